@@ -1,0 +1,108 @@
+"""The one exception tree: every error that streamkit raises on purpose is a StreamkitError."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file; line and column count from 1, in characters."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake of a user in a file: what was expected, what came, and the nearest valid name in `message`."""
+
+    position: Position
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.message}"
+
+
+class StreamkitError(Exception):
+    """The root: its text is one clear line for a person."""
+
+    exit_code = 1
+
+
+class UsageError(StreamkitError):
+    """A command was called in a way that it does not offer."""
+
+    exit_code = 2
+
+
+class TopologyError(StreamkitError):
+    """Everything that is wrong with a topology file, all at once."""
+
+    def __init__(self, problems: list[Problem]):
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+class InvalidTopologyError(StreamkitError):
+    """What only shows against real topics: partition counts that do not fit (TopologyException)."""
+
+
+class ConfigError(StreamkitError):
+    """A setting that is unknown or has an impossible value."""
+
+
+class SerdeError(StreamkitError):
+    """Bytes that do not decode, or a value that does not encode (SerializationException)."""
+
+
+class LimitError(StreamkitError):
+    """An expression went beyond the bounds of the language."""
+
+
+class StateError(StreamkitError):
+    """A state directory or a store that cannot be used."""
+
+
+class StateLockedError(StateError):
+    """Another process owns the state directory."""
+
+
+class TaskCorruptedError(StateError):
+    """The state of a task can't be trusted and must be restored from its changelog (TaskCorruptedException)."""
+
+
+class TransportError(StreamkitError):
+    """The log could not be read or written."""
+
+
+class UnreachableError(TransportError):
+    """No broker answers at the address."""
+
+
+class TopicError(TransportError):
+    """A topic is missing, or is not what the topology declares."""
+
+
+class FencedError(TransportError):
+    """Another member has taken over: this producer or member is a zombie."""
+
+
+class RetriableTransportError(TransportError):
+    """A passing fault; the same call may succeed later."""
+
+
+class DeserializationError(StreamkitError):
+    """A source record does not decode and the handler says fail."""
+
+
+class ProcessingError(StreamkitError):
+    """A step failed on a record and the handler says fail; names pipeline, step, line, topic, partition, offset."""
+
+
+class ProductionError(StreamkitError):
+    """An output record could not be written and the handler says fail."""
