@@ -1,0 +1,76 @@
+"""What stores are: an ordered map of bytes at the bottom, typed stores with caching and changelogging above it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from streamkit.record import Headers
+
+
+class BytesMap(ABC):
+    """An ordered map of bytes; reads see writes that are not committed (memory, LevelDB)."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """Return a value or None."""
+
+    @abstractmethod
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set a value; None deletes."""
+
+    @abstractmethod
+    def range(
+        self, low: bytes | None, high: bytes | None, reverse: bool = False, include_high: bool = True
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield entries from low to high in byte order (inclusive; None: unbounded), stable under writes meanwhile."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Write everything since the last commit in one write batch."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release files; what was not committed is gone."""
+
+
+class StoreContext(Protocol):
+    """What a store may ask of the task that owns it."""
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+        """Append a record to this store's changelog, in the task's partition."""
+
+    def dropped(self, count: int = 1) -> None:
+        """Count records that a store refused because they had expired (dropped-records)."""
+
+
+FlushListener = Callable[[bytes, Any, Any, int, Any], None]
+"""(key bytes, new value or None, old value or None, timestamp in ms, context) for each entry that leaves a cache.
+For windowed stores the key is the windowed key in its topic form and there is (start, end) in front: see WindowStore."""
+
+
+class Store(ABC):
+    """Any store of a task."""
+
+    name: str
+
+    @abstractmethod
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record, without logging or forwarding."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Empty the cache into the store and the changelog, forwarding each last update to the listener."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make everything flushed durable in one write batch."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, value) as plain data (decoded; WindowedKey for windows), cache included, in byte order of keys."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the store holds."""

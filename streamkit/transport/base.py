@@ -1,0 +1,184 @@
+"""What a log is to streamkit: consumers, producers and administration, the same for Kafka and the embedded log."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamkit.record import OutputRow, RecordBatch, TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as it exists."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A topic to create; replication_factor -1: the broker's default."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int = -1
+
+
+@dataclass(frozen=True)
+class CommittedOffset:
+    """The next offset to read, and the metadata text that Kafka Streams keeps with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Consumer(ABC):
+    """Reads partitions that were assigned by hand. Used by one thread."""
+
+    @abstractmethod
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment; values are the next offsets to read, or EARLIEST / LATEST."""
+
+    @abstractmethod
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Assign further partitions, leaving the others where they are."""
+
+    @abstractmethod
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give partitions up, leaving the others where they are."""
+
+    @abstractmethod
+    def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
+        """Return what there is, at most max_records, at least one batch a partition that has any; empty after timeout_ms.
+
+        Raises UnreachableError, TopicError (unknown topic), RetriableTransportError, OffsetOutOfRange as TopicError.
+        """
+
+    @abstractmethod
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop fetching these until resumed."""
+
+    @abstractmethod
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these again."""
+
+    @abstractmethod
+    def position(self, partition: TopicPartition) -> int:
+        """Return the next offset that poll will give (past control records)."""
+
+    @abstractmethod
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets after the last readable records (last stable offset under read_committed)."""
+
+    @abstractmethod
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offsets that exist."""
+
+    @abstractmethod
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offsets at or after these times (ms); the end where there are none."""
+
+    @abstractmethod
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the group's committed offsets; partitions without one are missing."""
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit for the group, synchronously."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave."""
+
+
+class Producer(ABC):
+    """Writes records. Used by one thread."""
+
+    @abstractmethod
+    def send(self, rows: Sequence[OutputRow | tuple]) -> None:
+        """Queue rows in order; blocks while the queue is full.
+
+        Timestamp 0 is written as 1 by Kafka (librdkafka takes 0 for now). Raises ProductionError for what failed earlier.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Return when everything sent is acknowledged. Raises ProductionError with the first failure."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin a transaction (transactional producers only; the first call initialises and fences predecessors)."""
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], group_metadata: bytes | None) -> None:
+        """Commit the transaction with these consumer offsets in it. Raises FencedError."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Abort the transaction."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Flush what can be flushed and leave."""
+
+
+class Admin(ABC):
+    """Administration."""
+
+    @abstractmethod
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
+        """Return the topics that exist (all, or these); config is not filled in. Raises UnreachableError."""
+
+    @abstractmethod
+    def topic_config(self, name: str) -> dict[str, str]:
+        """Return a topic's settings."""
+
+    @abstractmethod
+    def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        """Create topics; one that exists already is left as it is. Raises TopicError."""
+
+    @abstractmethod
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics and return when they are gone."""
+
+    @abstractmethod
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete records before these offsets (repartition topics are purged after commits)."""
+
+    @abstractmethod
+    def group_members(self, group: str) -> list[str]:
+        """Return the ids of a group's active members."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave."""
+
+
+Assignment = Callable[[list[TopicPartition]], None]
+
+
+class Transport(ABC):
+    """A log: makes consumers, producers and admins. Shared by threads."""
+
+    @abstractmethod
+    def consumer(self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = "") -> Consumer:
+        """Make a consumer; role picks the config prefix: main, restore or global."""
+
+    @abstractmethod
+    def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
+        """Make a producer, idempotent and with Java's partitioner."""
+
+    @abstractmethod
+    def admin(self) -> Admin:
+        """Make an admin client."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is shared."""
