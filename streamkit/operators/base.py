@@ -1,0 +1,49 @@
+"""What an operator is (a step of the language), and what a processor is (the work of one node)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamkit.operators.fields import Field, Step
+
+if TYPE_CHECKING:
+    from streamkit.graph.builder import Builder
+
+
+@dataclass(frozen=True)
+class Example:
+    """A runnable example: a whole topology file, its input and what comes out, as JSON Lines (checked by a test)."""
+
+    topology: str
+    input: str
+    output: str
+
+
+class Operator(ABC):
+    """One step of the language; stateless, one instance registered in `operators/__init__.py`."""
+
+    name: ClassVar[str]
+    main: ClassVar[str | None] = None
+    """The field that a plain value after the step's name fills, if any."""
+    fields: ClassVar[tuple[Field, ...]] = ()
+    """All options but `on_error`, which every step takes. `name` is listed where the DSL call takes one."""
+    accepts: ClassVar[tuple[str, ...]] = ("stream",)
+    """Kinds of upstream: stream, table, global_table, grouped_stream, grouped_table, windowed_stream (…), cogrouped."""
+    summary: ClassVar[str]
+    """A paragraph of Markdown for the language reference."""
+    example: ClassVar[Example]
+
+    @abstractmethod
+    def build(self, step: Step, upstream: Any, builder: Builder) -> Any:
+        """Make the DSL call on `upstream` and return what the next step stands on. Raises BuildError for a user's mistake."""
+
+
+@dataclass(frozen=True)
+class Processor(ABC):
+    """The work of one node, as immutable data; picklable. Subclasses add fields and know how to write their code."""
+
+    @abstractmethod
+    def emit(self, node: Any, gen: Any) -> None:
+        """Write the code of `node` for the record in hand with the generator `gen` (compile.generator.Generator)."""
