@@ -1,0 +1,98 @@
+"""What generated code asks of the task that runs it, and what it offers in return: the seam between compile and runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from streamkit.record import Headers
+
+
+class Cancellable(Protocol):
+    """A scheduled punctuator (Cancellable)."""
+
+    def cancel(self) -> None:
+        """Fire no more."""
+
+
+class TaskServices(Protocol):
+    """`rt` in generated code: one object a task, which implements this directly.
+
+    `output`: rows `(topic, key, value, timestamp, headers, partition)` in the order produced, changelog rows included; the owner
+    of the task empties it (`del output[:]`, never replaces it: generated code holds `output.append`).
+    Topics are names on the log, with the application's prefix where internal.
+    """
+
+    output: list[tuple]
+    task_id: str
+    application_id: str
+    partition: int
+    emit_interval_ms: int
+    """Throttle of emit on close and of outer-join results: 1000, and 0 under `try` (TopologyTestDriver)."""
+    processor_metadata: dict[str, int]
+    """Times kept in the metadata of committed offsets (ProcessorMetadata)."""
+
+    def store(self, name: str) -> Any:
+        """Return a store of the task, or a global one."""
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+
+    def now(self) -> int:
+        """Return the task's clock in milliseconds."""
+
+    def stream_time(self) -> int:
+        """Return the highest timestamp that the task has taken from its queues, -1 before the first (clock a)."""
+
+    def dropped(self, count: int = 1) -> None:
+        """Count records that a node dropped (dropped-records)."""
+
+    def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
+        """Handle the failure of a node (index into Program.nodes): return to drop the record there, or raise ProcessingError."""
+
+    def on_deserialization_error(self, node: int, error: Exception, record: FailedRecord) -> None:
+        """Handle bytes that do not decode: return to skip the record, or raise DeserializationError."""
+
+    def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Cancellable:
+        """Call back at "stream_time" or "wall_clock" intervals (PunctuationSchedule)."""
+
+    def request_commit(self) -> None:
+        """Ask for a commit as soon as possible (ProcessorContext.commit)."""
+
+
+@dataclass(slots=True)
+class FailedRecord:
+    """The record on which something failed: where it was read, its bytes, and what the node had in hand."""
+
+    topic: str | None
+    partition: int
+    offset: int
+    timestamp: int
+    raw_key: bytes | None
+    raw_value: bytes | None
+    headers: Headers | None
+    key: Any = None
+    value: Any = None
+
+
+Run = Callable[[list, list, list, list, list, int], None]
+"""(keys, values, timestamps, headers, offsets, partition): process these records of one partition, in order."""
+
+
+@dataclass(slots=True)
+class BoundProgram:
+    """A sub-topology's code with a task's services built in."""
+
+    sources: dict[str, Run]
+    """By topic on the log."""
+    extractors: dict[str, Callable[[list, list, list, list, list, int], list]]
+    """By topic whose entry has a timestamp expression: columns and partition in, timestamps out; an item may be an Exception."""
+    timestamp_policies: dict[str, str] = field(default_factory=dict)
+    """By topic: fail_on_invalid, log_and_skip, use_partition_time, wallclock (applied by the task's queues)."""
+    init: Callable[[], None] = lambda: None
+    """Makes processors and calls their init; after stores are restored."""
+    close: Callable[[], None] = lambda: None
+    """Calls processors' close."""
+    position: Callable[[], tuple | None] = lambda: None
+    """(topic, partition, offset) of the record in hand, for messages about failures outside a node."""
