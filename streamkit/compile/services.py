@@ -86,6 +86,8 @@ class BoundProgram:
 
     sources: dict[str, Run]
     """By topic on the log."""
+    patterns: dict[str, Callable[[str], Run]]
+    """By the regex of a pattern source: gives the run of a topic that matches it."""
     extractors: dict[str, Callable[[list, list, list, list, list, int], list]]
     """By topic whose entry has a timestamp expression: columns and partition in, timestamps out; an item may be an Exception."""
     timestamp_policies: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,76 @@
+"""Writes sinks: a record becomes a row of the task's output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamkit.errors import StreamkitError
+from streamkit.plan.model import SinkNode
+from streamkit.serdes.base import Serde
+from streamkit.serdes.partitioner import partition
+
+if TYPE_CHECKING:
+    from streamkit.compile.generator import Generator
+
+
+def emit_sink(node: SinkNode, gen: Generator) -> None:
+    """Write the encoding of the record in hand and the row that it becomes."""
+    with gen.guard(node):
+        key = gen.raw(gen.hand.key, node.key_serde)
+        if node.value_kind == "plain":
+            value = gen.raw(gen.hand.value, node.value_serde)
+        else:
+            value = gen.obj(gen.hand.value)
+        topic = _topic(node, gen)
+        where = _partition(node, gen, key, topic)
+    gen.line(f"out(({topic}, {key}, {value}, {gen.hand.time}, {gen.headers()}, {where}))")
+
+
+def _topic(node: SinkNode, gen: Generator) -> str:
+    if node.topic is not None:
+        return repr(gen.plan.internal_name(node.topic))
+    name = gen.var("topic")
+    gen.line(f"{name} = {gen.name_of(routed, 'routed')}({gen.expr(node.route)})")
+    return name
+
+
+def _partition(node: SinkNode, gen: Generator, key: str, topic: str) -> str:
+    if node.partition is not None:
+        count, name = gen.var("count"), gen.var("partition")
+        gen.line(f"{count} = rt.partitions({topic})")
+        source = gen.expr(node.partition, partitions=count)
+        gen.line(f"{name} = {gen.name_of(checked_partition, 'checked')}({source}, {count})")
+        return name
+    tail = windowed_tail(node.key_serde)
+    if tail == 0:
+        return "None"
+    name = gen.var("partition")
+    inner = gen.name_of(partition, "partition")
+    gen.line(f"{name} = None if {key} is None else {inner}({key}[:-{tail}], rt.partitions({topic}))")
+    return name
+
+
+def windowed_tail(serde: Serde) -> int:
+    """Return how many bytes of an encoded key are its window; they don't decide the partition (WindowedStreamPartitioner)."""
+    spec = serde.spec
+    if isinstance(spec, dict) and "windowed" in spec:
+        return 8
+    if isinstance(spec, dict) and "session_windowed" in spec:
+        return 16
+    return 0
+
+
+def routed(topic: Any) -> str:
+    """Return a topic name that `route` gave; raises where it is none."""
+    if not isinstance(topic, str) or not topic:
+        raise StreamkitError(f"route gave {topic!r}; expected the name of a topic")
+    return topic
+
+
+def checked_partition(number: Any, count: int) -> int:
+    """Return a partition that `partition:` gave; raises outside 0 … count - 1."""
+    if type(number) is not int or not 0 <= number < count:
+        raise StreamkitError(f"partition gave {number!r}; expected a number from 0 to {count - 1}")
+    return number
+
+
