@@ -1,0 +1,244 @@
+"""Nodes of the logical graph (org.apache.kafka.streams.kstream.internals.graph.GraphNode)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamkit.graph.topology import Topology
+
+Work = Any
+"""What a processor node does: a frozen Processor, or a function without arguments that makes it once the graph is
+complete, because later steps of a topology may still change it (old values, materialization, versioned semantics)."""
+
+
+class GraphNode:
+    """A node of the logical graph; parents and children keep the order of their insertion."""
+
+    is_source = False
+    is_table_source = False
+
+    def __init__(self, name: str, key_changing: bool = False, value_changing: bool = False, merging: bool = False):
+        self.name = name
+        self.key_changing = key_changing
+        self.value_changing = value_changing
+        self.merging = merging
+        self.relaxed_null_key_join = False
+        self.priority = -1
+        self.written = False
+        self.output_versioned: bool | None = None
+        """None: as versioned as the parents are."""
+        self.versioned_parents: set[str] = set()
+        """Names of the parents whose output is versioned; filled before writing."""
+        self.origin: Any = None
+        self.on_error: Any = None
+        self._parents: dict[GraphNode, None] = {}
+        self._children: dict[GraphNode, None] = {}
+
+    @property
+    def parents(self) -> list[GraphNode]:
+        """Parents in order of insertion."""
+        return list(self._parents)
+
+    @property
+    def children(self) -> list[GraphNode]:
+        """Children in order of insertion."""
+        return list(self._children)
+
+    @property
+    def parent_names(self) -> tuple[str, ...]:
+        """Names of the parents, the predecessors of what this node writes."""
+        return tuple(parent.name for parent in self._parents)
+
+    def add_child(self, child: GraphNode) -> None:
+        """Attach a child; attaching it again changes nothing."""
+        self._children[child] = None
+        child._parents[self] = None
+
+    def remove_child(self, child: GraphNode) -> None:
+        """Detach a child, if it is one."""
+        if child in self._children:
+            del self._children[child]
+            child._parents.pop(self, None)
+
+    def clear_children(self) -> None:
+        """Detach all children."""
+        for child in self.children:
+            self.remove_child(child)
+
+    def find_upward(self, accept: Callable[[GraphNode], bool]) -> GraphNode | None:
+        """Return the nearest accepted node at or above this one, in Java's order of search.
+
+        Only the last parent's line is followed where no parent is accepted itself
+        (InternalStreamsBuilder.findParentNodeMatching).
+        """
+        node = self
+        while not accept(node):
+            parents = node.parents
+            for parent in parents:
+                if accept(parent):
+                    return parent
+            if not parents:
+                return None
+            node = parents[-1]
+        return node
+
+    def write(self, topology: Topology) -> None:
+        """Add what the node stands for to the physical topology."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class SourceNode(GraphNode):
+    """`builder.stream(...)`, and the sources inside foreign-key joins (StreamSourceNode)."""
+
+    is_source = True
+
+    def __init__(self, name: str, description: dict[str, Any]):
+        super().__init__(name)
+        self.topics: tuple[str, ...] = description["topics"]
+        self.pattern: str | None = description["pattern"]
+        self.description = description
+
+    def write(self, topology: Topology) -> None:
+        topology.add_source(self, self.name, self.description)
+
+
+class ProcessorNode(GraphNode):
+    """A processor below its parents, with the stores that it uses (ProcessorGraphNode, StatefulProcessorNode, …)."""
+
+    def __init__(self, name: str, work: Work, stores: Callable[[], list[Any]] | tuple[Any, ...] = (), **flags: bool):
+        super().__init__(name, **flags)
+        self.work = work
+        self.stores = stores
+        """Definitions of stores, or names of stores that other nodes define; in the order of connection."""
+        self.serdes: tuple[Any, Any] = (None, None)
+        self.window_grace: int | None = None
+        """How long after its end a window of this aggregation closes (GraphGraceSearchUtil)."""
+
+    def write(self, topology: Topology) -> None:
+        topology.add_processor(self, self.name, self.work, self.parent_names, self.serdes)
+        topology.connect(self, self.name, self.stores() if callable(self.stores) else self.stores)
+
+
+class TableSourceNode(GraphNode):
+    """`builder.table(...)` or `builder.globalTable(...)`: a source and the processor that keeps the table."""
+
+    is_table_source = True
+
+    def __init__(self, name: str, source_name: str, description: dict[str, Any], work: Work, is_global: bool):
+        super().__init__(name)
+        self.source_name = source_name
+        self.description = description
+        self.work = work
+        self.is_global = is_global
+        self.store: Callable[[], Any] = lambda: None
+        self.serdes: tuple[Any, Any] = (None, None)
+        self.reuse_source_topic = False
+
+    def write(self, topology: Topology) -> None:
+        topology.add_source(self, self.source_name, self.description, is_global=self.is_global)
+        topology.add_processor(self, self.name, self.work, (self.source_name,), self.serdes)
+        store = self.store()
+        if store is not None:
+            topology.connect(self, self.name, (store,), is_global=self.is_global)
+
+
+class SinkNode(GraphNode):
+    """`stream.to(...)` and the sinks inside foreign-key joins (StreamSinkNode)."""
+
+    def __init__(self, name: str, description: dict[str, Any]):
+        super().__init__(name)
+        self.description = description
+
+    def write(self, topology: Topology) -> None:
+        topology.add_sink(self, self.name, self.description, self.parent_names)
+
+
+class RepartitionNode(GraphNode):
+    """A filter, a sink to an internal topic and the source that reads it again (BaseRepartitionNode).
+
+    `optimizable`: whether merge.repartition.topics may replace it; explicit repartitions are exempt.
+    `filter_name` None: the form of grouped tables, which has no filter (GroupedTableOperationRepartitionNode).
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, str | None, str],
+        topic: str,
+        serdes: tuple[Any, Any],
+        *,
+        optimizable: bool = True,
+        partitions: int | None = None,
+        make_filter: Callable[[bool], Work] | None = None,
+    ):
+        self.sink_name, self.filter_name, self.source_name = names
+        super().__init__(self.source_name)
+        self.topic = topic
+        self.serdes = serdes
+        self.optimizable = optimizable
+        self.partitions = partitions
+        self.make_filter = make_filter
+        self.drops_null_keys = False
+
+    def write(self, topology: Topology) -> None:
+        topology.add_internal_topic(self, self.topic, self.partitions)
+        parents = self.parent_names
+        kind = "changed"
+        if self.filter_name is not None and self.make_filter is not None:
+            work = self.make_filter(self.drops_null_keys)
+            topology.add_processor(self, self.filter_name, work, parents, self.serdes)
+            parents = (self.filter_name,)
+            kind = "plain"
+        topic = {"topic": self.topic, "serdes": self.serdes, "internal": True, "value_kind": kind}
+        topology.add_sink(self, self.sink_name, topic, parents)
+        description = {"topics": (self.topic,), "pattern": None, "serdes": self.serdes, "internal": True}
+        topology.add_source(self, self.source_name, {**description, "value_kind": kind})
+
+
+class StreamJoinNode(GraphNode):
+    """The two sides of a stream-stream join and their merge (StreamStreamJoinNode)."""
+
+    def __init__(self, name: str, windowed: tuple[str, str], sides: tuple[Any, Any], merge: Work, self_join: Work):
+        super().__init__(name)
+        self.windowed = windowed
+        self.sides = sides
+        """For each side: (name, work, definitions or names of stores, serdes)."""
+        self.merge = merge
+        self.self_join = self_join
+        self.is_self_join = False
+        self.serdes: tuple[Any, Any] = (None, None)
+
+    def write(self, topology: Topology) -> None:
+        if self.is_self_join:
+            topology.add_processor(self, self.name, self.self_join, (self.windowed[0],), self.serdes)
+            topology.connect(self, self.name, (self.self_join.store,))
+            return
+        for windowed, (name, work, _) in zip(self.windowed, self.sides, strict=True):
+            topology.add_processor(self, name, work, (windowed,), self.serdes)
+        topology.add_processor(self, self.name, self.merge, (self.sides[0][0], self.sides[1][0]), self.serdes)
+        for name, _, stores in self.sides:
+            topology.connect(self, name, stores)
+
+
+class TableJoinNode(GraphNode):
+    """The two sides of a table-table join and their merge (KTableKTableJoinNode)."""
+
+    def __init__(self, name: str, parents: tuple[str, str], sides: tuple[Any, Any], merge: Work, stores: Any):
+        super().__init__(name)
+        self.table_names = parents
+        self.sides = sides
+        """For each side: (name, work, names of the other side's stores)."""
+        self.merge = merge
+        self.stores = stores
+        self.serdes: tuple[Any, Any] = (None, None)
+
+    def write(self, topology: Topology) -> None:
+        for parent, (name, work, _) in zip(self.table_names, self.sides, strict=True):
+            topology.add_processor(self, name, work, (parent,), self.serdes)
+        topology.add_processor(self, self.name, self.merge, (self.sides[0][0], self.sides[1][0]), self.serdes)
+        for name, _, stores in self.sides:
+            topology.connect(self, name, stores)
+        topology.connect(self, self.name, self.stores)

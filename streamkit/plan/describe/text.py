@@ -1,0 +1,96 @@
+"""`Topology.describe()` as text, byte for byte as Kafka Streams prints it (InternalTopologyBuilder.TopologyDescription)."""
+
+from __future__ import annotations
+
+from streamkit.graph.hashing import hash_order
+from streamkit.plan.describe.redblack import TreeSet
+from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
+
+
+def describe_text(plan: Plan) -> str:
+    """Return what Java's `topology.describe().toString()` gives for the same topology."""
+    parts = ["Topologies:\n "]
+    for sub_topology in plan.sub_topologies:
+        parts.append("  ")
+        parts.append(_global_block(sub_topology) if sub_topology.is_global else _block(sub_topology))
+    return "".join(parts)
+
+
+class _Described:
+    """A node while the description is made; `size` counts the paths that lead down from it."""
+
+    def __init__(self, node: SourceNode | ProcessorNode | SinkNode, rank: int):
+        self.node = node
+        self.name = node.name
+        self.rank = rank
+        self.size = 1
+        self.predecessors = TreeSet(_compare)
+        self.successors = TreeSet(_compare)
+        self.sort_name = node.name.encode("utf-16-be")
+
+
+def _compare(one: _Described, other: _Described) -> int:
+    if one is other:
+        return 0
+    if one.size != other.size:
+        return other.size - one.size
+    return -1 if one.sort_name < other.sort_name else 1
+
+
+def _block(sub_topology: SubTopology) -> str:
+    described = _connect(sub_topology)
+    nodes = sorted(described.values(), key=lambda each: (-each.size, each.sort_name))
+    lines = "".join(f"    {_node_text(each)}\n" for each in nodes)
+    return f"Sub-topology: {sub_topology.id}\n{lines}\n"
+
+
+def _global_block(sub_topology: SubTopology) -> str:
+    described = _connect(sub_topology)
+    source, processor = sorted(described.values(), key=lambda each: isinstance(each.node, ProcessorNode))
+    return (
+        f"Sub-topology: {sub_topology.id} for global store (will not generate tasks)\n"
+        f"    {_node_text(source)}\n    {_node_text(processor)}\n"
+    )
+
+
+def _connect(sub_topology: SubTopology) -> dict[str, _Described]:
+    """Link nodes in the order of Java's HashMap, growing sizes along the paths known so far."""
+    described = {name: _Described(node, rank) for rank, (name, node) in enumerate(sub_topology.nodes.items())}
+    for name in hash_order(hash_order(described, copied=False), copied=False):
+        current = described[name]
+        for parent_name in getattr(current.node, "parents", ()):
+            parent = described[parent_name]
+            current.predecessors.add(parent)
+            parent.successors.add(current)
+            _grow(parent, current.size)
+    return described
+
+
+def _grow(node: _Described, delta: int) -> None:
+    """Add `delta` once for every path upward; counted by node, since paths may be exponentially many."""
+    counts = {node: 1}
+    while counts:
+        lowest = max(counts, key=lambda each: each.rank)
+        paths = counts.pop(lowest)
+        lowest.size += delta * paths
+        for parent in lowest.predecessors:
+            counts[parent] = counts.get(parent, 0) + paths
+
+
+def _node_text(described: _Described) -> str:
+    node = described.node
+    if isinstance(node, SourceNode):
+        read = f"[{', '.join(hash_order(node.topics))}]" if node.pattern is None else node.pattern
+        return f"Source: {node.name} (topics: {read})\n      --> {_names(described.successors)}"
+    if isinstance(node, SinkNode):
+        target = f"topic: {node.topic}" if node.topic is not None else f"extractor class: {node.route}"
+        return f"Sink: {node.name} ({target})\n      <-- {_names(described.predecessors)}"
+    stores = ", ".join(hash_order(hash_order(node.stores, copied=False)))
+    return (
+        f"Processor: {node.name} (stores: [{stores}])\n"
+        f"      --> {_names(described.successors)}\n      <-- {_names(described.predecessors)}"
+    )
+
+
+def _names(nodes: TreeSet) -> str:
+    return ", ".join(each.name for each in nodes) or "none"
