@@ -1,0 +1,207 @@
+"""Foreign-key joins of tables: subscriptions, responses, and the bytes that carry them (KIP-213).
+
+Follows SubscriptionSendProcessorSupplier, SubscriptionReceiveProcessorSupplier, SubscriptionJoinProcessorSupplier,
+ForeignTableJoinProcessorSupplier and ResponseJoinProcessorSupplier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from streamkit.errors import SerdeError
+from streamkit.serdes.base import Serde
+from streamkit.serdes.murmur3 import murmur3_128
+
+DELETE_SILENTLY, DELETE_AND_RESPOND, RESPOND_ALWAYS, RESPOND_ON_MATCH = range(4)
+VERSION = 1
+NO_HASH = 0x80
+HASH_SEED = 104729
+
+_INT = Struct(">i")
+
+
+class Subscription(NamedTuple):
+    """What a row of the left table tells the right table's task (SubscriptionWrapper)."""
+
+    instruction: int
+    hash: bytes | None
+    primary_key: bytes
+    partition: int
+
+
+def hash_of(data: bytes | None) -> bytes | None:
+    """Return the 16 bytes by which a response is known to belong to a row's present value."""
+    return None if data is None else murmur3_128(data, HASH_SEED)
+
+
+def pack_subscription(subscription: Subscription) -> bytes:
+    """Return the bytes of a subscription: version, instruction, hash if any, primary key, its partition."""
+    instruction, digest, key, partition = subscription
+    version = VERSION | NO_HASH if digest is None else VERSION
+    return bytes((version, instruction)) + (digest or b"") + key + _INT.pack(partition)
+
+
+def unpack_subscription(data: bytes) -> Subscription:
+    """Return the subscription of some bytes. Raises SerdeError for another version."""
+    if data[0] & 0x7F > VERSION:
+        raise SerdeError(f"subscription of version {data[0] & 0x7F}; this release reads up to {VERSION}")
+    start = 2 if data[0] & NO_HASH else 18
+    return Subscription(data[1], None if start == 2 else data[2:18], data[start:-4], _INT.unpack(data[-4:])[0])
+
+
+def pack_response(digest: bytes | None, value: bytes | None) -> bytes:
+    """Return the bytes of a response: version 0, the hash that came with the subscription, the foreign value."""
+    return (bytes((NO_HASH,)) if digest is None else b"\0" + digest) + (value or b"")
+
+
+def unpack_response(data: bytes) -> tuple[bytes | None, bytes | None]:
+    """Return hash and foreign value; an empty value reads as absent, as in Java. Raises SerdeError for another version."""
+    if data[0] & 0x7F:
+        raise SerdeError(f"response of version {data[0] & 0x7F}; this release reads version 0")
+    start = 1 if data[0] & NO_HASH else 17
+    return (None if start == 1 else data[1:17]), data[start:] or None
+
+
+def combined_key(foreign_key: bytes, primary_key: bytes) -> bytes:
+    """Return the key of a subscription store's row (CombinedKeySchema)."""
+    return _INT.pack(len(foreign_key)) + foreign_key + primary_key
+
+
+class SubscriptionSender:
+    """The left table's side: tells the right table which rows refer to which key."""
+
+    def __init__(self, rt: Any, left_join: bool, extract: Callable[..., Any], serdes: tuple[Serde, Serde, Serde], forward: Any):
+        self._rt = rt
+        self._left = left_join
+        self._extract = extract
+        self._key_serde, self._value_serde, self._foreign_serde = serdes
+        self._forward = forward
+
+    def process(self, k: Any, new: Any, old: Any, t: int, c: Any) -> None:
+        """Send what a change of a row means for its old and its new foreign key."""
+        if new is None and old is None:
+            return
+        before = None if old is None else self._extract(k, old, t, c)
+        after = None if new is None else self._extract(k, new, t, c)
+        if self._left:
+            if before is not None and self._bytes(before) != self._bytes(after):
+                self._send(k, new, before, DELETE_SILENTLY, t, c)
+            self._send(k, new, after, RESPOND_ALWAYS, t, c)
+        elif before is None:
+            if after is None:
+                self._rt.dropped()
+            else:
+                self._send(k, new, after, RESPOND_ON_MATCH, t, c)
+        elif after is None:
+            self._send(k, new, before, DELETE_AND_RESPOND, t, c)
+        elif self._bytes(before) == self._bytes(after):
+            self._send(k, new, after, RESPOND_ON_MATCH, t, c)
+        else:
+            self._send(k, new, before, DELETE_SILENTLY, t, c)
+            # Answered even without a match: the result of the old key must go.
+            self._send(k, new, after, RESPOND_ALWAYS, t, c)
+
+    def _bytes(self, foreign_key: Any) -> bytes | None:
+        return None if foreign_key is None else self._foreign_serde.encode(foreign_key)
+
+    def _send(self, k: Any, new: Any, foreign_key: Any, instruction: int, t: int, c: Any) -> None:
+        digest = None if new is None else hash_of(self._value_serde.encode(new))
+        subscription = Subscription(instruction, digest, self._key_serde.encode(k), self._rt.partition)
+        self._forward(foreign_key, pack_subscription(subscription), t, c)
+
+
+class SubscriptionReceiver:
+    """The right table's side: keeps subscriptions, so that changes of a row find those who refer to it."""
+
+    def __init__(self, rt: Any, store: Any, forward: Any):
+        self._rt = rt
+        self._store = store
+        self._forward = forward
+
+    def process(self, foreign_key: bytes | None, data: bytes, t: int, c: Any) -> None:
+        """Store or delete a subscription, then forward (foreign key bytes, subscription)."""
+        subscription = unpack_subscription(data)
+        if foreign_key is None:
+            if subscription.instruction != RESPOND_ALWAYS:
+                self._rt.dropped()
+                return
+        else:
+            key = combined_key(foreign_key, subscription.primary_key)
+            gone = subscription.instruction in (DELETE_SILENTLY, DELETE_AND_RESPOND)
+            self._store.put(key, None if gone else data, t, c)
+        self._forward(foreign_key, subscription, t, c)
+
+
+class SubscriptionJoin:
+    """Answers a subscription with the right table's present row."""
+
+    def __init__(self, lookup: Callable[[bytes], Any], encode: Callable[[Any], bytes], forward: Any):
+        self._lookup = lookup
+        self._encode = encode
+        self._forward = forward
+
+    def process(self, foreign_key: bytes | None, subscription: Subscription, t: int, c: Any) -> None:
+        """Forward (primary key bytes, (response, partition)); time: the later of both."""
+        instruction, digest, primary_key, partition = subscription
+        if instruction == DELETE_SILENTLY:
+            return
+        found = None if foreign_key is None else self._lookup(foreign_key)
+        if found is not None:
+            t = max(t, found[1])
+        elif instruction == RESPOND_ON_MATCH:
+            return
+        value = None
+        if found is not None and instruction != DELETE_AND_RESPOND:
+            value = None if found[0] is None else self._encode(found[0])
+        self._forward(primary_key, (pack_response(digest, value), partition), t, c)
+
+
+class ForeignTableJoin:
+    """Answers everyone who subscribed to a row of the right table when it changes."""
+
+    def __init__(self, rt: Any, store: Any, encode: Callable[[Any], bytes], forward: Any):
+        self._rt = rt
+        self._store = store
+        self._encode = encode
+        self._forward = forward
+
+    def process(self, foreign_key: bytes | None, new: Any, t: int, c: Any) -> None:
+        """Forward (primary key bytes, (response, partition)) to each subscriber, at the row's own time."""
+        if foreign_key is None:
+            self._rt.dropped()
+            return
+        value = None if new is None else self._encode(new)
+        prefix = combined_key(foreign_key, b"")
+        for key, data, _ in self._store.prefix(prefix):
+            subscription = unpack_subscription(data)
+            response = pack_response(subscription.hash, value)
+            self._forward(key[len(prefix) :], (response, subscription.partition), t, c)
+
+
+class ResponseJoin:
+    """Joins a response with the present row of the left table, if it still is the row that asked."""
+
+    def __init__(self, rt: Any, left_join: bool, lookup: Callable[[bytes], Any], serdes: tuple[Serde, Serde], work: tuple[Any, Any]):
+        self._rt = rt
+        self._left = left_join
+        self._lookup = lookup
+        self._value_serde, self._foreign_serde = serdes
+        self._joiner, self._forward = work
+
+    def process(self, kb: bytes, k: Any, data: bytes, t: int, c: Any) -> None:
+        """Forward the joined value or a tombstone; a stale response is dropped."""
+        digest, foreign = unpack_response(data)
+        found = self._lookup(kb)
+        current = None if found is None else found[0]
+        present = None if current is None else hash_of(self._value_serde.encode(current))
+        if present != digest:
+            self._rt.dropped()
+            return
+        value = None if foreign is None else self._foreign_serde.decode(foreign)
+        if value is None and (not self._left or current is None):
+            result = None
+        else:
+            result = self._joiner(k, current, value, t, c)
+        self._forward(k, result, t, c)

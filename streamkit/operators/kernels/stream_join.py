@@ -1,0 +1,153 @@
+"""Joins of two streams within a window (KStreamKStreamJoin, KStreamJoinWindow, KStreamKStreamSelfJoin)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+NO_TIMESTAMP = -1
+NEVER = (1 << 63) - 1
+LEFT, RIGHT = 1, 0
+"""How the shared store of unmatched records marks sides; right sorts before left (TimestampedKeyAndJoinSide)."""
+
+Forward = Callable[[Any, Any, int, Any], None]
+
+
+class TimeTracker:
+    """What the two sides of a join share in a task: stream time and the time of the oldest unmatched record."""
+
+    __slots__ = ("min_time", "next_emit", "stream_time")
+
+    def __init__(self) -> None:
+        self.stream_time = NO_TIMESTAMP
+        self.min_time = NEVER
+        self.next_emit = 0
+
+
+@dataclass(frozen=True)
+class JoinWork:
+    """What one side of a join needs; times in milliseconds."""
+
+    before: int
+    """How much earlier than this side's record the other side's may be."""
+    after: int
+    grace: int
+    left_lookahead: int
+    """How long an unmatched record of the left side waits (the window's `after`)."""
+    right_lookahead: int
+    is_left: bool
+    outer: bool
+    """Whether unmatched records of this side are released."""
+    joiner: Callable[[Any, Any, Any], Any]
+    """(key, left, right) to the joined value."""
+    forward: Forward
+    decode_key: Callable[[bytes], Any]
+
+
+class StreamJoin:
+    """One side; `process` is called for every record of it."""
+
+    def __init__(self, rt: Any, other: Any, unmatched: Any, tracker: TimeTracker, work: JoinWork):
+        self._rt = rt
+        self._other = other
+        self._unmatched = unmatched
+        self._tracker = tracker
+        self._work = work
+        self._side, self._other_side = (LEFT, RIGHT) if work.is_left else (RIGHT, LEFT)
+
+    def process(self, kb: bytes | None, k: Any, v: Any, t: int, c: Any) -> None:
+        """Release what waited too long, join with the other side's window, or wait for a match."""
+        work, tracker, unmatched = self._work, self._tracker, self._unmatched
+        if t > tracker.stream_time:
+            tracker.stream_time = t
+        if k is None and v is not None and work.outer:
+            work.forward(k, self._joined(k, v, None), t, c)
+            return
+        if kb is None or v is None:
+            self._rt.dropped()
+            return
+        if unmatched is not None and t == tracker.stream_time:
+            self._release(c)
+        low, high = max(0, t - work.before), max(0, t + work.after)
+        rows = self._other.fetch_range(kb, low, high)
+        for row in rows:
+            time = row[1]
+            if unmatched is not None:
+                unmatched.delete_if_present(time, self._other_side, kb)
+            work.forward(k, self._joined(k, v, row[2]), max(t, time), c)
+        if not rows and work.outer:
+            if unmatched is None or high < tracker.stream_time:
+                work.forward(k, self._joined(k, v, None), t, c)
+            else:
+                tracker.min_time = min(tracker.min_time, t)
+                unmatched.put(t, self._side, kb, v)
+
+    def _joined(self, k: Any, this: Any, other: Any) -> Any:
+        joiner = self._work.joiner
+        return joiner(k, this, other) if self._work.is_left else joiner(k, other, this)
+
+    def _release(self, c: Any) -> None:
+        """Forward, as unmatched, the records whose windows have closed (emitNonJoinedOuterRecords)."""
+        work, tracker, unmatched, rt = self._work, self._tracker, self._unmatched, self._rt
+        waits = tracker.min_time + work.after + work.grace
+        # Java's sum overflows while nothing has waited, and so goes on to look: that resets the throttle.
+        if tracker.stream_time <= waits <= NEVER:
+            return
+        now = rt.now()
+        if now < tracker.next_emit:
+            return
+        tracker.next_emit = now + rt.emit_interval_ms
+        tracker.min_time = NEVER
+        left_open = right_open = False
+        previous = None
+        for time, side, kb, value in unmatched.all():
+            tracker.min_time = time
+            if left_open and right_open:
+                break
+            lookahead = work.left_lookahead if side == LEFT else work.right_lookahead
+            if time + lookahead + work.grace >= tracker.stream_time:
+                if side == LEFT:
+                    left_open = True
+                else:
+                    right_open = True
+                continue
+            key = work.decode_key(kb)
+            joined = work.joiner(key, value, None) if side == LEFT else work.joiner(key, None, value)
+            work.forward(key, joined, time, c)
+            # Deleted one later: a key's values stay until all of them are out.
+            if previous is not None and previous != (time, side, kb):
+                unmatched.delete(*previous)
+            previous = (time, side, kb)
+        if previous is not None:
+            unmatched.delete(*previous)
+
+
+class SelfJoin:
+    """A stream joined with itself over one store (single.store.self.join)."""
+
+    def __init__(self, rt: Any, store: Any, retention: int, work: JoinWork):
+        self._rt = rt
+        self._store = store
+        self._retention = retention
+        self._work = work
+        self._stream_time = NO_TIMESTAMP
+
+    def process(self, kb: bytes | None, k: Any, v: Any, t: int, c: Any) -> None:
+        """Join a record with those before it on both sides, and with itself, in the order of an inner join."""
+        work = self._work
+        if kb is None or v is None:
+            self._rt.dropped()
+            return
+        own = work.joiner(k, v, v)
+        self._stream_time = max(self._stream_time, t)
+        alone = t > self._stream_time - self._retention + 1
+        for row in self._store.fetch_range(kb, max(0, t - work.before), max(0, t + work.after)):
+            work.forward(k, work.joiner(k, v, row[2]), max(t, row[1]), c)
+        for row in self._store.fetch_range(kb, max(0, t - work.after), max(0, t + work.before)):
+            if t < row[1] and alone:
+                alone = False
+                work.forward(k, own, t, c)
+            work.forward(k, work.joiner(k, row[2], v), max(t, row[1]), c)
+        if alone:
+            work.forward(k, own, t, c)

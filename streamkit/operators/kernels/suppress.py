@@ -1,0 +1,68 @@
+"""Suppression of intermediate updates of a table (KTableSuppressProcessorSupplier)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.errors import StreamkitError
+
+
+@dataclass(frozen=True)
+class SuppressWork:
+    """What a suppress node needs; times in milliseconds, sizes in bytes, None: no bound."""
+
+    node_name: str
+    duration: int
+    """How long after its buffer time an entry waits (window closes: the grace)."""
+    by_window_end: bool
+    """Whether buffer time is the window's end rather than the record's time."""
+    drop_tombstones: bool
+    max_records: int | None
+    max_bytes: int | None
+    emit_early: bool
+    forward: Callable[[Any, Any, Any, int, Any, bool], None]
+    decode_key: Callable[[bytes], Any]
+
+
+class Suppress:
+    """One node's work."""
+
+    def __init__(self, buffer: Any, work: SuppressWork):
+        self._buffer = buffer
+        self._work = work
+        self._observed = -1
+
+    def process(self, kb: bytes, k: Any, new: Any, old: Any, t: int, c: Any) -> None:
+        """Buffer a change, forward what is due, and hold the buffer's bounds. Raises when it is full and may not emit."""
+        work, buffer = self._work, self._buffer
+        if t > self._observed:
+            self._observed = t
+        buffer.put(k.end if work.by_window_end else t, kb, new, old, t, c)
+        limit = self._observed - work.duration
+        while len(buffer) and buffer.min_time <= limit:
+            self._emit()
+        while self._is_full():
+            if not work.emit_early:
+                raise StreamkitError(
+                    f"{work.node_name} buffer exceeded its max capacity. Currently [{len(buffer)}/{_shown(work.max_records)}] "
+                    f"records and [{buffer.byte_size}/{_shown(work.max_bytes)}] bytes."
+                )
+            self._emit()
+
+    def _is_full(self) -> bool:
+        work, buffer = self._work, self._buffer
+        too_many = work.max_records is not None and len(buffer) > work.max_records
+        return too_many or (work.max_bytes is not None and buffer.byte_size > work.max_bytes)
+
+    def _emit(self) -> None:
+        work = self._work
+        kb, new, old, t, c = self._buffer.pop()
+        if new is not None or not work.drop_tombstones:
+            work.forward(work.decode_key(kb), new, old, t, c, True)
+
+
+def _shown(bound: int | None) -> int:
+    # Java shows its stand-in for no bound.
+    return (1 << 63) - 1 if bound is None else bound
