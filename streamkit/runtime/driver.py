@@ -1,0 +1,256 @@
+"""Runs a topology in memory, record by record, on the production Task: `try` and tests (TopologyTestDriver)."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamkit.compile import compile_sub_topology
+from streamkit.errors import StreamkitError, TopicError, UsageError
+from streamkit.plan.model import Plan, SubTopology
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.runtime.handlers import CONTINUE, Handlers
+from streamkit.runtime.queues import Idling
+from streamkit.runtime.records import RecordJson, store_rows
+from streamkit.runtime.stores import MemoryStores
+from streamkit.runtime.task import Task, TaskEnvironment, TaskSpec
+
+CONTROL = "advance_wall_clock"
+
+
+class Driver:
+    """One task for the whole topology, one partition a topic, a commit after every record, and a clock that starts at 0."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.clock = 0
+        self._json = RecordJson(plan)
+        self._printed: list[dict] = []
+        self._internal = {plan.internal_name(topic) for topic in plan.internal_topics}
+        self._changelogs = {
+            plan.changelog_name(name) for name, store in plan.stores.items() if store.source_topic is None
+        }
+        self._offsets: dict[TopicPartition, int] = {}
+        self._pending: deque[tuple] = deque()
+        stores = MemoryStores(plan)
+        environment = TaskEnvironment(
+            plan,
+            clock=lambda: self.clock,
+            open_store=stores.open,
+            partitions=lambda topic: 1,
+            handlers=Handlers.of(plan.config),
+            idling=Idling(plan.config["max.task.idle.ms"]),
+            emit_interval_ms=0,
+        )
+        # Java's driver lets global records that do not decode pass, whatever the handler says.
+        lenient = dataclasses.replace(environment, handlers=Handlers(deserialization=CONTINUE))
+        self._globals = [_make_task(sub, lenient) for sub in plan.sub_topologies if sub.is_global]
+        shared = {name: store for task in self._globals for name, store in task.stores.items()}
+        for task in self._globals:
+            task.start({})
+        self._global_topics = {partition.topic: task for task in self._globals for partition in task.spec.inputs}
+        whole = merged(plan)
+        self._task = _make_task(whole, dataclasses.replace(environment, global_stores=shared)) if whole else None
+        self._patterns = [
+            re.compile(node.pattern)
+            for sub in plan.sub_topologies
+            for node in sub.nodes.values()
+            if getattr(node, "pattern", None)
+        ]
+        if self._task is not None:
+            self._task.start({})
+            self._settle()
+
+    def pipe(self, record: Mapping[str, Any]) -> list[dict]:
+        """Process a record, or a control line, and return what came out, in order, in JSON form.
+
+        Raises TopicError for a topic that the topology does not read, SerdeError for what its serde can't encode, and whatever
+        processing raises; what came out before the failure can then be had from `printed`.
+        """
+        if CONTROL in record:
+            return self.advance(_duration(record[CONTROL]))
+        self._pipe(self._json.encode(record, self.clock, self._reads))
+        return self.printed()
+
+    def advance(self, milliseconds: int) -> list[dict]:
+        """Move the clock, fire wall-clock punctuators, and return what came out."""
+        self.clock += milliseconds
+        if self._task is not None:
+            self._task.punctuate_wall_clock()
+            self._commit()
+            self._complete()
+        return self.printed()
+
+    def printed(self) -> list[dict]:
+        """Return what came out since the last call."""
+        printed, self._printed = self._printed, []
+        return printed
+
+    def stores(self) -> dict[str, list]:
+        """Return the rows of every store, caches included, in JSON form."""
+        tasks = [*self._globals, *([self._task] if self._task else [])]
+        opened = {name: store for task in tasks for name, store in task.stores.items()}
+        return {
+            name: store_rows(self.plan.stores[name], opened[name]) for name in self.plan.stores if name in opened
+        }
+
+    def close(self) -> None:
+        """Close processors and stores."""
+        for task in [*([self._task] if self._task else []), *self._globals]:
+            task.close()
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _reads(self, topic: str) -> None:
+        """Raise TopicError unless the topology reads a topic."""
+        if topic in self._global_topics or self._task_reads(topic):
+            return
+        known = sorted({*self._global_topics, *(tp.topic for tp in self._task.inputs if self._task)}) if self._task else []
+        near = difflib.get_close_matches(topic, known, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; it reads {', '.join(known)}"
+        raise TopicError(f"the topology does not read topic {topic!r}{hint}")
+
+    def _task_reads(self, topic: str) -> bool:
+        if self._task is None:
+            return False
+        partition = TopicPartition(topic, 0)
+        if partition in self._offsets or partition in self._task.spec.inputs:
+            return True
+        if topic not in self._internal and any(pattern.fullmatch(topic) for pattern in self._patterns):
+            self._task.add_input(partition)
+            self._offsets[partition] = 0
+            return True
+        return False
+
+    def _pipe(self, row: tuple) -> None:
+        topic = row[0]
+        if self._task_reads(topic):
+            self._enqueue(row)
+            self._complete()
+        if topic in self._global_topics:
+            self._update_global(row)
+
+    def _batch(self, row: tuple) -> RecordBatch:
+        topic, key, value, timestamp, headers, _ = row
+        partition = TopicPartition(topic, 0)
+        offset = self._offsets.get(partition, 0)
+        self._offsets[partition] = offset + 1
+        time = self.clock if timestamp is None or timestamp < 0 and topic in self._internal else timestamp
+        return RecordBatch(topic, 0, ([key], [value], [time], [headers], [offset]))
+
+    def _enqueue(self, row: tuple) -> None:
+        assert self._task is not None
+        self._task.add(self._batch(row))
+
+    def _update_global(self, row: tuple) -> None:
+        task = self._global_topics[row[0]]
+        task.update(self._batch(row))
+        task.flush_stores()
+        del task.output[:]
+
+    def _complete(self) -> None:
+        task = self._task
+        assert task is not None
+        self._settle()
+        task.set_lags(dict.fromkeys(task.inputs, 0))
+        while task.process(1):
+            task.punctuate_stream_time()
+            self._commit()
+            self._settle()
+
+    def _commit(self) -> None:
+        assert self._task is not None
+        self._task.prepare_commit(lambda partition: self._offsets.get(partition, 0))
+        # The driver enforces a checkpoint, which flushes once more: what the first flush put into caches comes out too.
+        self._task.flush_stores()
+        self._task.post_commit()
+
+    def _settle(self) -> None:
+        """Print external output, and read back what the topology reads itself."""
+        task = self._task
+        assert task is not None
+        rows = list(task.output)
+        del task.output[:]
+        for row in rows:
+            topic = row[0]
+            if topic in self._changelogs:
+                continue
+            if topic not in self._internal:
+                self._printed.append(self._json.decode(row))
+            if self._task_reads(topic):
+                self._enqueue(row)
+            if topic in self._global_topics:
+                self._update_global(row)
+
+
+def merged(plan: Plan) -> SubTopology | None:
+    """Return all sub-topologies that make tasks as one, as Java's driver runs them; None when there are none."""
+    subs = [sub for sub in plan.sub_topologies if not sub.is_global]
+    if not subs:
+        return None
+    used = {name for sub in subs for name in sub.stores}
+    return SubTopology(
+        id=0,
+        nodes={name: node for sub in subs for name, node in sub.nodes.items()},
+        is_global=False,
+        stores=tuple(name for name in plan.stores if name in used),
+        source_topics=tuple(topic for sub in subs for topic in sub.source_topics),
+        sink_topics=tuple(topic for sub in subs for topic in sub.sink_topics),
+    )
+
+
+def _make_task(sub: SubTopology, environment: TaskEnvironment) -> Task:
+    plan = environment.plan
+    inputs = tuple(TopicPartition(plan.internal_name(topic), 0) for topic in sub.source_topics)
+    return Task(TaskSpec(f"{sub.id}_0", 0, sub, compile_sub_topology(plan, sub), inputs), environment)
+
+
+def _duration(value: Any) -> int:
+    from streamkit.operators.fields import parse_duration
+
+    milliseconds = parse_duration(value)
+    if milliseconds < 0:
+        raise UsageError(f"{CONTROL} is {value!r}; the clock only moves forward")
+    return milliseconds
+
+
+def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iterator[dict]:
+    """Feed JSON Lines and yield what comes out; at a failing line, yield what came before, then raise with the line's number."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"not JSON: {error}") from error
+            if not isinstance(record, dict):
+                raise UsageError("expected an object with a topic")
+            printed = driver.pipe(record)
+        except StreamkitError as error:
+            yield from driver.printed()
+            raise type(error)(f"{name}:{number}: {error}") from error
+        yield from printed
+
+
+def run_case(
+    topology: str | Path, lines: Iterable[str], stores: bool = True
+) -> tuple[list[dict], dict[str, list]]:
+    """Run a topology file over JSON Lines; return (records that came out, rows by store). Raises as Driver.pipe."""
+    from streamkit.plan import load
+
+    with Driver(load(topology)) as driver:
+        records = list(run_lines(driver, lines))
+        return records, driver.stores() if stores else {}

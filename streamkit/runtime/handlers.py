@@ -1,0 +1,181 @@
+"""What happens to records that fail: fail, continue, or the dead-letter topic (KIP-1033, KIP-1034)."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.compile.services import FailedRecord
+from streamkit.errors import ConfigError, DeserializationError, ProcessingError, StreamkitError
+from streamkit.record import Headers
+
+FAIL = "fail"
+CONTINUE = "continue"
+DEAD_LETTER = "dead_letter"
+
+_LONGEST = 200
+_JAVA_HANDLERS = {
+    "LogAndFailExceptionHandler": FAIL,
+    "LogAndContinueExceptionHandler": CONTINUE,
+    "LogAndFailProcessingExceptionHandler": FAIL,
+    "LogAndContinueProcessingExceptionHandler": CONTINUE,
+    "DefaultProductionExceptionHandler": FAIL,
+}
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """The application's handlers; each is FAIL or CONTINUE."""
+
+    deserialization: str = FAIL
+    processing: str = FAIL
+    production: str = FAIL
+    dead_letter_topic: str | None = None
+    """errors.dead.letter.queue.topic.name (KIP-1034)."""
+
+    @classmethod
+    def of(cls, config: Any) -> Handlers:
+        """Read the handlers of a Config. Raises ConfigError for a class that is none of the built-in ones."""
+        return cls(
+            handler_action(config, "deserialization.exception.handler"),
+            handler_action(config, "processing.exception.handler"),
+            handler_action(config, "production.exception.handler"),
+            config.get("errors.dead.letter.queue.topic.name") or None,
+        )
+
+
+def handler_action(config: Any, name: str) -> str:
+    """Return what a handler setting means: FAIL or CONTINUE; Java's class names are understood. Raises ConfigError."""
+    value = str(config.get(name) or FAIL)
+    action = _JAVA_HANDLERS.get(value.rpartition(".")[2].rpartition("$")[2], value)
+    if action not in (FAIL, CONTINUE):
+        raise ConfigError(f"{name} is {value!r}; expected fail, continue or one of the built-in handlers of Kafka Streams")
+    return action
+
+
+class ErrorPolicy:
+    """Answers failures of one task's nodes: returns, writes dead letters, or raises."""
+
+    def __init__(self, nodes: tuple[Any, ...], handlers: Handlers, send: Callable[[tuple], None]):
+        self._nodes = nodes
+        self._handlers = handlers
+        self._send = send
+
+    def processing(self, node: int, error: Exception, record: FailedRecord) -> None:
+        """Return when the record is dropped at this node. Raises ProcessingError when the handler says fail."""
+        plan_node = self._nodes[node]
+        own = getattr(plan_node, "on_error", None)
+        action = own.action if own is not None else self._handlers.processing
+        topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
+        if action == DEAD_LETTER or (own is None and topic):
+            self._send(dead_letter(topic, error, record))
+        if action == FAIL:
+            raise ProcessingError(describe_failure(plan_node, error, record)) from error
+
+    def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> None:
+        """Return when the record is skipped. Raises DeserializationError when the handler says fail."""
+        if self._handlers.dead_letter_topic:
+            self._send(dead_letter(self._handlers.dead_letter_topic, error, record))
+        if self._handlers.deserialization == FAIL:
+            plan_node = self._nodes[node] if node is not None else None
+            raise DeserializationError(describe_failure(plan_node, error, record)) from error
+
+
+def dead_letter(topic: str | None, error: Exception, record: FailedRecord) -> tuple:
+    """Return the row for a dead-letter topic: the source's bytes and time, and KIP-1034's headers (ExceptionHandlerUtils)."""
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    text = str(error)
+    facts = {
+        "exception": f"{name}: {text}" if text else name,
+        "message": text,
+        "stacktrace": "".join(traceback.format_exception(error)),
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+    }
+    headers: Headers = [
+        (f"__streams.errors.{key}", None if value is None else value.encode()) for key, value in facts.items()
+    ]
+    return (topic, record.raw_key, record.raw_value, record.timestamp, headers, None)
+
+
+def describe_failure(node: Any, error: Exception, record: FailedRecord) -> str:
+    """Return one line: where in the file, where in the log, why, and the record shortened."""
+    parts = []
+    origin = getattr(node, "origin", None)
+    if origin is not None:
+        parts.append(f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}")
+    elif node is not None:
+        parts.append(f"node {node.name}")
+    if record.topic is not None:
+        parts.append(f"topic {record.topic}, partition {record.partition}, offset {record.offset}")
+    parts.append(human_reason(error))
+    if record.key is None and record.value is None:
+        key, value = record.raw_key, record.raw_value
+    else:
+        key, value = record.key, record.value
+    return one_line(": ".join(parts)) + f" (key {shorten(key)}, value {shorten(value)})"
+
+
+def human_reason(error: BaseException) -> str:
+    """Say in words why a record failed.
+
+    >>> human_reason(KeyError("amount"))
+    "field 'amount' is missing"
+    """
+    if isinstance(error, KeyError) and error.args:
+        return f"field {error.args[0]!r} is missing"
+    text = one_line(str(error))
+    if isinstance(error, StreamkitError):
+        return text
+    if isinstance(error, UnicodeDecodeError):
+        return "the bytes are not UTF-8 text"
+    if isinstance(error, ZeroDivisionError):
+        return "division by zero"
+    if isinstance(error, TypeError) and "'NoneType' object is not subscriptable" in text:
+        return "a field is read from an absent value (null)"
+    if isinstance(error, (TypeError, ValueError, IndexError, AttributeError)) and text:
+        return text
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def shorten(value: Any, longest: int = _LONGEST) -> str:
+    """Return a value as one short line; bytes that are text are shown as text, absent values as null."""
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        # No decoding of megabytes for a line of a message.
+        head = value[: longest + 4]
+        try:
+            text = head.decode() if len(head) == len(value) else head.decode(errors="ignore")
+        except UnicodeDecodeError:
+            text = repr(head)
+    else:
+        text = repr(value)
+    text = one_line(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks or other control characters."""
+    return " ".join(text.split()) if text.isprintable() else " ".join(
+        "".join(char if char.isprintable() else " " for char in text).split()
+    )
+
+
+__all__ = [
+    "CONTINUE",
+    "DEAD_LETTER",
+    "FAIL",
+    "ErrorPolicy",
+    "Handlers",
+    "dead_letter",
+    "describe_failure",
+    "handler_action",
+    "human_reason",
+    "one_line",
+    "shorten",
+]

@@ -1,0 +1,146 @@
+"""Records and rows in the JSON form that files and command lines use."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from streamkit.errors import SerdeError, UsageError
+from streamkit.plan.model import Plan, SinkNode, SourceNode
+from streamkit.record import Headers
+from streamkit.serdes.base import Serde
+
+Serdes = tuple[Serde, Serde]
+_FIELDS = frozenset(("topic", "key", "value", "timestamp", "headers", "partition"))
+
+
+class RecordJson:
+    """Turns JSON records into rows by the serdes of the topics that are read, and rows into JSON by those that are written."""
+
+    def __init__(self, plan: Plan):
+        self._default = plan.default_serdes
+        self._declared: dict[str, Serdes] = {
+            topic.name: (topic.key_serde, topic.value_serde) for topic in plan.external_topics.values()
+        }
+        self._read: dict[str, Serdes] = dict(self._declared)
+        self._written: dict[str, Serdes] = {}
+        self._routed: list[Serdes] = []
+        for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
+            if isinstance(node, SourceNode):
+                for topic in node.topics:
+                    self._read[plan.internal_name(topic)] = node.topic_serdes.get(
+                        topic, (node.key_serde, node.value_serde)
+                    )
+            elif isinstance(node, SinkNode):
+                if node.topic is None:
+                    self._routed.append((node.key_serde, node.value_serde))
+                else:
+                    self._written[plan.internal_name(node.topic)] = (node.key_serde, node.value_serde)
+
+    def encode(self, record: Mapping[str, Any], now: int, check: Callable[[str], None]) -> tuple:
+        """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises UsageError, SerdeError, what `check` raises."""
+        unknown = [name for name in record if name not in _FIELDS]
+        if unknown:
+            raise UsageError(f"unknown field {unknown[0]!r}; a record has {', '.join(sorted(_FIELDS))}")
+        topic = record.get("topic")
+        if not isinstance(topic, str):
+            raise UsageError("a record needs a topic")
+        check(topic)
+        timestamp = record.get("timestamp")
+        if timestamp is None:
+            timestamp = now
+        elif type(timestamp) is not int:
+            raise UsageError(f"timestamp is {timestamp!r}; expected milliseconds")
+        key_serde, value_serde = self._read.get(topic, self._default)
+        key = _encode(key_serde, record.get("key"), "key", topic)
+        value = _encode(value_serde, record.get("value"), "value", topic)
+        return (topic, key, value, timestamp, headers_from_json(record.get("headers")), record.get("partition"))
+
+    def decode(self, row: tuple) -> dict:
+        """Return the JSON record of a row; bytes that no serde of the topic decodes (dead letters) come as {"base64": …}."""
+        topic, key, value, timestamp, headers, _ = row
+        for key_serde, value_serde in self._candidates(topic):
+            try:
+                record = {"topic": topic, "key": _decode(key_serde, key), "value": _decode(value_serde, value)}
+            except SerdeError:
+                continue
+            break
+        else:
+            record = {"topic": topic, "key": raw_json(key), "value": raw_json(value)}
+        record["timestamp"] = timestamp
+        if headers:
+            record["headers"] = headers_to_json(headers)
+        return record
+
+    def _candidates(self, topic: str) -> Iterator[Serdes]:
+        if topic in self._written:
+            yield self._written[topic]
+        else:
+            yield from self._routed
+        if topic in self._declared:
+            yield self._declared[topic]
+
+
+def store_rows(definition: Any, store: Any) -> list:
+    """Return a store's rows as [key, value] in JSON form."""
+    key_json, value_json = definition.key_serde.to_json, definition.value_serde.to_json
+    return [[_key_json(key, key_json), None if value is None else value_json(value)] for key, value in store.rows()]
+
+
+def _key_json(key: Any, to_json: Callable[[Any], Any]) -> Any:
+    from streamkit.record import WindowedKey
+
+    if isinstance(key, WindowedKey):
+        return {"key": to_json(key.key), "start": key.start, "end": key.end}
+    return to_json(key)
+
+
+def headers_from_json(headers: Any) -> Headers | None:
+    """Return headers of their JSON form `[[name, text or {"base64": …}], …]`; none are None. Raises UsageError."""
+    if not headers:
+        return None
+    try:
+        return [(name, _header_bytes(value)) for name, value in headers]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(f'headers are {headers!r}; expected [["name", "text" or {{"base64": …}}], …]') from error
+
+
+def headers_to_json(headers: Headers) -> list:
+    """Return the JSON form of headers: text where the bytes are UTF-8."""
+    return [[name, _header_json(value)] for name, value in headers]
+
+
+def raw_json(data: bytes | None) -> Any:
+    """Return bytes in their JSON form."""
+    return None if data is None else {"base64": base64.b64encode(data).decode()}
+
+
+def _header_bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return base64.b64decode(value["base64"], validate=True)
+    return value.encode()
+
+
+def _header_json(value: bytes | None) -> Any:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return raw_json(value)
+
+
+def _encode(serde: Serde, data: Any, what: str, topic: str) -> bytes | None:
+    if data is None:
+        return None
+    try:
+        return serde.encode(serde.from_json(data))
+    except SerdeError as error:
+        raise SerdeError(f"{what} for topic {topic}: {error}") from error
+
+
+def _decode(serde: Serde, data: bytes | None) -> Any:
+    return None if data is None else serde.to_json(serde.decode(data))

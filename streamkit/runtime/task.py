@@ -1,0 +1,410 @@
+"""A task: queues, clocks, stores and a program for one partition of a sub-topology (StreamTask)."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.compile import FATAL
+from streamkit.compile.program import Program
+from streamkit.compile.services import FailedRecord
+from streamkit.errors import ProcessingError, StateError, StreamkitError
+from streamkit.plan.model import Plan, SubTopology
+from streamkit.record import Headers, RecordBatch, TopicPartition
+from streamkit.runtime import metadata
+from streamkit.runtime.handlers import ErrorPolicy, Handlers, describe_failure
+from streamkit.runtime.punctuation import PunctuationQueue, Punctuator
+from streamkit.runtime.queues import Columns, Idling, PartitionGroup, QueueServices, RecordQueue
+from streamkit.transport.base import CommittedOffset
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Which task it is."""
+
+    task_id: str
+    partition: int
+    sub_topology: SubTopology
+    program: Program
+    inputs: tuple[TopicPartition, ...]
+    """By name on the log."""
+
+
+@dataclass(frozen=True)
+class TaskEnvironment:
+    """What tasks of one driver or thread share."""
+
+    plan: Plan
+    clock: Callable[[], int]
+    """Milliseconds since the epoch."""
+    open_store: Callable[[TaskSpec, str, StoreServices], Any]
+    """(task, store's name, its services) -> state.base.Store."""
+    partitions: Callable[[str], int]
+    """How many partitions a topic on the log has."""
+    handlers: Handlers = Handlers()
+    idling: Idling = Idling()
+    emit_interval_ms: int = 1000
+    global_stores: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StoreServices:
+    """What a store asks of its task (state.base.StoreContext): its changelog and the count of refused records."""
+
+    __slots__ = ("_append", "_partition", "_topic", "dropped")
+
+    def __init__(self, task: Task, changelog: str | None):
+        self._append = task.output.append
+        self._topic = changelog
+        self._partition = task.partition
+        self.dropped = task.dropped
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+        """Append a record to the store's changelog, in the task's partition."""
+        if self._topic is not None:
+            self._append((self._topic, key, value, timestamp, headers, self._partition))
+
+
+class Task:
+    """Runs a program over the records of its input partitions, and knows what to commit.
+
+    It implements compile.services.TaskServices. Nothing here is done once a record: queues hand over runs of records.
+    """
+
+    def __init__(self, spec: TaskSpec, environment: TaskEnvironment):
+        self.spec = spec
+        self.task_id = spec.task_id
+        self.partition = spec.partition
+        self.application_id = environment.plan.application
+        self.emit_interval_ms = environment.emit_interval_ms
+        self.output: list[tuple] = []
+        self.processor_metadata: dict[str, int] = {}
+        self.commit_requested = False
+        self.commit_needed = False
+        self.dropped_total = 0
+        self.now = environment.clock
+        self.partitions = environment.partitions
+        self._environment = environment
+        self._policy = ErrorPolicy(spec.program.nodes, environment.handlers, self.output.append)
+        self._stream_punctuators = PunctuationQueue()
+        self._wall_punctuators = PunctuationQueue()
+        self._running: _Run | None = None
+        self._consumed: dict[TopicPartition, int] = {}
+        self._touched: set[TopicPartition] = set()
+        self._committed_metadata: dict[str, int] = {}
+        self.stores: dict[str, Any] = {}
+        try:
+            self._open_stores()
+            self._bound = spec.program.bind(self)
+        except BaseException:
+            self.close_stores()
+            raise
+        self._sources = dict(self._bound.sources)
+        self._group = PartitionGroup(map(self._queue, spec.inputs), environment.idling)
+
+    # -- TaskServices ----------------------------------------------------------------------------------------------
+
+    def store(self, name: str) -> Any:
+        """Return a store of the task, or a global one. Raises StateError."""
+        found = self.stores.get(name)
+        if found is None:
+            found = self._environment.global_stores.get(name)
+        if found is None:
+            raise StateError(f"task {self.task_id} has no store {name!r}")
+        return found
+
+    def stream_time(self) -> int:
+        """Return the highest timestamp (ms) taken from the queues so far, -1 before the first; exact within a run."""
+        if self._running is None:
+            return self._group.stream_time
+        return self._running.time_at(self._bound.position())
+
+    def dropped(self, count: int = 1) -> None:
+        """Count dropped records (dropped-records-total)."""
+        self.dropped_total += count
+
+    def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
+        """Answer the failure of a node by the step's `on_error` or the application's handler. Raises ProcessingError."""
+        self._policy.processing(node, error, record)
+        self.dropped_total += 1
+
+    def on_deserialization_error(self, node: int | None, error: Exception, record: FailedRecord) -> None:
+        """Answer bytes that do not decode by the application's handler. Raises DeserializationError."""
+        self._policy.deserialization(node, error, record)
+        self.dropped_total += 1
+
+    def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Punctuator:
+        """Call back at "stream_time" or "wall_clock" intervals (StreamTask.schedule). Raises ProcessingError."""
+        if interval_ms < 1:
+            raise ProcessingError(f"schedule: the interval is {interval_ms} ms; expected at least 1 ms")
+        punctuator = Punctuator(node, interval_ms, callback)
+        if kind == "stream_time":
+            return self._stream_punctuators.schedule(0, punctuator)
+        if kind == "wall_clock":
+            return self._wall_punctuators.schedule(self.now() + interval_ms, punctuator)
+        raise ProcessingError(f"schedule: {kind!r} is no clock; expected 'stream_time' or 'wall_clock'")
+
+    def request_commit(self) -> None:
+        """Ask for a commit after the records in hand (ProcessorContext.commit)."""
+        self.commit_requested = True
+
+    # -- Life ------------------------------------------------------------------------------------------------------
+
+    def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Take up times from committed offsets and make processors; stores have been restored."""
+        for partition, offset in committed.items():
+            if partition in self._group.queues:
+                time, times = metadata.decode(offset.metadata)
+                self._group.restore_time(partition, time)
+                for name, value in times.items():
+                    self.processor_metadata[name] = max(value, self.processor_metadata.get(name, value))
+        self._committed_metadata = dict(self.processor_metadata)
+        self._bound.init()
+
+    def close(self) -> None:
+        """Close processors and stores; what was not committed is gone. A failing close hides no earlier error."""
+        self._stream_punctuators.clear()
+        self._wall_punctuators.clear()
+        try:
+            self._bound.close()
+        finally:
+            self.close_stores()
+
+    def close_stores(self) -> None:
+        """Close the stores, all of them even when one fails."""
+        failure: BaseException | None = None
+        for store in self.stores.values():
+            try:
+                store.close()
+            except Exception as error:
+                failure = failure or error
+        self.stores = {}
+        if failure is not None:
+            raise failure
+
+    # -- Records ---------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> list[TopicPartition]:
+        """The partitions that the task reads."""
+        return list(self._group.queues)
+
+    def add_input(self, partition: TopicPartition) -> None:
+        """Read one more partition: a topic that matches a pattern has appeared."""
+        if partition not in self._group.queues:
+            self._group.add_queue(self._queue(partition))
+
+    def add(self, batch: RecordBatch) -> int:
+        """Queue a batch; return how many records its partition has waiting. Raises what a failing extractor raises."""
+        queue = self._group.add(batch)
+        if queue.skipped:
+            # Their offsets are to be committed although no record will be taken.
+            queue.skipped = False
+            self._touched.add(queue.partition)
+            self.commit_needed = True
+        return queue.size
+
+    def buffered(self, partition: TopicPartition) -> int:
+        """Return how many records of a partition wait."""
+        return self._group.queues[partition].size
+
+    def has_records(self) -> bool:
+        """Return whether any record waits."""
+        return self._group.buffered() > 0
+
+    def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
+        """Note how many records each partition has on the log beyond those fetched; for max.task.idle.ms."""
+        self._group.set_lags(lags)
+
+    def process(self, max_records: int) -> int:
+        """Process at most so many records, the oldest heads first; return how many. Raises ProcessingError and its kin.
+
+        Stream-time punctuators fire within, right after the record that makes them due.
+        """
+        done = 0
+        group, now = self._group, self.now
+        while done < max_records and group.ready(now):
+            due = self._stream_punctuators.next_due()
+            run = group.next_run(max_records - done, due)
+            if run is None:
+                break
+            partition, columns = run
+            done += len(columns.offsets)
+            self._process_run(partition, columns)
+            if due is not None:
+                self.punctuate_stream_time()
+            if self.commit_requested:
+                break
+        return done
+
+    def update(self, batch: RecordBatch) -> None:
+        """Process a batch at once, past the queues (GlobalStateUpdateTask)."""
+        self._run(batch.topic)(
+            batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets, batch.partition
+        )
+
+    def punctuate_stream_time(self) -> bool:
+        """Fire what the stream time makes due; return whether anything fired."""
+        time = self._group.stream_time
+        if time == metadata.UNKNOWN:
+            return False
+        fired = self._stream_punctuators.punctuate(time, self._fire)
+        self.commit_needed = self.commit_needed or fired
+        return fired
+
+    def punctuate_wall_clock(self) -> bool:
+        """Fire what the clock makes due; return whether anything fired."""
+        if self._wall_punctuators.next_due() is None:
+            return False
+        fired = self._wall_punctuators.punctuate(self.now(), self._fire)
+        self.commit_needed = self.commit_needed or fired
+        return fired
+
+    def punctuate(self) -> bool:
+        """Fire what is due, stream time before wall clock; return whether anything fired."""
+        fired = self.punctuate_stream_time()
+        return self.punctuate_wall_clock() or fired
+
+    # -- Commit ----------------------------------------------------------------------------------------------------
+
+    def flush_stores(self) -> None:
+        """Empty caches in the order of registration; what that forwards and logs is in `output` afterwards."""
+        try:
+            for store in self.stores.values():
+                store.flush()
+        except StreamkitError:
+            raise
+        except Exception as error:
+            raise self._failed_outside_a_node(error) from error
+
+    def prepare_commit(
+        self, position: Callable[[TopicPartition], int]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Flush caches and return the offsets to commit; nothing where nothing happened since the last commit.
+
+        `position`: the consumer's next offset, used where nothing is queued.
+        """
+        if not self.commit_needed:
+            return {}
+        self.flush_stores()
+        changed = self.processor_metadata != self._committed_metadata
+        partitions = self.inputs if changed else sorted(self._touched)
+        return {partition: self._committable(partition, position) for partition in partitions}
+
+    def post_commit(self) -> None:
+        """Forget what was committed, and make what was flushed durable in the stores."""
+        if self.commit_needed:
+            for store in self.stores.values():
+                store.commit()
+        self._committed_metadata = dict(self.processor_metadata)
+        self.commit_needed = self.commit_requested = False
+
+    def consumed(self) -> dict[TopicPartition, int]:
+        """Return the last offset that was processed, by partition."""
+        return dict(self._consumed)
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _open_stores(self) -> None:
+        plan = self._environment.plan
+        for name in self.spec.sub_topology.stores:
+            definition = plan.stores[name]
+            # A store that is restored from its source topic has no changelog of its own.
+            changelog = None if definition.source_topic is not None else plan.changelog_name(name)
+            self.stores[name] = self._environment.open_store(self.spec, name, StoreServices(self, changelog))
+
+    def _queue(self, partition: TopicPartition) -> RecordQueue:
+        policy = self._bound.timestamp_policies.get(partition.topic, "fail_on_invalid")
+        services = QueueServices(self.now, self.dropped, self._undecodable)
+        return RecordQueue(partition, policy, self._bound.extractors.get(partition.topic), services)
+
+    def _run(self, topic: str) -> Any:
+        run = self._sources.get(topic)
+        if run is None:
+            run = self._sources[topic] = self._run_by_pattern(topic)
+        return run
+
+    def _run_by_pattern(self, topic: str) -> Any:
+        for pattern, make in self._bound.patterns.items():
+            if re.fullmatch(pattern, topic):
+                return make(topic)
+        raise StateError(f"task {self.task_id} does not read topic {topic}")
+
+    def _process_run(self, partition: TopicPartition, columns: Columns) -> None:
+        keys, values, timestamps, headers, offsets = columns
+        group = self._group
+        if len(timestamps) == 1:
+            if timestamps[0] > group.stream_time:
+                group.stream_time = timestamps[0]
+        else:
+            self._running = _Run(group.stream_time, timestamps, offsets)
+        run = self._sources.get(partition.topic) or self._run(partition.topic)
+        try:
+            run(keys, values, timestamps, headers, offsets, partition.partition)
+        except StreamkitError:
+            raise
+        except Exception as error:
+            raise self._failed_outside_a_node(error) from error
+        finally:
+            if self._running is not None:
+                self._running = None
+                group.stream_time = max(group.stream_time, max(timestamps))
+        self._consumed[partition] = offsets[-1]
+        self._touched.add(partition)
+        self.commit_needed = True
+
+    def _failed_outside_a_node(self, error: Exception) -> ProcessingError:
+        topic, partition, offset = self._bound.position() or (None, -1, -1)
+        record = FailedRecord(topic, partition, offset, -1, None, None, None)
+        return ProcessingError(f"task {self.task_id}: {describe_failure(None, error, record)}")
+
+    def _fire(self, punctuator: Punctuator, time: int) -> None:
+        try:
+            punctuator.callback(time)
+        except FATAL:
+            raise
+        except Exception as error:
+            # Punctuators have no record: topic is null, partition and offset are -1.
+            self.on_error(punctuator.node, error, FailedRecord(None, -1, -1, time, None, None, None))
+
+    def _undecodable(self, error: Exception, partition: TopicPartition, columns: Columns, at: int) -> None:
+        record = FailedRecord(
+            partition.topic,
+            partition.partition,
+            columns.offsets[at],
+            columns.timestamps[at],
+            columns.keys[at],
+            columns.values[at],
+            columns.headers[at],
+        )
+        self.on_deserialization_error(None, error, record)
+
+    def _committable(
+        self, partition: TopicPartition, position: Callable[[TopicPartition], int]
+    ) -> CommittedOffset:
+        queue = self._group.queues[partition]
+        head = queue.head_offset()
+        offset = position(partition) if head is None else head
+        return CommittedOffset(offset, metadata.encode(queue.partition_time, self.processor_metadata))
+
+
+class _Run:
+    """The stream time within a run of records, known exactly when somebody asks."""
+
+    __slots__ = ("_at", "_offsets", "_time", "_timestamps")
+
+    def __init__(self, before: int, timestamps: list, offsets: list):
+        self._time = before
+        self._timestamps = timestamps
+        self._offsets = offsets
+        self._at = 0
+
+    def time_at(self, position: tuple | None) -> int:
+        """Return the highest timestamp up to the record in hand; without a position, that of the whole run."""
+        stop = len(self._offsets) if position is None else bisect_left(self._offsets, position[2]) + 1
+        if stop > self._at:
+            self._time = max(self._time, max(self._timestamps[self._at : stop]))
+            self._at = stop
+        return self._time
