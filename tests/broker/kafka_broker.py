@@ -1,0 +1,181 @@
+"""A real Kafka broker for tests and benchmarks: jars from Maven, one KRaft process on 127.0.0.1, ended by its process id.
+
+>>> with Broker() as broker:  # doctest: +SKIP
+...     broker.address
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+VERSION = "4.1.0"
+READY_SECONDS = 60
+STOP_SECONDS = 20
+_POM = Path(__file__).with_name("pom.xml")
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+num.partitions=1
+auto.create.topics.enable=false
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+log.retention.ms=-1
+"""
+
+
+class BrokerFailed(RuntimeError):
+    """The broker did not start; the text ends with the tail of its log."""
+
+
+def available() -> bool:
+    """Tell whether this machine can run the broker: java, and Maven or jars fetched earlier."""
+    return shutil.which("java") is not None and (shutil.which("mvn") is not None or _jars_are_there())
+
+
+def jars() -> Path:
+    """Return the folder of the broker's jars, fetched once into STREAMKIT_TEST_CACHE or ~/.cache/streamkit-tests."""
+    folder = _jar_folder()
+    if not _jars_are_there():
+        # Into a folder of its own first: a fetch that breaks off, or two sessions at once, leave no half of one.
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        command = ["mvn", "-q", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+        done = subprocess.run([*command, f"-Dkafka.version={VERSION}"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BrokerFailed(f"mvn could not fetch the broker's jars:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+        try:
+            partial.rename(folder)
+        except OSError:
+            shutil.rmtree(partial)
+    return folder
+
+
+def _jar_folder() -> Path:
+    cache = os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests"
+    return Path(cache) / f"kafka-{VERSION}"
+
+
+def _jars_are_there() -> bool:
+    return any(_jar_folder().glob("slf4j-simple-*.jar"))
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Broker:
+    """One broker with its own data folder; `address` is host:port and stays the same over restart()."""
+
+    def __init__(self, folder: Path | None = None, heap: str = "512m"):
+        self._owned = folder is None
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="streamkit-broker-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / "broker.log"
+        self._heap = heap
+        port, controller = _free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        self._properties = self.folder / "server.properties"
+        data = self.folder / "data"
+        self._properties.write_text(_SETTINGS.format(port=port, controller=controller, data=data))
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Broker:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An id that begins with a dash would be read as an option.
+        command = self._java("kafka.tools.StorageTool", "format", "-t", "A" + cluster[1:], "-c", str(self._properties))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BrokerFailed(f"the broker's storage could not be formatted:\n{done.stdout}{done.stderr}")
+        self.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop()
+        if self._owned:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start the process and return when it answers. Raises BrokerFailed."""
+        with self.log.open("ab") as log:
+            command = self._java("kafka.Kafka", str(self._properties))
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
+        try:
+            self._wait_until_ready(self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End the process in order; by force when it takes too long."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Stop and start on the same address with the same data."""
+        self.stop()
+        self.start()
+
+    def log_tail(self, characters: int = 4000) -> str:
+        """Return the end of the broker's log."""
+        return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
+
+    def _java(self, *arguments: str) -> list[str]:
+        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        return ["java", *options, "-cp", f"{jars()}/*", *arguments]
+
+    def _wait_until_ready(self, process: subprocess.Popen) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                if admin.list_topics(timeout=1).brokers:
+                    return
+            except KafkaException:
+                pass
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BrokerFailed(f"the broker did not come up at {self.address}:\n{self.log_tail()}")

@@ -1,0 +1,33 @@
+"""What every test may use: the real broker, started once a session when a test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.kafka_broker import Broker, available
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running Kafka broker; `broker.address` is its bootstrap address."""
+    if not available():
+        pytest.skip("a real broker needs java and Maven")
+    with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show the end of the broker's log with a failure of a test that used it."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    used = getattr(item, "funcargs", {}).get("broker")
+    if report.failed and isinstance(used, Broker):
+        report.sections.append(("broker log", used.log_tail()))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the markers."""
+    config.addinivalue_line("markers", "broker: needs a real Kafka broker (java and Maven)")
