@@ -22,9 +22,21 @@ class BytesMap(ABC):
 
     @abstractmethod
     def range(
-        self, low: bytes | None, high: bytes | None, reverse: bool = False, include_high: bool = True
+        self,
+        low: bytes | None,
+        high: bytes | None,
+        reverse: bool = False,
+        include_high: bool = True,
+        limit: int | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries from low to high in byte order (inclusive; None: unbounded), stable under writes meanwhile."""
+        """Return entries from low to high in byte order (inclusive; None: unbounded), stable under writes meanwhile.
+
+        `limit`: at most so many; what a caller does not need is not read.
+        """
+
+    @abstractmethod
+    def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
+        """Apply many writes at once, the last one of a key winning (restoring)."""
 
     @abstractmethod
     def commit(self) -> None:
@@ -46,14 +58,28 @@ class StoreContext(Protocol):
 
 
 FlushListener = Callable[[bytes, Any, Any, int, Any], None]
-"""(key bytes, new value or None, old value or None, timestamp in ms, context) for each entry that leaves a cache.
-For windowed stores the key is the windowed key in its topic form and there is (start, end) in front: see WindowStore."""
+"""(key bytes, new value or None, old value or None, timestamp in ms, context) for each entry that leaves a cache."""
+
+WindowedFlushListener = Callable[[bytes, int, int, Any, Any, int, Any], None]
+"""(key bytes without the window, start, end, new, old, timestamp, context): as above, for window and session stores."""
 
 
 class Store(ABC):
     """Any store of a task."""
 
     name: str
+    persistent = False
+
+    def restore_batch(
+        self,
+        keys: list[bytes],
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers | None],
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        for key, value, timestamp, header in zip(keys, values, timestamps, headers, strict=True):
+            self.restore(key, value, timestamp, header)
 
     @abstractmethod
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
@@ -69,7 +95,7 @@ class Store(ABC):
 
     @abstractmethod
     def rows(self) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, value) as plain data (decoded; WindowedKey for windows), cache included, in byte order of keys."""
+        """Yield (key, value) decoded (WindowedKey for windows), cache included, in byte order of keys."""
 
     @abstractmethod
     def close(self) -> None:

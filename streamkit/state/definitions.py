@@ -1,0 +1,133 @@
+"""What a store is, as a Plan describes it, and how it comes to life in a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamkit.errors import StateError
+from streamkit.serdes.base import Serde
+from streamkit.state.base import Store, StoreContext
+
+if TYPE_CHECKING:
+    from streamkit.state.cache import CacheBudget
+
+StoreType = Literal[
+    "key_value",
+    "timestamped_key_value",
+    "window",
+    "session",
+    "versioned",
+    "join_window",
+    "outer_join",
+    "suppress",
+    "join_grace",
+    "subscription",
+]
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class StoreDef:
+    """A store of the topology; immutable and picklable. Times are milliseconds.
+
+    `persistent` also decides by which rules windows expire, whatever holds the rows. `options`: `time_ordered` (window
+    and session stores that emit on close), `right_serde` (outer_join), `hold_decoded` (no code changes values in place,
+    and each is what its bytes would decode to, so that a cache may keep them decoded).
+    """
+
+    name: str
+    type: StoreType
+    key_serde: Serde
+    value_serde: Serde
+    persistent: bool = True
+    caching: bool = True
+    logging: bool = True
+    retention: int | None = None
+    """Of windows and sessions."""
+    window_size: int | None = None
+    history: int | None = None
+    """Of versioned stores: history retention, which is also their grace period."""
+    changelog_topic: str | None = None
+    """Without the application's prefix; None without logging."""
+    source_topic: str | None = None
+    """Where the source topic is the changelog, and nothing is logged."""
+    grace: int | None = None
+    """Of join_grace buffers."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def in_cache(self) -> bool:
+        """Whether this store is cached when its thread has a cache: versioned, join and FK stores never are."""
+        return self.caching and self.type in ("key_value", "timestamped_key_value", "window", "session")
+
+
+def changelog_config(store: StoreDef) -> dict[str, str]:
+    """Return the configuration of a store's changelog topic (InternalTopicConfig and its kin).
+
+    Retention adds a day (windowstore.changelog.additional.retention.ms).
+    """
+    config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+    if store.type in ("window", "session"):
+        config["cleanup.policy"] = "compact,delete"
+        config["retention.ms"] = str((store.retention or 0) + DAY_MS)
+    elif store.type == "join_window":
+        config["cleanup.policy"] = "delete"
+        config["retention.ms"] = str((store.retention or 0) + DAY_MS)
+    elif store.type == "versioned":
+        config["min.compaction.lag.ms"] = str((store.history or 0) + DAY_MS)
+    return config
+
+
+def create(
+    store: StoreDef, directory: str | Path | None, context: StoreContext, budget: CacheBudget | None = None
+) -> Store:
+    """Return a store that is ready for use: below `directory` (a task's) if it is persistent, else in memory.
+
+    Without a directory a persistent store lives in memory too, with the semantics of a persistent one.
+    `budget` None: no cache.
+    Raises StateError, StateLockedError.
+    """
+    # Imported here: the stores need StoreDef.
+    from streamkit.state.maps import open_map
+    from streamkit.state.suppress import SuppressBuffer
+
+    if store.type == "suppress":
+        return SuppressBuffer(store, context)
+    on_disk = store.persistent and directory is not None
+    rows = open_map("leveldb", Path(str(directory)) / "leveldb" / store.name) if on_disk else open_map("memory")
+    cached, plain = _classes()
+    if store.type in cached:
+        return cached[store.type](store, rows, context, budget if store.in_cache else None)
+    if store.type in plain:
+        return plain[store.type](store, rows, context)
+    raise StateError(f"Store {store.name} has the unknown type {store.type!r}")
+
+
+def _classes() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the store classes by type: those that may be cached, and the others."""
+    from streamkit.state.grace import JoinGraceBuffer
+    from streamkit.state.join import JoinWindowStore, OuterJoinStore
+    from streamkit.state.key_value import KeyValueStore
+    from streamkit.state.session import SessionStore
+    from streamkit.state.subscription import SubscriptionStore
+    from streamkit.state.versioned import VersionedStore
+    from streamkit.state.window import WindowStore
+
+    cached = {
+        "key_value": KeyValueStore,
+        "timestamped_key_value": KeyValueStore,
+        "window": WindowStore,
+        "session": SessionStore,
+    }
+    plain = {
+        "join_window": JoinWindowStore,
+        "outer_join": OuterJoinStore,
+        "versioned": VersionedStore,
+        "join_grace": JoinGraceBuffer,
+        "subscription": SubscriptionStore,
+    }
+    return cached, plain

@@ -1,0 +1,126 @@
+"""The state directory of an application on this machine (StateDirectory)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from streamkit.errors import StateError, StateLockedError
+
+_TASK = re.compile(r"\d+_\d+")
+_PROCESS_FILE = "kafka-streams-process-metadata"
+_PERMISSIONS = 0o750
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what the operating system says about a file into one clear line (StateError)."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StateError(f"No space is left for {path}") from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise StateError(f"{path} can't be written: {error.strerror}; choose another state.dir") from error
+        raise StateError(f"{path} can't be used: {error.strerror or error}") from error
+
+
+class StateDirectory:
+    """`<state.dir>/<application.id>/`, owned by this process until `close`.
+
+    Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`.
+    Raises StateLockedError when another process owns it, StateError when it can't be made or written.
+    """
+
+    def __init__(self, state_dir: str | Path, application: str):
+        self.path = Path(state_dir) / application
+        with translated(self.path):
+            self.path.mkdir(parents=True, exist_ok=True, mode=_PERMISSIONS)
+        self._lock = self._acquire()
+
+    def _acquire(self) -> IO[str]:
+        path = self.path / ".lock"
+        with translated(path):
+            file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - held as long as the directory is owned
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise StateLockedError(f"Another process is running on the state directory {self.path}") from error
+        except OSError as error:
+            file.close()
+            raise StateError(f"{path} can't be locked: {error.strerror}") from error
+        return file
+
+    def process_id(self) -> uuid.UUID:
+        """Return the id that stays with this directory, made on first use; a damaged file is replaced, as in Java."""
+        path = self.path / _PROCESS_FILE
+        try:
+            return uuid.UUID(json.loads(path.read_text(encoding="utf-8"))["processId"])
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # not what we wrote: a new id costs a rebalance, not data
+        except OSError as error:
+            raise StateError(f"{path} can't be read: {error.strerror}") from error
+        fresh = uuid.uuid4()
+        with translated(path):
+            path.write_text(json.dumps({"processId": str(fresh)}, separators=(",", ":")), encoding="utf-8")
+        return fresh
+
+    def task(self, task_id: str) -> Path:
+        """Return the directory of a task such as "0_1", made if it is not there. Raises StateError."""
+        return self._directory(task_id)
+
+    def global_state(self) -> Path:
+        """Return the directory of global stores, made if it is not there. Raises StateError."""
+        return self._directory("global")
+
+    def _directory(self, name: str) -> Path:
+        path = self.path / name
+        with translated(path):
+            path.mkdir(exist_ok=True, mode=_PERMISSIONS)
+        return path
+
+    def tasks(self) -> list[str]:
+        """Return the ids of the tasks that have a directory which is not empty, in order of number."""
+        with translated(self.path):
+            names = [
+                entry.name
+                for entry in os.scandir(self.path)
+                if _TASK.fullmatch(entry.name) and entry.is_dir() and any(Path(entry.path).iterdir())
+            ]
+        return sorted(names, key=lambda name: tuple(map(int, name.split("_"))))
+
+    def wipe(self, task_id: str) -> None:
+        """Delete what a task has stored, so that it is restored from its changelogs. Raises StateError."""
+        path = self.path / task_id
+        with translated(path):
+            if path.exists():
+                shutil.rmtree(path)
+
+    def clean(self, owned: Collection[str], older_than: float) -> list[str]:
+        """Delete the directories of tasks that are not `owned` and unchanged since `older_than`; return their ids.
+
+        Time is in seconds since the epoch (state.cleanup.delay.ms).
+        """
+        gone = []
+        for task_id in self.tasks():
+            path = self.path / task_id
+            if task_id not in owned and path.stat().st_mtime < older_than:
+                self.wipe(task_id)
+                gone.append(task_id)
+        return gone
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        self._lock.close()

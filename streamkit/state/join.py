@@ -1,0 +1,155 @@
+"""The stores of stream-stream joins: windows with duplicates, and records that still wait for a match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamkit.record import Headers, WindowedKey
+from streamkit.state.base import BytesMap, StoreContext
+from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
+from streamkit.state.segments import Segments
+from streamkit.state.stored import MapStore
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+_LAST_SEQUENCE = pack_int(MAX_SEQUENCE)
+_SCAN_CHUNK = 64
+
+
+class JoinWindowStore(MapStore):
+    """One side's records by key, timestamp and arrival (RocksDBWindowStore with retainDuplicates).
+
+    Map and changelog have the key key + timestamp8 + sequence4; the sequence counts from 1 and, as in Java, starts
+    anew with each run. Values are plain.
+    """
+
+    def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
+        super().__init__(definition, entries, context)
+        self._segments = Segments(entries, definition.retention or 0, definition.persistent)
+        self._sequence = 0
+        self._encode = definition.value_serde.encode
+        self._decode = definition.value_serde.decode
+
+    def put(self, key: bytes, value: Any, timestamp: int) -> bool:
+        """Add a record (value not None); False if it had expired: counted as dropped, but logged, as in Java."""
+        self._sequence = (self._sequence + 1) & MAX_SEQUENCE
+        row = key + pack_long(timestamp) + pack_int(self._sequence)
+        data = self._encode(value)
+        kept = self._segments.put(timestamp, row, b"", data)
+        if not kept:
+            self._dropped()
+        self._log(row, data, timestamp, None)
+        return kept
+
+    def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Any]]:
+        """Return (timestamp, value) of a key's records from low to high, both included, by (timestamp, arrival)."""
+        low = self._segments.first_alive(low)
+        if low > high:
+            return []
+        length = len(key) + 12
+        first, last = key + pack_long(low), key + pack_long(min(high, MAX_LONG)) + _LAST_SEQUENCE
+        return [
+            (unpack_long(row, length - 12)[0], self._decode(data))
+            for row, data in self._segments.scan(low, high, first, last)
+            if len(row) == length
+        ]
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (WindowedKey, value), decoded, in byte order of keys."""
+        alive, size = self._segments.first_alive(0), self.definition.window_size or 0
+        for row, data in sorted(self._segments.between(alive, MAX_LONG)):
+            start = unpack_long(row, len(row) - 12)[0]
+            if start >= alive:
+                yield WindowedKey(self.key_serde.decode(row[:-12]), start, start + size), self._decode(data)
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self._segments.put(unpack_long(key, len(key) - 12)[0], key, b"", value)
+
+
+class Waiting(NamedTuple):
+    """Records of one key, side and timestamp that have found no match so far, in order of arrival."""
+
+    timestamp: int
+    left: bool
+    key: bytes
+    values: list[Any]
+
+
+class OuterJoinStore(MapStore):
+    """What both sides of a left or outer join share: unmatched records by timestamp, side and key (ListValueStore).
+
+    Keys are timestamp8 + side byte (1 left, 0 right) + key; values `01`, count4, and per record length4, side byte,
+    value bytes. `value_serde` is the left side's, option `right_serde` the right side's.
+    """
+
+    def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
+        super().__init__(definition, entries, context)
+        right = definition.options.get("right_serde", definition.value_serde)
+        self._serdes = (right, definition.value_serde)
+
+    def put(self, key: bytes, left: bool, value: Any, timestamp: int, now: int) -> None:
+        """Add an unmatched record; `now` is the timestamp of the record in hand, which the changelog record gets."""
+        row = _outer_key(timestamp, left, key)
+        item = (b"\x01" if left else b"\x00") + self._serdes[left].encode(value)
+        before = self._map.get(row)
+        items = [] if before is None else _items(before)
+        items.append(item)
+        data = b"".join([b"\x01", pack_int(len(items)), *(pack_int(len(one)) + one for one in items)])
+        self._map.put(row, data)
+        self._log(row, data, now, None)
+
+    def remove(self, key: bytes, left: bool, timestamp: int, now: int) -> bool:
+        """Delete what waits under a key, side and timestamp, as a match does; False, and no log, if nothing did."""
+        row = _outer_key(timestamp, left, key)
+        if self._map.get(row) is None:
+            return False
+        self._map.put(row, None)
+        self._log(row, None, now, None)
+        return True
+
+    def scan(self) -> Iterator[Waiting]:
+        """Yield what waits by timestamp, right before left, key bytes; entries may be removed meanwhile."""
+        low: bytes | None = None
+        while True:
+            chunk = list(self._map.range(low, None, limit=_SCAN_CHUNK))
+            for row, data in chunk:
+                left = row[8] == 1
+                decode = self._serdes[left].decode
+                yield Waiting(unpack_long(row)[0], left, row[9:], [decode(item[1:]) for item in _items(data)])
+            if len(chunk) < _SCAN_CHUNK:
+                return
+            low = chunk[-1][0] + b"\x00"
+
+    def min_time(self) -> int:
+        """Return the lowest timestamp that waits, or the largest long."""
+        for row, _ in self._map.range(None, None, limit=1):
+            return unpack_long(row)[0]
+        return MAX_LONG
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield ({"key", "timestamp", "side"}, values), decoded, in byte order of keys."""
+        for entry in self.scan():
+            side = "left" if entry.left else "right"
+            key = {"key": self.key_serde.decode(entry.key), "timestamp": entry.timestamp, "side": side}
+            yield key, entry.values
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self._map.put(key, value)
+
+
+def _outer_key(timestamp: int, left: bool, key: bytes) -> bytes:
+    return pack_long(timestamp) + (b"\x01" if left else b"\x00") + key
+
+
+def _items(data: bytes) -> list[bytes]:
+    """Return the items of a list value, each with its side byte in front."""
+    items, position = [], 5
+    for _ in range(unpack_int(data, 1)[0]):
+        end = position + 4 + unpack_int(data, position)[0]
+        items.append(data[position + 4 : end])
+        position = end
+    return items

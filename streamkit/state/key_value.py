@@ -1,0 +1,174 @@
+"""Key-value stores with timestamps, cached or not (TimestampedKeyValueStore, CachingKeyValueStore)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from streamkit.record import Headers
+from streamkit.state.cache import DATA, TIME, USED, VALUE
+from streamkit.state.keys import pack_long, prefix_end, unpack_long
+from streamkit.state.stored import CachedMapStore
+
+# Serdes whose values all take the same number of bytes: writing one over another needs no accounting.
+_FIXED_SIZE = ("long", "integer", "short", "double", "float", "boolean")
+
+Row = tuple[bytes, Any, int]
+
+
+class KeyValueStore(CachedMapStore):
+    """Values with the timestamp of their last update, by key bytes.
+
+    In the map a value is timestamp8 + value; in the changelog it is plain and the timestamp is the record's.
+    The plain store of custom processors is the same with the record's timestamp: its changelog has the same bytes.
+    """
+
+    @property
+    def inlinable(self) -> bool:
+        """Whether generated code may change entries of the cache in place (see streamkit.state.cache)."""
+        return self.cached and self.holds_decoded and self.value_serde.spec in _FIXED_SIZE
+
+    @property
+    def entries(self) -> dict[bytes, list[Any]]:
+        """The entries of the cache by key; empty for a store without one."""
+        return {} if self.cache is None else self.cache.entries
+
+    def get(self, key: bytes) -> tuple[Any, int] | None:
+        """Return (value, timestamp), or None."""
+        cache = self.cache
+        if cache is None:
+            data = self._map.get(key)
+            return None if data is None else (self._decode(data[8:]), unpack_long(data)[0])
+        entry = cache.entries.get(key)
+        if entry is None:
+            return self.load(key)
+        entry[USED] = cache.tick()
+        value = entry[VALUE]
+        if value is None:
+            data = entry[DATA]
+            if data is None:
+                return None
+            value = self._decode(data)
+        return value, entry[TIME]
+
+    def load(self, key: bytes) -> tuple[Any, int] | None:
+        """Return (value, timestamp) of a key that is not in the cache, and keep it there."""
+        data = self._map.get(key)
+        if data is None:
+            return None
+        timestamp = unpack_long(data)[0]
+        data = data[8:]
+        value = self._decode(data)
+        if self.cache is not None:
+            self.cache.load(key, value if self.holds_decoded else None, timestamp, data)
+        return value, timestamp
+
+    def put(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> None:
+        """Set a value, or delete with None; cached, `context` comes back to the listener. Raises SerdeError."""
+        if self.cache is not None:
+            self._cache_put(key, value, timestamp, context)
+        elif value is None:
+            self._map.put(key, None)
+            self._log(key, None, timestamp, None)
+        else:
+            data = self._encode(value)
+            self._map.put(key, pack_long(timestamp) + data)
+            self._log(key, data, timestamp, None)
+
+    def put_if_absent(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> tuple[Any, int] | None:
+        """Set a value unless there is one; return what was there before."""
+        previous = self.get(key)
+        if previous is None:
+            self.put(key, value, timestamp, context)
+        return previous
+
+    def delete(self, key: bytes, timestamp: int, context: Any = None) -> tuple[Any, int] | None:
+        """Delete a key; return what was there before."""
+        previous = self.get(key)
+        self.put(key, None, timestamp, context)
+        return previous
+
+    def range(
+        self, low: bytes | None, high: bytes | None, reverse: bool = False, include_high: bool = True
+    ) -> Iterator[Row]:
+        """Yield (key, value, timestamp) from low to high, both included, in byte order; through the cache."""
+        if low is not None and high is not None and low > high:
+            return
+        decode = self._decode
+        cache = self.cache
+        stored = self._map.range(low, high, reverse, include_high)
+        if cache is None or not cache.entries:
+            for key, data in stored:
+                yield key, decode(data[8:]), unpack_long(data)[0]
+            return
+        over = [
+            (key, (cache.entries[key][TIME], self._entry_value(cache.entries[key])))
+            for key in cache.order.keys(low, high, reverse, include_high)
+        ]
+        for key, timestamp, value in _merged(over, stored, reverse, decode):
+            if value is not None:
+                yield key, value, timestamp
+
+    def prefix(self, prefix: bytes, reverse: bool = False) -> Iterator[Row]:
+        """Yield entries whose key begins with `prefix`."""
+        return self.range(prefix, prefix_end(prefix), reverse, include_high=False)
+
+    def all(self, reverse: bool = False) -> Iterator[Row]:
+        """Yield all entries in byte order of their keys."""
+        return self.range(None, None, reverse)
+
+    def count(self) -> int:
+        """Return how many keys there are, the cache included."""
+        return sum(1 for _ in self.all())
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, value), decoded, in byte order of keys, cache included."""
+        decode = self.key_serde.decode
+        return ((decode(key), value) for key, value, _ in self.all())
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self._map.put(key, None if value is None else pack_long(timestamp) + value)
+
+    def restore_batch(
+        self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        pack = pack_long
+        self._map.put_many(
+            [
+                (key, None if value is None else pack(timestamp) + value)
+                for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+            ]
+        )
+
+    def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
+        if value is not None and data is None:
+            data = self._encode(value)  # an entry that generated code changed in place
+        listener = self._listener
+        old = self._map.get(key) if listener is None or self._send_old or data is None else None
+        if listener is not None and data is None and old is None:
+            return  # came and went within the cache
+        self._map.put(key, None if data is None else pack_long(timestamp) + data)
+        self._log(key, data, timestamp, None)
+        if listener is not None:
+            if value is None and data is not None:
+                value = self._decode(data)
+            before = self._decode(old[8:]) if old is not None and self._send_old else None
+            listener(key, value, before, timestamp, context)
+
+
+def _merged(over: list, stored: Iterator, reverse: bool, decode: Any) -> Iterator[tuple[bytes, int, Any]]:
+    """Merge cache entries over stored ones by key; a deleted entry comes with the value None."""
+    position, end = 0, len(over)
+    for key, data in stored:
+        while position < end and (over[position][0] > key if reverse else over[position][0] < key):
+            yield over[position][0], *over[position][1]
+            position += 1
+        if position < end and over[position][0] == key:
+            yield key, *over[position][1]
+            position += 1
+        else:
+            yield key, unpack_long(data)[0], decode(data[8:])
+    for key, (timestamp, value) in over[position:]:
+        yield key, timestamp, value

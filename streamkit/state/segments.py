@@ -1,0 +1,111 @@
+"""Entries that expire: the rules of retention, and a map in which an expired segment is one range of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamkit.state.base import BytesMap
+from streamkit.state.keys import pack_long, unpack_long
+
+_TIME_INDEX = b"\xff"
+MIN_INTERVAL = 60_000
+
+
+class Segments:
+    """Rows by segment8 + row key, with the observed time of their store.
+
+    A row belongs to the segment of its time (a window's start, a session's end). Java's in-memory stores refuse a row
+    by its own time; RocksDB's drop whole segments, so that they still take some expired rows, though none is
+    ever read (InMemoryWindowStore, AbstractRocksDBSegmentedBytesStore). Observed time is not kept across restarts.
+    `indexed`: rows are also listed as `ff` + index key, where the index key begins with the time.
+    """
+
+    def __init__(self, rows: BytesMap, retention: int, persistent: bool, indexed: bool = False):
+        self._rows = rows
+        self.retention = retention
+        self.interval = max(retention // 2, MIN_INTERVAL)
+        self.observed = -1
+        self.indexed = indexed
+        self._persistent = persistent
+        self._first, self._last = self._existing()
+
+    def _existing(self) -> tuple[int, int]:
+        """Return the first and last segment of a map that was opened; (0, -1) if it is empty."""
+        ends = [
+            unpack_long(key)[0]
+            for reverse in (False, True)
+            for key, _ in self._rows.range(None, _TIME_INDEX, reverse, include_high=False, limit=1)
+        ]
+        return (ends[0], ends[1]) if ends else (0, -1)
+
+    def put(self, time: int, row: bytes, index: bytes, data: bytes | None) -> bool:
+        """Advance to `time` and set or delete a row; False if it has expired."""
+        segment = time // self.interval
+        if time > self.observed:
+            self.observed = time
+        elif self._persistent:
+            if segment < max(0, self.observed - self.retention) // self.interval:
+                return False
+        elif time <= self.observed - self.retention:
+            return False
+        self._rows.put(pack_long(segment) + row, data)
+        if self.indexed:
+            self._rows.put(_TIME_INDEX + index, None if data is None else b"")
+        if self._last < self._first:
+            self._first = self._last = segment
+        elif segment > self._last:
+            self._last = segment
+        elif segment < self._first:
+            self._first = segment
+        lowest = max(0, self.observed - self.retention) // self.interval
+        if lowest > self._first:
+            self._drop_below(lowest)
+        return True
+
+    def _drop_below(self, segment: int) -> None:
+        self._first = segment
+        for key, _ in self._rows.range(None, pack_long(segment), include_high=False):
+            self._rows.put(key, None)
+        if self.indexed:
+            end = _TIME_INDEX + pack_long(segment * self.interval)
+            for key, _ in self._rows.range(_TIME_INDEX, end, include_high=False):
+                self._rows.put(key, None)
+
+    def get(self, time: int, row: bytes) -> bytes | None:
+        """Return a row unless it has expired."""
+        if time <= self.observed - self.retention:
+            return None
+        return self._rows.get(pack_long(time // self.interval) + row)
+
+    def scan(self, low: int, high: int, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows between two row keys from the segments of times low to high, segment by segment."""
+        low, high = self._bounded(low, high)
+        for segment in range(low // self.interval, high // self.interval + 1) if low <= high else ():
+            prefix = pack_long(segment)
+            for key, data in self._rows.range(prefix + first, prefix + last):
+                yield key[8:], data
+
+    def between(self, low: int, high: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows of all segments that hold times from low to high."""
+        low, high = self._bounded(low, high)
+        if low <= high:
+            first, end = pack_long(low // self.interval), pack_long(high // self.interval + 1)
+            for key, data in self._rows.range(first, end, include_high=False):
+                yield key[8:], data
+
+    def indexes(self, low: int, high: int) -> Iterator[bytes]:
+        """Yield index keys of times from low to high, both included, in byte order."""
+        low, high = self._bounded(low, high)
+        if low <= high:
+            first, end = _TIME_INDEX + pack_long(low), _TIME_INDEX + pack_long(high + 1)
+            for key, _ in self._rows.range(first, end, include_high=False):
+                yield key[1:]
+
+    def first_alive(self, time: int) -> int:
+        """Return the later of `time` and the first time that may still be read."""
+        return max(0, time, self.observed - self.retention + 1)
+
+    def _bounded(self, low: int, high: int) -> tuple[int, int]:
+        """Cut a range of times to what is alive and to the segments that exist."""
+        low = max(self.first_alive(low), self._first * self.interval)
+        return low, min(high, (self._last + 1) * self.interval - 1)

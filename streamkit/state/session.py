@@ -1,0 +1,174 @@
+"""Session stores: sessions by key, start and end, kept for a retention time (SessionStore)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamkit.record import Headers, WindowedKey
+from streamkit.state.base import BytesMap, StoreContext
+from streamkit.state.cache import USED, CacheBudget
+from streamkit.state.keys import MAX_LONG, TWO_LONGS, session_key, split_session_key
+from streamkit.state.segments import Segments
+from streamkit.state.stored import CachedMapStore
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+
+class Session(NamedTuple):
+    """A row of a session store: key bytes, start and end (ms, both included), value."""
+
+    key: bytes
+    start: int
+    end: int
+    value: Any
+
+
+class SessionStore(CachedMapStore):
+    """Sessions by key + end8 + start8, in the map, the changelog and the cache alike; values are plain.
+
+    The timestamp given with a write becomes that of the changelog record.
+    Option `time_ordered`: `find_sessions` is cheap, as stores that emit on close need it.
+    """
+
+    def __init__(
+        self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
+    ):
+        super().__init__(definition, entries, context, budget)
+        indexed = bool(definition.options.get("time_ordered"))
+        self._segments = Segments(entries, definition.retention or 0, definition.persistent, indexed)
+
+    @property
+    def observed_time(self) -> int:
+        """The latest end that was written, -1 before the first."""
+        return self._segments.observed
+
+    def put(self, key: bytes, start: int, end: int, value: Any, timestamp: int, context: Any = None) -> bool:
+        """Set a session, or delete it with None; False if it had expired: counted as dropped, but logged, as in Java.
+
+        A cached session is checked when it leaves the cache. Raises SerdeError.
+        """
+        row = session_key(key, start, end)
+        if self.cache is not None:
+            self._cache_put(row, value, timestamp, context)
+            return True
+        return self._write(row, end, None if value is None else self._encode(value), timestamp)
+
+    def remove(self, key: bytes, start: int, end: int, timestamp: int, context: Any = None) -> None:
+        """Delete a session; one that has expired is not counted as dropped."""
+        row = session_key(key, start, end)
+        if self.cache is not None:
+            self._cache_put(row, None, timestamp, context)
+            return
+        self._store(row, end, None)
+        self._log(row, None, timestamp, None)
+
+    def _write(self, row: bytes, end: int, data: bytes | None, timestamp: int) -> bool:
+        kept = self._store(row, end, data)
+        if not kept:
+            self._dropped()
+        self._log(row, data, timestamp, None)
+        return kept
+
+    def _store(self, row: bytes, end: int, data: bytes | None) -> bool:
+        return self._segments.put(end, row, row[-16:] + row[:-16], data)
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> Any:
+        """Return the value of one session, or None."""
+        row = session_key(key, start, end)
+        if self.cache is not None:
+            entry = self.cache.entries.get(row)
+            if entry is not None:
+                entry[USED] = self.cache.tick()
+                return self._entry_value(entry)
+        data = self._segments.get(end, row)
+        return None if data is None else self._decode(data)
+
+    def find(self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False) -> list[Session]:
+        """Return the sessions of a key with end >= earliest_end and start <= latest_start.
+
+        Ordered by (end, start); in memory sessions of equal end come by falling start, as in Java.
+        """
+        earliest_end = max(0, earliest_end)
+        first, last = session_key(key, 0, earliest_end), session_key(key, MAX_LONG, MAX_LONG)
+        length = len(first)
+        alive = self._segments.first_alive(earliest_end)
+        found: dict[bytes, Any] = {
+            row: data
+            for row, data in self._segments.scan(alive, MAX_LONG, session_key(key, 0, alive), last)
+            if len(row) == length
+        }
+        if self.cache is not None and self.cache.entries:
+            entries = self.cache.entries
+            found.update((row, entries[row]) for row in self.cache.order.keys(first, last) if len(row) == length)
+        rows = [session for row, held in found.items() if (session := self._session(row, held)) is not None]
+        return self._ordered([row for row in rows if row.start <= latest_start], reverse)
+
+    def fetch(self, key: bytes, reverse: bool = False) -> list[Session]:
+        """Return all sessions of a key in the order of `find`."""
+        return self.find(key, 0, MAX_LONG, reverse)
+
+    def find_sessions(self, earliest_end: int, latest_end: int) -> list[Session]:
+        """Return the sessions of all keys that end from earliest_end to latest_end, by (end, start, key).
+
+        Stores that emit on close have no cache, so none is looked at.
+        """
+        low = self._segments.first_alive(earliest_end)
+        if self._segments.indexed:
+            indexes = list(self._segments.indexes(low, latest_end))
+            rows = [(index[16:] + index[:16], TWO_LONGS.unpack_from(index)[0]) for index in indexes]
+            stored = [(row, data) for row, end in rows if (data := self._segments.get(end, row)) is not None]
+        else:
+            stored = list(self._segments.between(low, latest_end))
+        sessions = [session for row, data in stored if (session := self._session(row, data)) is not None]
+        return sorted(
+            (row for row in sessions if low <= row.end <= latest_end), key=lambda row: (row.end, row.start, row.key)
+        )
+
+    def all(self) -> list[Session]:
+        """Return all sessions by (key, end, start); a cached one also after it has expired."""
+        alive = self._segments.first_alive(0)
+        found: dict[bytes, Any] = {
+            row: data
+            for row, data in self._segments.between(alive, MAX_LONG)
+            if TWO_LONGS.unpack_from(row, len(row) - 16)[0] >= alive
+        }
+        if self.cache is not None:
+            found.update(self.cache.entries)
+        rows = [session for row, held in found.items() if (session := self._session(row, held)) is not None]
+        return sorted(rows, key=lambda row: (row.key, row.end, row.start))
+
+    def _session(self, row: bytes, held: Any) -> Session | None:
+        """Return a session from a cache entry (a list) or from bytes; None for a deletion."""
+        value = self._entry_value(held) if isinstance(held, list) else self._decode(held)
+        return None if value is None else Session(*split_session_key(row), value)
+
+    def _ordered(self, rows: list[Session], reverse: bool) -> list[Session]:
+        sign = 1 if self.persistent else -1
+        rows.sort(key=lambda row: (row.end, sign * row.start), reverse=reverse)
+        return rows
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (WindowedKey, value), decoded, by key, end and start, cache included."""
+        decode = self.key_serde.decode
+        return ((WindowedKey(decode(row.key), row.start, row.end), row.value) for row in self.all())
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self._store(key, TWO_LONGS.unpack_from(key, len(key) - 16)[0], value)
+
+    def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
+        if value is not None and data is None:
+            data = self._encode(value)  # an entry that generated code changed in place
+        raw, start, end = split_session_key(key)
+        listener = self._listener
+        old = self._segments.get(end, key) if self._send_old or data is None else None
+        if listener is not None and data is None and old is None:
+            return  # came and went within the cache
+        self._write(key, end, data, timestamp)
+        if listener is not None:
+            if value is None and data is not None:
+                value = self._decode(data)
+            before = self._decode(old) if old is not None and self._send_old else None
+            listener(raw, start, end, value, before, timestamp, context)

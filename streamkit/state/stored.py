@@ -1,0 +1,94 @@
+"""What all typed stores share: their definition, their map, and the way to the changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streamkit.record import Headers
+from streamkit.state.base import BytesMap, Store, StoreContext
+from streamkit.state.cache import Cache, CacheBudget
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+Log = Callable[[bytes, "bytes | None", "int | None", "Headers | None"], None]
+
+
+def no_log(key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+    """Stand in for the changelog of a store that has none, or whose source topic is its changelog."""
+
+
+class MapStore(Store):
+    """A store on one map. `persistent` tells which of Java's variants it stands for, whatever the map is."""
+
+    def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
+        self.definition = definition
+        self.name = definition.name
+        self.persistent = definition.persistent
+        self.key_serde = definition.key_serde
+        self.value_serde = definition.value_serde
+        self._map = entries
+        self._log: Log = context.log if definition.logging and definition.source_topic is None else no_log
+        self._dropped = context.dropped
+
+    def flush(self) -> None:
+        """Do nothing: there is no cache."""
+
+    def commit(self) -> None:
+        """Make everything flushed durable in one write batch."""
+        self._map.commit()
+
+    def close(self) -> None:
+        """Release what the store holds; what is still cached or not committed is gone."""
+        self._map.close()
+
+
+class CachedMapStore(MapStore):
+    """A store that may hold updates back in a cache, and tells a listener of each update that leaves it."""
+
+    def __init__(
+        self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
+    ):
+        super().__init__(definition, entries, context)
+        self.cache = Cache(budget, self._apply) if budget is not None and definition.caching else None
+        # Decoded values may stay in the cache where nobody can change them in place.
+        self.holds_decoded = definition.value_serde.immutable or bool(definition.options.get("hold_decoded"))
+        self._encode = definition.value_serde.encode
+        self._decode = definition.value_serde.decode
+        self._listener: Any = None
+        self._send_old = False
+
+    @property
+    def cached(self) -> bool:
+        """Whether updates wait in a cache, so that the listener forwards them instead of the caller."""
+        return self.cache is not None
+
+    def set_listener(self, listener: Callable[..., None], send_old: bool) -> None:
+        """Have `listener` called for each update that leaves the cache, with the old value if `send_old`."""
+        self._listener = listener
+        self._send_old = send_old
+
+    def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
+        raise NotImplementedError
+
+    def _cache_put(self, key: bytes, value: Any, timestamp: int, context: Any) -> None:
+        assert self.cache is not None
+        data = None if value is None else self._encode(value)
+        self.cache.put(key, value if self.holds_decoded else None, timestamp, context, data)
+
+    def _entry_value(self, entry: list[Any]) -> Any:
+        """Return the value of a cache entry: VALUE where it is held, else DATA decoded."""
+        value, data = entry[0], entry[5]
+        return value if value is not None or data is None else self._decode(data)
+
+    def flush(self) -> None:
+        """Empty the cache into the store and the changelog, forwarding each last update to the listener."""
+        if self.cache is not None:
+            self.cache.flush()
+
+    def close(self) -> None:
+        """Release what the store holds; what is still cached or not committed is gone."""
+        if self.cache is not None:
+            self.cache.clear()
+        super().close()

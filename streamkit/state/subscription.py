@@ -1,0 +1,45 @@
+"""The store of a foreign-key join on the right table's side: who waits for which foreign key (CombinedKeySchema)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from streamkit.record import Headers
+from streamkit.state.keys import combined_key, pack_int, pack_long, prefix_end, split_combined_key, unpack_long
+from streamkit.state.stored import MapStore
+
+
+class SubscriptionStore(MapStore):
+    """Subscription bytes (SubscriptionWrapper) with a timestamp, by foreign key and primary key; never cached.
+
+    Keys are length4 of the foreign key + foreign key + primary key. In the map a value is timestamp8 + subscription,
+    in the changelog it is plain and the timestamp is the record's.
+    """
+
+    def get(self, foreign: bytes, primary: bytes) -> tuple[bytes, int] | None:
+        """Return (subscription, timestamp), or None."""
+        data = self._map.get(combined_key(foreign, primary))
+        return None if data is None else (data[8:], unpack_long(data)[0])
+
+    def put(self, foreign: bytes, primary: bytes, subscription: bytes | None, timestamp: int) -> None:
+        """Set a subscription, or delete it with None."""
+        key = combined_key(foreign, primary)
+        self._map.put(key, None if subscription is None else pack_long(timestamp) + subscription)
+        self._log(key, subscription, timestamp, None)
+
+    def prefix(self, foreign: bytes) -> list[tuple[bytes, bytes, int]]:
+        """Return (primary key, subscription, timestamp) of all who wait for a foreign key, by primary key bytes."""
+        low = pack_int(len(foreign)) + foreign
+        found = self._map.range(low, prefix_end(low), include_high=False)
+        return [(key[len(low) :], data[8:], unpack_long(data)[0]) for key, data in found]
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield ({"foreign", "primary"} as bytes, subscription bytes) in byte order of keys."""
+        for key, data in self._map.range(None, None):
+            foreign, primary = split_combined_key(key)
+            yield {"foreign": foreign, "primary": primary}, data[8:]
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self._map.put(key, None if value is None else pack_long(timestamp) + value)

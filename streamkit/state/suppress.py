@@ -1,0 +1,157 @@
+"""The buffer of suppress: one update a key, released in order of time (InMemoryTimeOrderedKeyValueChangeBuffer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamkit.errors import StateError
+from streamkit.record import Headers
+from streamkit.state.base import Store, StoreContext
+from streamkit.state.context import BufferValue, RecordContext, decode_buffer_value
+from streamkit.state.keys import MAX_LONG
+from streamkit.state.stored import Log, no_log
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+_VERSION: Headers = [("v", b"\x03")]
+
+
+class Eviction(NamedTuple):
+    """An update that leaves a buffer: key bytes, values, and the context of the record that brought it last."""
+
+    key: bytes
+    new: Any
+    old: Any
+    context: RecordContext
+
+
+class SuppressBuffer(Store):
+    """Updates by (buffer time, key bytes), always in memory; `commit` logs the keys that changed since the last.
+
+    Changelog records carry the header v=03 and no timestamp of their own: the producer assigns one.
+    `size` is in bytes as Java counts them (8 + key + values + 20 + topic + headers), `count` in records.
+    """
+
+    def __init__(self, definition: StoreDef, context: StoreContext):
+        self.definition = definition
+        self.name = definition.name
+        self.key_serde = definition.key_serde
+        self.value_serde = definition.value_serde
+        self.size = 0
+        self._entries: dict[bytes, tuple[int, BufferValue]] = {}
+        self._queue: list[tuple[int, bytes]] = []
+        self._dirty: dict[bytes, None] = {}
+        self._log: Log = context.log if definition.logging else no_log
+        self._encode = definition.value_serde.encode
+        self._decode = definition.value_serde.decode
+
+    @property
+    def count(self) -> int:
+        """How many records wait."""
+        return len(self._entries)
+
+    @property
+    def min_time(self) -> int:
+        """The lowest buffer time, or the largest long when nothing waits."""
+        self._settle()
+        return self._queue[0][0] if self._queue else MAX_LONG
+
+    def put(self, time: int, key: bytes, new: Any, old: Any, context: RecordContext) -> None:
+        """Hold an update, in place of the key's last one, whose time it keeps. Raises SerdeError."""
+        old_data = None if old is None else self._encode(old)
+        new_data = None if new is None else self._encode(new)
+        before = self._entries.get(key)
+        prior = old_data if before is None else before[1].prior
+        self._place(time, key, BufferValue(prior, old_data, new_data, context))
+        self._dirty[key] = None
+
+    def _place(self, time: int, key: bytes, value: BufferValue) -> None:
+        before = self._entries.get(key)
+        if before is None:
+            heappush(self._queue, (time, key))
+            self.size += 8 + len(key)
+        else:
+            time = before[0]
+            self.size -= before[1].size()
+        self._entries[key] = time, value
+        self.size += value.size()
+
+    def _settle(self) -> None:
+        """Drop heads of the queue whose keys were deleted by a restored record."""
+        queue, entries = self._queue, self._entries
+        while queue:
+            time, key = queue[0]
+            entry = entries.get(key)
+            if entry is not None and entry[0] == time:
+                return
+            heappop(queue)
+
+    def evict(self) -> Eviction | None:
+        """Take out the update with the lowest (time, key), or None."""
+        self._settle()
+        if not self._queue:
+            return None
+        _, key = heappop(self._queue)
+        _, value = self._entries.pop(key)
+        self.size -= 8 + len(key) + value.size()
+        self._dirty[key] = None
+        new = None if value.new is None else self._decode(value.new)
+        old = None if value.old is None else self._decode(value.old)
+        return Eviction(key, new, old, value.context)
+
+    def evict_until(self, time: int) -> Iterator[Eviction]:
+        """Take out, one by one, all updates with a buffer time <= `time`, those put meanwhile included."""
+        while self.min_time <= time:
+            eviction = self.evict()
+            if eviction is not None:
+                yield eviction
+
+    def prior(self, key: bytes) -> tuple[bool, Any]:
+        """Return (True, the value that the buffer's readers last saw) for a key that waits, else (False, None)."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return False, None
+        prior = entry[1].prior
+        return True, None if prior is None else self._decode(prior)
+
+    def flush(self) -> None:
+        """Log the keys that changed since the last flush."""
+        for key in self._dirty:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._log(key, None, None, None)
+            else:
+                self._log(key, entry[1].encode(entry[0]), None, _VERSION)
+        self._dirty.clear()
+
+    def commit(self) -> None:
+        """Do nothing: the changelog is all that lasts."""
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, new value) of what waits, decoded, in byte order of keys."""
+        for key, (_, value) in sorted(self._entries.items(), key=lambda entry: entry[0]):
+            yield self.key_serde.decode(key), None if value.new is None else self._decode(value.new)
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record. Raises StateError for a format that 2.4 and later did not write."""
+        if value is None:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                # Its place in the queue is passed over later: looking for it here would make restoring quadratic.
+                self.size -= 8 + len(key) + entry[1].size()
+            return
+        versions = [data for name, data in headers or () if name == "v"]
+        if versions[-1:] != [b"\x03"]:
+            raise StateError(f"The changelog of {self.name} has a record of an unknown format: header v is not 03")
+        buffered, time = decode_buffer_value(value)
+        self._place(time, key, buffered)
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._entries.clear()
+        self._queue.clear()
+        self._dirty.clear()
+        self.size = 0

@@ -1,0 +1,129 @@
+"""Versioned key-value stores: every version of a value within a history time (KIP-889, VersionedKeyValueStore)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from streamkit.record import Headers
+from streamkit.state.base import BytesMap, StoreContext
+from streamkit.state.keys import MAX_LONG, pack_int, pack_long, unpack_long
+from streamkit.state.stored import MapStore
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+VALID_TO_UNDEFINED = -1
+"""`put` returns this when the version is the key's latest (PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
+NOT_PUT = -(2**63)
+"""`put` returns this when the version is older than the history (PUT_RETURN_CODE_NOT_PUT)."""
+
+_VALUE, _DELETION = b"\x01", b"\x00"
+
+
+class VersionedStore(MapStore):
+    """Versions by key and timestamp; history retention is also the grace period, as in RocksDBVersionedStore.
+
+    Map rows are length4 + key + (largest long - timestamp)8, so that a key's versions come newest first; values are a
+    flag byte (0: deleted) + value. The changelog has the key, the plain value, and the version's timestamp.
+    """
+
+    def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
+        super().__init__(definition, entries, context)
+        self.history = definition.history or 0
+        self.observed_time = -1
+        self._encode = definition.value_serde.encode
+        self._decode = definition.value_serde.decode
+        self._deletions: deque[tuple[int, bytes]] = deque()
+
+    def put(self, key: bytes, value: Any, timestamp: int) -> int:
+        """Set the value from `timestamp` on, or delete with None, and log it in every case, as Java does.
+
+        Return VALID_TO_UNDEFINED if this is now the latest version, NOT_PUT if it was too old and was dropped, else
+        the timestamp of the next version. Raises SerdeError.
+        """
+        data = None if value is None else self._encode(value)
+        valid_to = self._put(key, data, timestamp)
+        if valid_to == NOT_PUT:
+            self._dropped()
+        self._log(key, data, timestamp, None)
+        return valid_to
+
+    def _put(self, key: bytes, data: bytes | None, timestamp: int) -> int:
+        if timestamp < self.observed_time - self.history:
+            return NOT_PUT
+        self.observed_time = max(self.observed_time, timestamp)
+        prefix = pack_int(len(key)) + key
+        row = prefix + pack_long(MAX_LONG - timestamp)
+        self._map.put(row, _DELETION if data is None else _VALUE + data)
+        if data is None:
+            self._deletions.append((timestamp, prefix))
+        self._trim(prefix)
+        self._trim_deleted()
+        for newer, _ in self._map.range(prefix, row, reverse=True, include_high=False, limit=1):
+            if newer.startswith(prefix):
+                return MAX_LONG - unpack_long(newer, len(newer) - 8)[0]
+        return VALID_TO_UNDEFINED
+
+    def _trim(self, prefix: bytes) -> None:
+        """Delete the versions of a key that no read within the history can reach."""
+        bound = self.observed_time - self.history
+        if bound < 0:
+            return
+        first, last = prefix + pack_long(MAX_LONG - bound), prefix + pack_long(MAX_LONG)
+        rows = list(self._map.range(first, last))
+        # The first of them is what holds at the bound itself; a deletion says no more than nothing does.
+        if rows and rows[0][1] != _DELETION:
+            rows = rows[1:]
+        for row, _ in rows:
+            self._map.put(row, None)
+
+    def _trim_deleted(self) -> None:
+        """Let go of deleted keys that are never written again, once their deletion is history."""
+        bound = self.observed_time - self.history
+        while self._deletions and self._deletions[0][0] < bound:
+            self._trim(self._deletions.popleft()[1])
+
+    def delete(self, key: bytes, timestamp: int) -> tuple[Any, int] | None:
+        """Delete from `timestamp` on; return what was valid then."""
+        expired = timestamp < self.observed_time - self.history
+        before = None if expired else self.get(key, timestamp)
+        self.put(key, None, timestamp)
+        return before
+
+    def get(self, key: bytes, as_of: int | None = None) -> tuple[Any, int] | None:
+        """Return (value, timestamp) of the latest version, or of the one valid at `as_of`; None if deleted or unknown.
+
+        Before the history only a version that is still the latest is returned.
+        """
+        prefix = pack_int(len(key)) + key
+        if as_of is not None and as_of >= self.observed_time - self.history:
+            first = prefix + pack_long(MAX_LONG - as_of if as_of >= 0 else MAX_LONG)
+            return None if as_of < 0 else self._first(first, prefix)
+        latest = self._first(prefix + bytes(8), prefix)
+        return latest if latest is None or as_of is None or latest[1] <= as_of else None
+
+    def _first(self, low: bytes, prefix: bytes) -> tuple[Any, int] | None:
+        for row, data in self._map.range(low, prefix + pack_long(MAX_LONG), limit=1):
+            if data != _DELETION:
+                return self._decode(data[1:]), MAX_LONG - unpack_long(row, len(row) - 8)[0]
+        return None
+
+    def all(self) -> Iterator[tuple[bytes, Any, int]]:
+        """Yield (key, value, timestamp) of the latest versions, in byte order of keys."""
+        latest: dict[bytes, tuple[bytes, bytes]] = {}
+        for row, data in self._map.range(None, None):
+            latest.setdefault(row[4:-8], (row, data))
+        for key, (row, data) in sorted(latest.items()):
+            if data != _DELETION:
+                yield key, self._decode(data[1:]), MAX_LONG - unpack_long(row, len(row) - 8)[0]
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, latest value), decoded, in byte order of keys."""
+        decode = self.key_serde.decode
+        return ((decode(key), value) for key, value, _ in self.all())
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record; one that was dropped at its time is dropped again."""
+        self._put(key, value, timestamp)

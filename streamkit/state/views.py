@@ -1,0 +1,163 @@
+"""Stores as custom processors see them: keys and values are objects, times come from the record in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from streamkit.errors import StateError
+from streamkit.record import WindowedKey
+from streamkit.state.base import Store
+from streamkit.state.join import JoinWindowStore
+from streamkit.state.key_value import KeyValueStore
+from streamkit.state.keys import MAX_LONG, prefix_end
+from streamkit.state.session import SessionStore
+from streamkit.state.versioned import VersionedStore
+from streamkit.state.window import WindowStore
+
+Now = Callable[[], tuple[int, Any]]
+"""Gives (timestamp in ms, context) of the record that is being processed."""
+
+
+class KeyValueView:
+    """A key_value store: reads see every write at once; bounds are inclusive."""
+
+    def __init__(self, store: KeyValueStore, now: Now):
+        self._store = store
+        self._now = now
+        self._encode = store.key_serde.encode
+        self._decode = store.key_serde.decode
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, or None."""
+        found = self._store.get(self._encode(key))
+        return None if found is None else found[0]
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set a value; None deletes."""
+        self._store.put(self._encode(key), value, *self._now())
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Set a value unless there is one; return what was there before."""
+        found = self._store.put_if_absent(self._encode(key), value, *self._now())
+        return None if found is None else found[0]
+
+    def delete(self, key: Any) -> Any:
+        """Delete a key; return what was there before."""
+        found = self._store.delete(self._encode(key), *self._now())
+        return None if found is None else found[0]
+
+    def range(self, low: Any = None, high: Any = None, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, value) from low to high in byte order of keys; None: unbounded."""
+        first = None if low is None else self._encode(low)
+        last = None if high is None else self._encode(high)
+        return self._rows(self._store.range(first, last, reverse))
+
+    def prefix(self, prefix: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, value) where the key's bytes begin with those of `prefix`."""
+        low = self._encode(prefix)
+        return self._rows(self._store.range(low, prefix_end(low), reverse, include_high=False))
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Yield all (key, value) in byte order of keys."""
+        return self._rows(self._store.all(reverse))
+
+    def count(self, reverse: bool = False) -> int:
+        """Return how many keys there are."""
+        return self._store.count()
+
+    def _rows(self, rows: Iterator) -> Iterator[tuple[Any, Any]]:
+        return ((self._decode(key), value) for key, value, _ in rows)
+
+
+class WindowView:
+    """A window store."""
+
+    def __init__(self, store: WindowStore, now: Now):
+        self._store = store
+        self._now = now
+
+    def put(self, key: Any, value: Any, start: int) -> None:
+        """Set the value of a window; None deletes."""
+        self._store.put(self._store.key_serde.encode(key), start, value, *self._now())
+
+    def fetch(self, key: Any, low: int, high: int | None = None, reverse: bool = False) -> Any:
+        """Return the value of one window, or with `high` the (start, value) of windows that start from low to high."""
+        raw = self._store.key_serde.encode(key)
+        if high is None:
+            found = self._store.fetch(raw, low)
+            return None if found is None else found[0]
+        return [(row.start, row.value) for row in self._store.fetch_range(raw, low, high, reverse)]
+
+    def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
+        """Return (windowed key, value) of all windows that start from low to high."""
+        decode, size = self._store.key_serde.decode, self._store.window_size
+        return [
+            (WindowedKey(decode(row.key), row.start, min(row.start + size, MAX_LONG)), row.value)
+            for row in self._store.fetch_all(low, high, reverse)
+        ]
+
+    def all(self, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
+        """Return (windowed key, value) of all windows."""
+        return self.fetch_all(0, MAX_LONG, reverse)
+
+
+class SessionView:
+    """A session store; starts and ends are both included."""
+
+    def __init__(self, store: SessionStore, now: Now):
+        self._store = store
+        self._now = now
+
+    def put(self, key: Any, start: int, end: int, value: Any) -> None:
+        """Set the value of a session; None deletes."""
+        self._store.put(self._store.key_serde.encode(key), start, end, value, *self._now())
+
+    def remove(self, key: Any, start: int, end: int) -> None:
+        """Delete a session."""
+        self._store.remove(self._store.key_serde.encode(key), start, end, *self._now())
+
+    def fetch(self, key: Any, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
+        """Return (windowed key, value) of all sessions of a key."""
+        return self.find(key, 0, MAX_LONG, reverse)
+
+    def find(
+        self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> list[tuple[WindowedKey, Any]]:
+        """Return (windowed key, value) of a key's sessions with end >= earliest_end and start <= latest_start."""
+        rows = self._store.find(self._store.key_serde.encode(key), earliest_end, latest_start, reverse)
+        return [(WindowedKey(key, row.start, row.end), row.value) for row in rows]
+
+
+class VersionedView:
+    """A versioned store."""
+
+    def __init__(self, store: VersionedStore, now: Now):
+        self._store = store
+
+    def put(self, key: Any, value: Any, timestamp: int) -> int:
+        """Set the value from `timestamp` on (None deletes); see VersionedStore.put for the result."""
+        return self._store.put(self._store.key_serde.encode(key), value, timestamp)
+
+    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+        """Delete from `timestamp` on; return the (value, timestamp) that was valid then."""
+        return self._store.delete(self._store.key_serde.encode(key), timestamp)
+
+    def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int] | None:
+        """Return (value, timestamp) of the latest version, or of the one valid at `as_of`."""
+        return self._store.get(self._store.key_serde.encode(key), as_of)
+
+
+def processor_view(store: Store, now: Now) -> Any:
+    """Return a store as custom processors use it. Raises StateError for a kind that they can't use."""
+    kinds: dict[type, Any] = {
+        KeyValueStore: KeyValueView,
+        WindowStore: WindowView,
+        SessionStore: SessionView,
+        VersionedStore: VersionedView,
+    }
+    view = kinds.get(type(store))
+    if view is None:
+        what = "a join's window store" if isinstance(store, JoinWindowStore) else "an internal store"
+        raise StateError(f"Store {store.name} is {what}, which processors can't use")
+    return view(store, now)

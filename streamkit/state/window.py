@@ -1,0 +1,194 @@
+"""Window stores: windows by key and start, kept for a retention time (WindowStore)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamkit.record import Headers, WindowedKey
+from streamkit.state.base import BytesMap, StoreContext
+from streamkit.state.cache import TIME, USED, CacheBudget
+from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
+from streamkit.state.segments import Segments
+from streamkit.state.stored import CachedMapStore
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+
+class Window(NamedTuple):
+    """A row of a window store: key bytes, start (ms), value, timestamp (ms)."""
+
+    key: bytes
+    start: int
+    value: Any
+    timestamp: int
+
+
+class WindowStore(CachedMapStore):
+    """Windows with the timestamp of their last update.
+
+    In the map a row is key + start8, its value timestamp8 + value. In the changelog the key is key + start8 +
+    sequence4 with sequence 0, the value is plain, and the timestamp is the value's (of a deletion: the one given).
+    The cache holds entries by `cache_key`. Option `time_ordered`: reads by time are cheap and come by (start, key), as
+    stores that emit on close need it (RocksDBTimeOrderedWindowStore, TimeOrderedCachingWindowStore).
+    """
+
+    def __init__(
+        self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
+    ):
+        super().__init__(definition, entries, context, budget)
+        self.time_ordered = bool(definition.options.get("time_ordered"))
+        self.window_size = definition.window_size or 0
+        self._segments = Segments(entries, definition.retention or 0, definition.persistent, self.time_ordered)
+
+    @property
+    def observed_time(self) -> int:
+        """The latest start that was written, -1 before the first."""
+        return self._segments.observed
+
+    def cache_key(self, key: bytes, start: int) -> bytes:
+        """Return key + start8, the windowed key's topic form; start8 + key where the store is `time_ordered`."""
+        return pack_long(start) + key if self.time_ordered else key + pack_long(start)
+
+    def _split(self, cache_key: bytes) -> tuple[bytes, int]:
+        if self.time_ordered:
+            return cache_key[8:], unpack_long(cache_key)[0]
+        return cache_key[:-8], unpack_long(cache_key, len(cache_key) - 8)[0]
+
+    def put(self, key: bytes, start: int, value: Any, timestamp: int, context: Any = None) -> bool:
+        """Set a window, or delete it with None; False if it had expired: counted as dropped, but logged, as in Java.
+
+        A cached window is checked when it leaves the cache. Raises SerdeError.
+        """
+        if self.cache is not None:
+            self._cache_put(self.cache_key(key, start), value, timestamp, context)
+            return True
+        return self._write(key, start, None if value is None else self._encode(value), timestamp)
+
+    def _write(self, key: bytes, start: int, data: bytes | None, timestamp: int) -> bool:
+        kept = self._store(key, start, data, timestamp)
+        if not kept:
+            self._dropped()
+        self._log(key + pack_long(start) + FIRST_SEQUENCE, data, timestamp, None)
+        return kept
+
+    def _store(self, key: bytes, start: int, data: bytes | None, timestamp: int) -> bool:
+        packed = pack_long(start)
+        return self._segments.put(
+            start, key + packed, packed + key, None if data is None else pack_long(timestamp) + data
+        )
+
+    def fetch(self, key: bytes, start: int) -> tuple[Any, int] | None:
+        """Return (value, timestamp) of one window, or None."""
+        if self.cache is not None:
+            entry = self.cache.entries.get(self.cache_key(key, start))
+            if entry is not None:
+                entry[USED] = self.cache.tick()
+                value = self._entry_value(entry)
+                return None if value is None else (value, entry[TIME])
+        data = self._segments.get(start, key + pack_long(start))
+        return None if data is None else (self._decode(data[8:]), unpack_long(data)[0])
+
+    def fetch_range(self, key: bytes, low: int, high: int, reverse: bool = False) -> list[Window]:
+        """Return the windows of a key that start from low to high, both included, by start."""
+        low = max(0, low)
+        found: dict[int, Any] = dict(self._stored_range(key, low, high))
+        if self.cache is not None and self.cache.entries and low <= high:
+            found.update(self._cached_range(key, low, high))
+        starts = sorted(found, reverse=reverse)
+        return [row for start in starts if (row := self._row(key, start, found[start])) is not None]
+
+    def _stored_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+        low = self._segments.first_alive(low)
+        if low > high:
+            return
+        length = len(key) + 8
+        for row, data in self._segments.scan(low, high, key + pack_long(low), key + pack_long(high)):
+            # Longer keys that begin with this one lie in between.
+            if len(row) == length:
+                yield unpack_long(row, length - 8)[0], data
+
+    def _cached_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, list[Any]]]:
+        assert self.cache is not None
+        entries = self.cache.entries
+        length = len(key) + 8
+        for cache_key in self.cache.order.keys(self.cache_key(key, low), self.cache_key(key, high)):
+            if len(cache_key) == length:
+                owner, start = self._split(cache_key)
+                if owner == key:
+                    yield start, entries[cache_key]
+
+    def _row(self, key: bytes, start: int, held: Any) -> Window | None:
+        """Return a row from a cache entry (a list) or from bytes; None for a deletion."""
+        if isinstance(held, list):
+            value = self._entry_value(held)
+            return None if value is None else Window(key, start, value, held[TIME])
+        return Window(key, start, self._decode(held[8:]), unpack_long(held)[0])
+
+    def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[Window]:
+        """Return all windows that start from low to high, both included.
+
+        Ordered by (start, key) in memory and where `time_ordered`; else by (segment, key, start), as RocksDB does.
+        """
+        low = max(0, low)
+        found: dict[tuple[bytes, int], Any] = dict(self._stored_all(low, high))
+        if self.cache is not None:
+            entries = self.cache.entries
+            for cache_key in self._cached_between(low, high):
+                key, start = self._split(cache_key)
+                if low <= start <= high:
+                    found[key, start] = entries[cache_key]
+        interval = self._segments.interval if self.persistent and not self.time_ordered else 1
+        order = sorted(found, key=lambda row: (row[1] // interval, row), reverse=reverse)
+        return [row for place in order if (row := self._row(*place, found[place])) is not None]
+
+    def _cached_between(self, low: int, high: int) -> list[bytes]:
+        assert self.cache is not None
+        if not self.time_ordered:
+            return list(self.cache.entries)
+        end = pack_long(high + 1) if high < MAX_LONG else None
+        return list(self.cache.order.keys(pack_long(low), end, include_high=False)) if low <= high else []
+
+    def _stored_all(self, low: int, high: int) -> Iterator[tuple[tuple[bytes, int], bytes]]:
+        low = self._segments.first_alive(low)
+        if self.time_ordered:
+            for index in self._segments.indexes(low, high):
+                key, start = index[8:], unpack_long(index)[0]
+                data = self._segments.get(start, key + index[:8])
+                if data is not None:
+                    yield (key, start), data
+            return
+        for row, data in self._segments.between(low, high):
+            start = unpack_long(row, len(row) - 8)[0]
+            if low <= start <= high:
+                yield (row[:-8], start), data
+
+    def all(self, reverse: bool = False) -> list[Window]:
+        """Return all windows in the order of `fetch_all`; a cached one also after it has expired."""
+        return self.fetch_all(0, MAX_LONG, reverse)
+
+    def rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (WindowedKey, value), decoded, in byte order of key and start, cache included."""
+        decode, size = self.key_serde.decode, self.window_size
+        for window in sorted(self.all(), key=lambda row: row[:2]):
+            yield WindowedKey(decode(window.key), window.start, min(window.start + size, MAX_LONG)), window.value
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self._store(key[:-12], unpack_long(key, len(key) - 12)[0], value, timestamp)
+
+    def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
+        if value is not None and data is None:
+            data = self._encode(value)  # an entry that generated code changed in place
+        raw, start = self._split(key)
+        listener = self._listener
+        old = self._segments.get(start, raw + pack_long(start)) if self._send_old or data is None else None
+        if listener is not None and data is None and old is None:
+            return  # came and went within the cache
+        self._write(raw, start, data, timestamp)
+        if listener is not None:
+            if value is None and data is not None:
+                value = self._decode(data)
+            before = self._decode(old[8:]) if old is not None and self._send_old else None
+            listener(raw, start, start + self.window_size, value, before, timestamp, context)
