@@ -30,8 +30,8 @@ class SessionWindowAggregate:
         close_time = self._observed - work.grace - gap
         start = end = t
         aggregate = work.initial()
-        merged = list(store.find(kb, t - gap, t + gap))
-        for low, high, value in merged:
+        merged = store.find(kb, t - gap, t + gap)
+        for _, low, high, value in merged:
             aggregate = self._merge(k, aggregate, value)
             start, end = min(start, low), max(end, high)
         if end < close_time:
@@ -39,8 +39,8 @@ class SessionWindowAggregate:
         else:
             # A session of this one moment is updated in place: no tombstone for it.
             if (start, end) != (t, t):
-                for low, high, value in merged:
-                    store.put(kb, low, high, None, t, c)
+                for _, low, high, value in merged:
+                    store.remove(kb, low, high, t, c)
                     self._forward(WindowedKey(k, low, high), None, value, c)
             aggregate = work.add(k, v, aggregate, t, c)
             store.put(kb, start, end, aggregate, t, c)
@@ -60,6 +60,6 @@ class SessionWindowAggregate:
         low = max(0, emitter.last_close)
         if high < 0 or high < low:
             return
-        for kb, start, end, value in list(self._store.find_sessions(low, high)):
+        for kb, start, end, value in self._store.find_sessions(low, high):
             work.forward(WindowedKey(work.decode_key(kb), start, end), value, None, end, c, True)
         emitter.emitted(close_time)

@@ -8,9 +8,6 @@ from typing import Any
 
 NO_TIMESTAMP = -1
 NEVER = (1 << 63) - 1
-LEFT, RIGHT = 1, 0
-"""How the shared store of unmatched records marks sides; right sorts before left (TimestampedKeyAndJoinSide)."""
-
 Forward = Callable[[Any, Any, int, Any], None]
 
 
@@ -54,7 +51,6 @@ class StreamJoin:
         self._unmatched = unmatched
         self._tracker = tracker
         self._work = work
-        self._side, self._other_side = (LEFT, RIGHT) if work.is_left else (RIGHT, LEFT)
 
     def process(self, kb: bytes | None, k: Any, v: Any, t: int, c: Any) -> None:
         """Release what waited too long, join with the other side's window, or wait for a match."""
@@ -68,28 +64,27 @@ class StreamJoin:
             self._rt.dropped()
             return
         if unmatched is not None and t == tracker.stream_time:
-            self._release(c)
+            self._release(t, c)
         low, high = max(0, t - work.before), max(0, t + work.after)
-        rows = self._other.fetch_range(kb, low, high)
-        for row in rows:
-            time = row[1]
+        rows = self._other.fetch(kb, low, high)
+        for time, value in rows:
             if unmatched is not None:
-                unmatched.delete_if_present(time, self._other_side, kb)
-            work.forward(k, self._joined(k, v, row[2]), max(t, time), c)
+                unmatched.remove(kb, not work.is_left, time, t)
+            work.forward(k, self._joined(k, v, value), max(t, time), c)
         if not rows and work.outer:
             if unmatched is None or high < tracker.stream_time:
                 work.forward(k, self._joined(k, v, None), t, c)
             else:
                 tracker.min_time = min(tracker.min_time, t)
-                unmatched.put(t, self._side, kb, v)
+                unmatched.put(kb, work.is_left, v, t, t)
 
     def _joined(self, k: Any, this: Any, other: Any) -> Any:
         joiner = self._work.joiner
         return joiner(k, this, other) if self._work.is_left else joiner(k, other, this)
 
-    def _release(self, c: Any) -> None:
+    def _release(self, t: int, c: Any) -> None:
         """Forward, as unmatched, the records whose windows have closed (emitNonJoinedOuterRecords)."""
-        work, tracker, unmatched, rt = self._work, self._tracker, self._unmatched, self._rt
+        work, tracker, rt = self._work, self._tracker, self._rt
         waits = tracker.min_time + work.after + work.grace
         # Java's sum overflows while nothing has waited, and so goes on to look: that resets the throttle.
         if tracker.stream_time <= waits <= NEVER:
@@ -99,28 +94,31 @@ class StreamJoin:
             return
         tracker.next_emit = now + rt.emit_interval_ms
         tracker.min_time = NEVER
-        left_open = right_open = False
-        previous = None
-        for time, side, kb, value in unmatched.all():
-            tracker.min_time = time
-            if left_open and right_open:
+        open_sides: set[bool] = set()
+        previous: Any = None
+        for entry in self._unmatched.scan():
+            tracker.min_time = entry.timestamp
+            if len(open_sides) == 2:
                 break
-            lookahead = work.left_lookahead if side == LEFT else work.right_lookahead
-            if time + lookahead + work.grace >= tracker.stream_time:
-                if side == LEFT:
-                    left_open = True
-                else:
-                    right_open = True
+            lookahead = work.left_lookahead if entry.left else work.right_lookahead
+            if entry.timestamp + lookahead + work.grace >= tracker.stream_time:
+                open_sides.add(entry.left)
                 continue
-            key = work.decode_key(kb)
-            joined = work.joiner(key, value, None) if side == LEFT else work.joiner(key, None, value)
-            work.forward(key, joined, time, c)
-            # Deleted one later: a key's values stay until all of them are out.
-            if previous is not None and previous != (time, side, kb):
-                unmatched.delete(*previous)
-            previous = (time, side, kb)
+            self._forward_unmatched(entry, previous, t, c)
+            previous = entry
         if previous is not None:
-            unmatched.delete(*previous)
+            self._unmatched.remove(previous.key, previous.left, previous.timestamp, t)
+
+    def _forward_unmatched(self, entry: Any, previous: Any, t: int, c: Any) -> None:
+        work = self._work
+        key = work.decode_key(entry.key)
+        for value in entry.values:
+            joined = work.joiner(key, value, None) if entry.left else work.joiner(key, None, value)
+            work.forward(key, joined, entry.timestamp, c)
+            # Deleted one later: a key's values stay until all of them are out.
+            if previous is not None:
+                self._unmatched.remove(previous.key, previous.left, previous.timestamp, t)
+                previous = None
 
 
 class SelfJoin:
@@ -142,12 +140,12 @@ class SelfJoin:
         own = work.joiner(k, v, v)
         self._stream_time = max(self._stream_time, t)
         alone = t > self._stream_time - self._retention + 1
-        for row in self._store.fetch_range(kb, max(0, t - work.before), max(0, t + work.after)):
-            work.forward(k, work.joiner(k, v, row[2]), max(t, row[1]), c)
-        for row in self._store.fetch_range(kb, max(0, t - work.after), max(0, t + work.before)):
-            if t < row[1] and alone:
+        for time, value in self._store.fetch(kb, max(0, t - work.before), max(0, t + work.after)):
+            work.forward(k, work.joiner(k, v, value), max(t, time), c)
+        for time, value in self._store.fetch(kb, max(0, t - work.after), max(0, t + work.before)):
+            if t < time and alone:
                 alone = False
                 work.forward(k, own, t, c)
-            work.forward(k, work.joiner(k, row[2], v), max(t, row[1]), c)
+            work.forward(k, work.joiner(k, value, v), max(t, time), c)
         if alone:
             work.forward(k, own, t, c)
