@@ -64,11 +64,6 @@ def unpack_response(data: bytes) -> tuple[bytes | None, bytes | None]:
     return (None if start == 1 else data[1:17]), data[start:] or None
 
 
-def combined_key(foreign_key: bytes, primary_key: bytes) -> bytes:
-    """Return the key of a subscription store's row (CombinedKeySchema)."""
-    return _INT.pack(len(foreign_key)) + foreign_key + primary_key
-
-
 class SubscriptionSender:
     """The left table's side: tells the right table which rows refer to which key."""
 
@@ -128,9 +123,8 @@ class SubscriptionReceiver:
                 self._rt.dropped()
                 return
         else:
-            key = combined_key(foreign_key, subscription.primary_key)
             gone = subscription.instruction in (DELETE_SILENTLY, DELETE_AND_RESPOND)
-            self._store.put(key, None if gone else data, t, c)
+            self._store.put(foreign_key, subscription.primary_key, None if gone else data, t)
         self._forward(foreign_key, subscription, t, c)
 
 
@@ -173,11 +167,10 @@ class ForeignTableJoin:
             self._rt.dropped()
             return
         value = None if new is None else self._encode(new)
-        prefix = combined_key(foreign_key, b"")
-        for key, data, _ in self._store.prefix(prefix):
+        for primary_key, data, _ in self._store.prefix(foreign_key):
             subscription = unpack_subscription(data)
             response = pack_response(subscription.hash, value)
-            self._forward(key[len(prefix) :], (response, subscription.partition), t, c)
+            self._forward(primary_key, (response, subscription.partition), t, c)
 
 
 class ResponseJoin:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamkit.errors import StreamkitError
-from streamkit.operators.kernels.process_stores import facade
 from streamkit.record import Headers, Record
+from streamkit.state.views import view
 
 Forward = Callable[[Any, Any, int, Any], None]
 
@@ -25,7 +25,7 @@ class ProcessorContext:
     def __init__(self, rt: Any, node: int, stores: dict[str, Any], forward: Forward, children: dict[str, Forward]):
         self._rt = rt
         self._node = node
-        self._stores = {name: facade(store, self) for name, store in stores.items()}
+        self._stores = {name: view(store, self._now) for name, store in stores.items()}
         self._forward = forward
         self._children = children
         self._fixed_key: tuple[Any] | None = None
@@ -119,12 +119,9 @@ class ProcessorContext:
         """The task's clock."""
         return self._rt.now()
 
-    # For store facades: what the changelog record of a write gets.
-
-    @property
-    def timestamp(self) -> int:
-        """The timestamp of the record in hand, or of the timer that fires."""
-        return self._timestamp
+    def _now(self) -> tuple[int, Any]:
+        # What the changelog record of a write gets: the time of the record in hand, or of the timer that fires.
+        return self._timestamp, None
 
 
 class CustomProcessor:

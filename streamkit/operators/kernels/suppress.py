@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamkit.errors import StreamkitError
+from streamkit.state.context import RecordContext
 
 
 @dataclass(frozen=True)
@@ -39,28 +40,30 @@ class Suppress:
         work, buffer = self._work, self._buffer
         if t > self._observed:
             self._observed = t
-        buffer.put(k.end if work.by_window_end else t, kb, new, old, t, c)
-        limit = self._observed - work.duration
-        while len(buffer) and buffer.min_time <= limit:
-            self._emit()
+        headers, topic, partition, offset = c
+        context = RecordContext(t, offset, topic, partition, headers)
+        buffer.put(k.end if work.by_window_end else t, kb, new, old, context)
+        for entry in buffer.evict_until(self._observed - work.duration):
+            self._emit(entry)
         while self._is_full():
             if not work.emit_early:
                 raise StreamkitError(
-                    f"{work.node_name} buffer exceeded its max capacity. Currently [{len(buffer)}/{_shown(work.max_records)}] "
-                    f"records and [{buffer.byte_size}/{_shown(work.max_bytes)}] bytes."
+                    f"{work.node_name} buffer exceeded its max capacity. Currently [{buffer.count}/{_shown(work.max_records)}] "
+                    f"records and [{buffer.size}/{_shown(work.max_bytes)}] bytes."
                 )
-            self._emit()
+            self._emit(buffer.evict())
 
     def _is_full(self) -> bool:
         work, buffer = self._work, self._buffer
-        too_many = work.max_records is not None and len(buffer) > work.max_records
-        return too_many or (work.max_bytes is not None and buffer.byte_size > work.max_bytes)
+        too_many = work.max_records is not None and buffer.count > work.max_records
+        return too_many or (work.max_bytes is not None and buffer.size > work.max_bytes)
 
-    def _emit(self) -> None:
+    def _emit(self, entry: Any) -> None:
         work = self._work
-        kb, new, old, t, c = self._buffer.pop()
-        if new is not None or not work.drop_tombstones:
-            work.forward(work.decode_key(kb), new, old, t, c, True)
+        if entry.new is not None or not work.drop_tombstones:
+            at = entry.context
+            context = (at.headers, at.topic, at.partition, at.offset)
+            work.forward(work.decode_key(entry.key), entry.new, entry.old, at.timestamp, context, True)
 
 
 def _shown(bound: int | None) -> int:

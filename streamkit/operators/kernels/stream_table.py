@@ -1,0 +1,36 @@
+"""The buffered side of a stream-table join with grace (KStreamKTableJoinProcessor)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamkit.state.context import RecordContext
+
+
+class GraceJoin:
+    """Holds stream records until stream time has passed them by the grace, then joins them in order of time.
+
+    `join(key, value, timestamp, context)` looks the table up as of the record and forwards.
+    """
+
+    def __init__(self, buffer: Any, decode_key: Callable[[bytes], Any], join: Callable[[Any, Any, int, Any], None]):
+        self._buffer = buffer
+        self._decode_key = decode_key
+        self._join = join
+
+    def observe(self, t: int) -> None:
+        """Advance the operator's stream time; records that are dropped count too."""
+        if t > self._buffer.observed_time:
+            self._buffer.observed_time = t
+
+    def process(self, kb: bytes, k: Any, v: Any, t: int, c: Any) -> None:
+        """Buffer a record and join those whose grace is over; one that comes too late joins at once."""
+        headers, topic, partition, offset = c
+        if not self._buffer.put(kb, v, RecordContext(t, offset, topic, partition, headers)):
+            self._join(k, v, t, c)
+            return
+        for entry in self._buffer.release():
+            at = entry.context
+            context = (at.headers, at.topic, at.partition, at.offset)
+            self._join(self._decode_key(entry.key), entry.new, at.timestamp, context)
