@@ -1,0 +1,54 @@
+# `make help` lists the targets. Everything runs in .venv, which is made and kept up to date on its own.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+# Positions in the fuzz corpus are reproducible: the same N and SEED give the same files.
+N ?= 1000
+SEED ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format generate bench fuzz clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "streamkit needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "the venv module is missing (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "Installing streamkit into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## Count the words of a text, with no broker
+	@bash topologies/word-count/demo.sh "$(CURDIR)/$(BIN)/streamkit" "$(CURDIR)/$(BIN)/python"
+
+test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+check: $(READY) ## Lint, check formats and types, and compare generated files with their sources
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m streamkit.spec.reference --check docs/language.md
+	$(BIN)/python -m streamkit.spec.schema --check schemas/topology.schema.json
+
+format: $(READY) ## Format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+generate: $(READY) ## Write the generated files: the language reference and the JSON Schema
+	$(BIN)/python -m streamkit.spec.reference --write docs/language.md
+	$(BIN)/python -m streamkit.spec.schema --write schemas/topology.schema.json
+
+bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; some minutes)
+	@$(BIN)/python -m tests.bench.run
+
+fuzz: $(READY) ## Validate N mutated topologies from SEED: make fuzz N=1000 SEED=1
+	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
+
+clean: ## Remove .venv and what tools leave behind
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

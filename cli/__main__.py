@@ -1,0 +1,5 @@
+"""`python -m streamkit_cli` is the command `streamkit`."""
+
+from .main import main
+
+main()

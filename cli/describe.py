@@ -1,0 +1,50 @@
+"""`streamkit describe`: what a topology becomes."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from .options import EnvFile, File, Settings, load_plan
+
+
+class Format(str, Enum):
+    """What describe writes."""
+
+    text = "text"
+    json = "json"
+    mermaid = "mermaid"
+    dot = "dot"
+    python = "python"
+
+
+Chosen = Annotated[
+    Format,
+    typer.Option("--format", help="text: Topology.describe() of Kafka Streams; python: the code that processes records."),
+]
+
+
+def command(file: File, form: Chosen = Format.text, settings: Settings = None, env_file: EnvFile = None) -> None:
+    """Print a topology: its nodes, sub-topologies, stores and topics."""
+    plan = load_plan(file, settings, env_file)
+    if form is Format.python:
+        text = _python(plan)
+    else:
+        from streamkit.plan.describe import describe
+
+        text = describe(plan, form.value)
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def _python(plan) -> str:
+    from streamkit.compile import compile_sub_topology
+
+    parts = [
+        f"# Sub-topology {sub.id}: reads {', '.join(sub.source_topics) or 'a pattern'}\n"
+        + compile_sub_topology(plan, sub).source.strip()
+        for sub in plan.sub_topologies
+    ]
+    return "\n\n\n".join(parts)

@@ -1,0 +1,92 @@
+"""What every command is wrapped in: errors become one line on stderr and a documented exit code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from streamkit.errors import StreamkitError, TopologyError
+
+FAILED = 1
+INTERRUPTED = 130
+
+
+def guarded(command: Callable[..., int | None], verbose: bool = False) -> Callable[..., None]:
+    """Return the command with its errors handled; what it returns is the exit code (None: 0)."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        code = _call(command, arguments, options, verbose)
+        if code:
+            raise typer.Exit(code)
+
+    return run
+
+
+def _call(command: Callable[..., int | None], arguments: Any, options: Any, verbose: bool) -> int:
+    try:
+        code = command(*arguments, **options) or 0
+        # Here, so that a full disk or a closed pipe is an error of the command and not a traceback at exit.
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _silence_stdout()
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except TopologyError as error:
+        # The lines that editors and other tools look for, as validate has them.
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except StreamkitError as error:
+        _flush_stdout()
+        say(str(error) or type(error).__name__)
+        return error.exit_code
+    except OSError as error:
+        _silence_stdout()
+        if verbose:
+            raise
+        say(_os_error(error))
+        return FAILED
+    except RecursionError:
+        if verbose:
+            raise
+        say("nested too deeply")
+        return FAILED
+    except Exception as error:
+        if verbose:
+            raise
+        _flush_stdout()
+        text = " ".join(str(error).split())
+        say(f"unexpected {type(error).__name__}: {text} (streamkit --verbose … shows the traceback)")
+        return FAILED
+
+
+def say(text: str) -> None:
+    """Print a message for a person on stderr."""
+    print(f"streamkit: {text}", file=sys.stderr)
+
+
+def _os_error(error: OSError) -> str:
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _flush_stdout() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
+
+
+def _silence_stdout() -> None:
+    """Point stdout at nothing: what is still buffered can't be written, and Python would complain about it at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass

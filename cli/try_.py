@@ -1,0 +1,44 @@
+"""`streamkit try`: a topology over some records, in memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from streamkit.errors import StateError
+
+from .lines import input_lines, json_line
+from .options import EnvFile, File, Settings, load_plan
+
+Input = Annotated[
+    str, typer.Option("--input", metavar="RECORDS", help="Records as JSON Lines; - is stdin.", show_default=False)
+]
+Stores = Annotated[str | None, typer.Option("--stores", metavar="FILE", help="Write the rows of every store to FILE.")]
+
+
+def command(
+    file: File, records: Input, stores: Stores = None, settings: Settings = None, env_file: EnvFile = None
+) -> None:
+    """Run a topology in memory over records and print what comes out as JSON Lines."""
+    from streamkit.runtime.driver import Driver, run_lines
+
+    plan = load_plan(file, settings, env_file)
+    lines = input_lines(records)
+    with Driver(plan) as driver:
+        for record in run_lines(driver, lines, "stdin" if records == "-" else records):
+            sys.stdout.write(json_line(record))
+        if stores is not None:
+            _write_stores(stores, driver.stores())
+
+
+def _write_stores(path: str, stores: dict[str, list]) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(stores, file, ensure_ascii=False)
+            file.write("\n")
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}") from error
+
