@@ -21,7 +21,7 @@ _TIME_FIRST = b"\x00"
 class JoinGraceBuffer(MapStore):
     """Records by (timestamp, key, arrival); keys are 0 + timestamp8 + key + sequence4, in map and changelog.
 
-    Values are those of `BufferValue` with nothing prior or old. The producer assigns the timestamp of changelog records.
+    Values are those of `BufferValue` with nothing prior or old. The producer assigns the timestamps of the changelog.
     """
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):

@@ -10,9 +10,6 @@ from streamkit.state.cache import DATA, TIME, USED, VALUE
 from streamkit.state.keys import pack_long, prefix_end, unpack_long
 from streamkit.state.stored import CachedMapStore
 
-# Serdes whose values all take the same number of bytes: writing one over another needs no accounting.
-_FIXED_SIZE = ("long", "integer", "short", "double", "float", "boolean")
-
 Row = tuple[bytes, Any, int]
 
 
@@ -22,16 +19,6 @@ class KeyValueStore(CachedMapStore):
     In the map a value is timestamp8 + value; in the changelog it is plain and the timestamp is the record's.
     The plain store of custom processors is the same with the record's timestamp: its changelog has the same bytes.
     """
-
-    @property
-    def inlinable(self) -> bool:
-        """Whether generated code may change entries of the cache in place (see streamkit.state.cache)."""
-        return self.cached and self.holds_decoded and self.value_serde.spec in _FIXED_SIZE
-
-    @property
-    def entries(self) -> dict[bytes, list[Any]]:
-        """The entries of the cache by key; empty for a store without one."""
-        return {} if self.cache is None else self.cache.entries
 
     def get(self, key: bytes) -> tuple[Any, int] | None:
         """Return (value, timestamp), or None."""
@@ -133,12 +120,13 @@ class KeyValueStore(CachedMapStore):
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
-        """Apply consecutive changelog records, given as columns."""
+        """Apply consecutive changelog records, given as columns; a source topic may have records without a key."""
         pack = pack_long
         self._map.put_many(
             [
                 (key, None if value is None else pack(timestamp) + value)
                 for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+                if key is not None
             ]
         )
 
@@ -146,7 +134,7 @@ class KeyValueStore(CachedMapStore):
         if value is not None and data is None:
             data = self._encode(value)  # an entry that generated code changed in place
         listener = self._listener
-        old = self._map.get(key) if listener is None or self._send_old or data is None else None
+        old = self._map.get(key) if self._send_old or data is None else None
         if listener is not None and data is None and old is None:
             return  # came and went within the cache
         self._map.put(key, None if data is None else pack_long(timestamp) + data)

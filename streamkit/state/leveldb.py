@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,14 @@ class LevelMap(BytesMap):
         """Return entries from low to high in byte order, at most `limit`, as they are now."""
         pending = self._pending
         fresh = [(key, pending[key]) for key in self._order.keys(low, high, reverse, include_high)]
-        with self._translated():
-            stored = self._db.iterator(start=low, stop=high, include_stop=include_high, reverse=reverse)
         if low is not None and high is not None and low > high:
             return iter(())
+        stop = high + b"\x00" if high is not None and include_high else high
+        with self._translated():
+            # Backwards, plyvel loses a row that stands at the very start: that bound is checked here instead.
+            stored = self._db.iterator(start=None if reverse else low, stop=stop, reverse=reverse)
+        if reverse and low is not None:
+            stored = takewhile(lambda entry: entry[0] >= low, stored)
         return islice(self._merged(fresh, stored, reverse), limit)
 
     def _merged(self, fresh: list, stored: Any, reverse: bool) -> Iterator[tuple[bytes, bytes]]:

@@ -12,6 +12,9 @@ from streamkit.state.cache import Cache, CacheBudget
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
+# Serdes whose values all take the same number of bytes: writing one over another needs no accounting.
+_FIXED_SIZE = ("long", "integer", "short", "double", "float", "boolean")
+
 Log = Callable[[bytes, "bytes | None", "int | None", "Headers | None"], None]
 
 
@@ -63,6 +66,16 @@ class CachedMapStore(MapStore):
     def cached(self) -> bool:
         """Whether updates wait in a cache, so that the listener forwards them instead of the caller."""
         return self.cache is not None
+
+    @property
+    def inlinable(self) -> bool:
+        """Whether generated code may change entries of the cache in place (see streamkit.state.cache)."""
+        return self.cached and self.holds_decoded and self.value_serde.spec in _FIXED_SIZE
+
+    @property
+    def entries(self) -> dict[bytes, list[Any]]:
+        """The entries of the cache by its keys; empty for a store without one."""
+        return {} if self.cache is None else self.cache.entries
 
     def set_listener(self, listener: Callable[..., None], send_old: bool) -> None:
         """Have `listener` called for each update that leaves the cache, with the old value if `send_old`."""

@@ -1,0 +1,131 @@
+"""What every ordered map of bytes does."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamkit.errors import StateError, StateLockedError
+from streamkit.state.base import BytesMap
+from streamkit.state.maps import open_map
+
+KINDS = ("memory", "leveldb")
+KEYS = st.binary(max_size=3)
+
+
+@pytest.fixture(params=KINDS)
+def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    opened = open_map(request.param, tmp_path / "map")
+    yield opened
+    opened.close()
+
+
+def fill(rows: BytesMap) -> None:
+    for key in (b"b", b"a", b"\xff", b"", b"ab", b"c"):
+        rows.put(key, b"v" + key)
+    rows.put(b"c", None)
+
+
+def test_reads_see_writes_before_and_after_a_commit(rows: BytesMap) -> None:
+    fill(rows)
+    for _ in range(2):
+        assert (rows.get(b"a"), rows.get(b"c"), rows.get(b"zz")) == (b"va", None, None)
+        rows.commit()
+
+
+def test_ranges_are_inclusive_and_in_byte_order(rows: BytesMap) -> None:
+    fill(rows)
+    rows.commit()
+    rows.put(b"aa", b"new")
+    rows.put(b"b", None)
+    assert [key for key, _ in rows.range(None, None)] == [b"", b"a", b"aa", b"ab", b"\xff"]
+    assert [key for key, _ in rows.range(b"a", b"ab")] == [b"a", b"aa", b"ab"]
+    assert [key for key, _ in rows.range(b"a", b"ab", include_high=False)] == [b"a", b"aa"]
+    assert [key for key, _ in rows.range(b"a", b"ab", reverse=True)] == [b"ab", b"aa", b"a"]
+    assert [key for key, _ in rows.range(b"a", None, limit=2)] == [b"a", b"aa"]
+    assert [key for key, _ in rows.range(None, b"ab", reverse=True, limit=1)] == [b"ab"]
+    assert list(rows.range(b"b", b"a")) == []
+
+
+def test_a_range_does_not_see_later_writes(rows: BytesMap) -> None:
+    fill(rows)
+    rows.commit()
+    seen = rows.range(None, None)
+    next(seen)
+    rows.put(b"ab", None)
+    rows.put(b"bb", b"later")
+    rows.commit()
+    assert [key for key, _ in seen] == [b"a", b"ab", b"b", b"\xff"]
+
+
+def test_put_many_takes_the_last_of_a_key(rows: BytesMap) -> None:
+    list(rows.range(None, None))
+    rows.put_many([(b"a", b"1"), (b"b", b"1"), (b"a", None), (b"b", b"2"), (b"c", None)])
+    assert list(rows.range(None, None)) == [(b"b", b"2")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["put", "delete", "commit", "range", "back"]), KEYS, KEYS), max_size=30)
+)
+def test_behaves_as_a_sorted_dict(kind: str, steps: list[tuple[str, bytes, bytes]]) -> None:
+    model: dict[bytes, bytes] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        rows = open_map(kind, directory)
+        for step, key, other in steps:
+            if step == "put":
+                rows.put(key, other)
+                model[key] = other
+            elif step == "delete":
+                rows.put(key, None)
+                model.pop(key, None)
+            elif step == "commit":
+                rows.commit()
+            else:
+                expected = sorted(((k, v) for k, v in model.items() if key <= k <= other), reverse=step == "back")
+                assert list(rows.range(key, other, reverse=step == "back")) == expected
+            assert rows.get(key) == model.get(key)
+        assert list(rows.range(None, None)) == sorted(model.items())
+        rows.close()
+
+
+def test_leveldb_keeps_what_was_committed_only(tmp_path: Path) -> None:
+    rows = open_map("leveldb", tmp_path / "map")
+    rows.put(b"a", b"1")
+    rows.commit()
+    rows.put(b"b", b"2")
+    rows.close()
+    again = open_map("leveldb", tmp_path / "map")
+    assert list(again.range(None, None)) == [(b"a", b"1")]
+    again.close()
+
+
+def test_a_locked_directory_is_one_clear_line(tmp_path: Path) -> None:
+    rows = open_map("leveldb", tmp_path / "map")
+    with pytest.raises(StateLockedError, match="in use by another process"):
+        open_map("leveldb", tmp_path / "map")
+    rows.close()
+
+
+def test_a_file_in_the_way_is_a_state_error(tmp_path: Path) -> None:
+    (tmp_path / "map").write_text("not a directory")
+    with pytest.raises(StateError, match="map"):
+        open_map("leveldb", tmp_path / "map")
+
+
+def test_a_closed_map_is_a_state_error(tmp_path: Path) -> None:
+    rows = open_map("leveldb", tmp_path / "map")
+    rows.close()
+    with pytest.raises(StateError):
+        rows.get(b"a")
+
+
+def test_unknown_kinds_are_refused() -> None:
+    with pytest.raises(StateError, match="'paper'"):
+        open_map("paper")

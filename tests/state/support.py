@@ -1,0 +1,118 @@
+"""What tests of stores share: small serdes, a context that records, and every kind of store."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import SerdeError
+from streamkit.record import Headers
+from streamkit.serdes.base import Serde
+from streamkit.state.cache import CacheBudget
+from streamkit.state.definitions import StoreDef, create
+
+
+class Long(Serde):
+    """Eight bytes, big-endian."""
+
+    spec = "long"
+    immutable = True
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return struct.pack(">q", value)
+        except struct.error as error:
+            raise SerdeError(str(error)) from error
+
+    def decode(self, data: bytes) -> Any:
+        return struct.unpack(">q", data)[0]
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+    def from_json(self, data: Any) -> Any:
+        return data
+
+
+class Text(Long):
+    """UTF-8."""
+
+    spec = "string"
+
+    def encode(self, value: Any) -> bytes:
+        return value.encode()
+
+    def decode(self, data: bytes) -> Any:
+        return data.decode()
+
+
+class Json(Long):
+    """Compact JSON, whose values can be changed in place."""
+
+    spec = "json"
+    immutable = False
+
+    def encode(self, value: Any) -> bytes:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return json.loads(data)
+
+
+LONG, TEXT, JSON = Long(), Text(), Json()
+
+
+@dataclass
+class Recorder:
+    """A store's context that keeps what it is told."""
+
+    logged: list[tuple[bytes, bytes | None, int | None, Headers | None]] = field(default_factory=list)
+    drops: int = 0
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+        self.logged.append((key, value, timestamp, headers))
+
+    def dropped(self, count: int = 1) -> None:
+        self.drops += count
+
+    def replay(self, store: Any) -> None:
+        """Restore a store from what was logged."""
+        for key, value, timestamp, headers in self.logged:
+            store.restore(key, value, -1 if timestamp is None else timestamp, headers)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run a store: with which semantics, where its rows are, and whether it has a cache."""
+
+    persistent: bool
+    on_disk: bool
+    cached: bool
+
+    def __str__(self) -> str:
+        names = ("rocksdb" if self.persistent else "memory", "leveldb" if self.on_disk else "dict")
+        return "-".join((*names, "cached" if self.cached else "uncached"))
+
+
+VARIANTS = [
+    Variant(persistent, on_disk, cached)
+    for persistent, on_disk in ((False, False), (True, False), (True, True))
+    for cached in (False, True)
+]
+
+
+def definition(type: Any, **changes: Any) -> StoreDef:
+    """Return a store of strings and longs whose windows have size 10 and live 100 seconds."""
+    base = StoreDef("store", type, TEXT, LONG, retention=100_000, window_size=10, history=100, changelog_topic="log")
+    return replace(base, **changes)
+
+
+def make(variant: Variant, store: StoreDef, directory: Path, max_bytes: int = 1 << 20) -> tuple[Any, Recorder]:
+    """Return a store of a variant and its context."""
+    context = Recorder()
+    chosen = replace(store, persistent=variant.persistent)
+    budget = CacheBudget(max_bytes) if variant.cached else None
+    return create(chosen, directory if variant.on_disk else None, context, budget), context

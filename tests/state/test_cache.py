@@ -1,0 +1,209 @@
+"""The cache: what it forwards, in which order, and when (NamedCache, ThreadCache, CachingKeyValueStore)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamkit.errors import SerdeError
+from streamkit.state.cache import CONTEXT, DATA, ENTRY_BYTES, PUT, TIME, USED, VALUE, CacheBudget
+from streamkit.state.definitions import StoreDef, create
+from tests.state.support import JSON, Recorder, definition
+
+
+class Listening:
+    """A cached store in memory with everything that it forwards."""
+
+    def __init__(self, store: StoreDef, budget: CacheBudget | None = None, send_old: bool = True):
+        self.context = Recorder()
+        self.budget = budget or CacheBudget(1 << 20)
+        self.store: Any = create(store, None, self.context, self.budget)
+        self.forwarded: list[tuple] = []
+        self.store.set_listener(lambda *update: self.forwarded.append(update), send_old)
+
+
+def kv(**options: Any) -> Listening:
+    return Listening(definition("timestamped_key_value"), **options)
+
+
+def test_flush_forwards_the_last_update_of_each_key_in_the_order_of_last_puts() -> None:
+    it = kv()
+    for number, key in enumerate((b"a", b"b", b"c", b"a")):
+        it.store.put(key, number, 10 + number, ("context", number))
+    assert it.forwarded == []
+    it.store.flush()
+    assert it.forwarded == [
+        (b"b", 1, None, 11, ("context", 1)),
+        (b"c", 2, None, 12, ("context", 2)),
+        (b"a", 3, None, 13, ("context", 3)),
+    ]
+    assert [(key, timestamp) for key, _, timestamp, _ in it.context.logged] == [(b"b", 11), (b"c", 12), (b"a", 13)]
+    it.store.flush()
+    assert len(it.forwarded) == 3
+
+
+@pytest.mark.parametrize(("send_old", "old"), [(True, 1), (False, None)])
+def test_old_values_come_from_the_store_below(send_old: bool, old: int | None) -> None:
+    it = kv(send_old=send_old)
+    it.store.put(b"a", 1, 1)
+    it.store.flush()
+    it.store.put(b"a", 2, 2)
+    it.store.put(b"a", 3, 3)
+    it.store.flush()
+    assert it.forwarded[1] == (b"a", 3, old, 3, None)
+
+
+def test_a_key_that_came_and_went_is_neither_forwarded_nor_logged() -> None:
+    it = kv()
+    it.store.put(b"a", 1, 1)
+    it.store.put(b"a", None, 2)
+    it.store.flush()
+    assert (it.forwarded, it.context.logged) == ([], [])
+    it.store.put(b"a", 1, 3)
+    it.store.flush()
+    it.store.put(b"a", None, 4)
+    it.store.flush()
+    assert it.forwarded[1:] == [(b"a", None, 1, 4, None)]
+    assert it.context.logged[1:] == [(b"a", None, 4, None)]
+    assert it.store.entries == {}
+
+
+def test_without_a_listener_every_dirty_entry_is_written() -> None:
+    context = Recorder()
+    store: Any = create(definition("key_value"), None, context, CacheBudget(1000))
+    store.put(b"a", None, 4)
+    store.flush()
+    assert context.logged == [(b"a", None, 4, None)]
+
+
+def entry_size(key: bytes) -> int:
+    return ENTRY_BYTES + len(key) + 8
+
+
+def test_evicting_a_dirty_entry_flushes_all_dirty_ones_it_first() -> None:
+    it = kv(budget=CacheBudget(3 * entry_size(b"a")))
+    for key in (b"a", b"b", b"c"):
+        it.store.put(key, 1, 1)
+    it.store.put(b"a", 2, 2)  # b is the eldest now, and a the last put
+    it.store.get(b"b")  # now c is
+    it.store.put(b"d", 1, 3)
+    assert [update[0] for update in it.forwarded] == [b"c", b"b", b"a", b"d"]
+    assert set(it.store.entries) == {b"a", b"b", b"d"}
+    assert it.budget.used == 3 * entry_size(b"a")
+
+
+def test_a_clean_entry_is_evicted_silently_and_read_again() -> None:
+    it = kv(budget=CacheBudget(2 * entry_size(b"a")))
+    for key in (b"a", b"b"):
+        it.store.put(key, 1, 1)
+    it.store.flush()
+    it.forwarded.clear()
+    it.store.put(b"c", 1, 1)
+    assert (set(it.store.entries), it.forwarded) == ({b"b", b"c"}, [])
+    assert it.store.get(b"a") == (1, 1)
+    assert [update[0] for update in it.forwarded] == []
+    assert set(it.store.entries) == {b"c", b"a"}
+
+
+def test_no_budget_at_all_forwards_each_put_at_once() -> None:
+    it = kv(budget=CacheBudget(0))
+    it.store.put(b"a", 1, 1)
+    it.store.put(b"a", 2, 2)
+    assert it.forwarded == [(b"a", 1, None, 1, None), (b"a", 2, 1, 2, None)]
+    assert it.budget.used == 0
+
+
+def test_caches_of_a_thread_share_their_budget() -> None:
+    budget = CacheBudget(2 * entry_size(b"a"))
+    one, other = kv(budget=budget), kv(budget=budget)
+    one.store.put(b"a", 1, 1)
+    one.store.put(b"b", 1, 1)
+    other.store.put(b"c", 1, 1)  # evicts its own: other caches are not touched
+    assert (set(one.store.entries), set(other.store.entries)) == ({b"a", b"b"}, set())
+    one.store.close()
+    assert budget.used == 0
+
+
+def test_a_listener_may_put_into_the_same_store() -> None:
+    it = kv()
+    seen = []
+
+    def listener(key: bytes, new: Any, old: Any, timestamp: int, context: Any) -> None:
+        seen.append((key, new))
+        if key == b"a" and new < 3:
+            it.store.put(b"a", new + 1, timestamp)
+
+    it.store.set_listener(listener, False)
+    it.store.put(b"a", 1, 1)
+    it.store.put(b"b", 1, 1)
+    it.store.flush()
+    assert seen == [(b"a", 1), (b"b", 1)]
+    it.store.flush()
+    assert seen[2:] == [(b"a", 2)]
+    assert it.store.get(b"a") == (3, 1)
+
+
+def test_entries_may_be_changed_in_place() -> None:
+    it = kv()
+    assert it.store.inlinable
+    it.store.put(b"a", 1, 1)
+    it.store.flush()
+    cache = it.store.cache
+    for value in (5, 6):
+        entry = it.store.entries[b"a"]
+        entry[VALUE], entry[TIME], entry[CONTEXT], entry[DATA] = value, 9, "context", None
+        if not entry[PUT]:
+            cache.dirty.append(b"a")
+        entry[PUT] = entry[USED] = cache.tick()
+    assert it.store.get(b"a") == (6, 9)
+    it.store.flush()
+    assert it.forwarded[1:] == [(b"a", 6, 1, 9, "context")]
+    assert it.context.logged[1:] == [(b"a", (6).to_bytes(8, "big"), 9, None)]
+
+
+def test_values_that_can_be_changed_in_place_are_kept_encoded() -> None:
+    it = Listening(definition("timestamped_key_value", value_serde=JSON))
+    value = {"n": 1}
+    it.store.put(b"a", value, 1)
+    value["n"] = 2
+    it.store.get(b"a")[0]["n"] = 3
+    assert it.store.get(b"a") == ({"n": 1}, 1)
+    assert not it.store.inlinable
+    it.store.flush()
+    assert it.forwarded == [(b"a", {"n": 1}, None, 1, None)]
+
+
+def test_a_value_of_the_wrong_type_fails_at_the_put() -> None:
+    it = kv()
+    with pytest.raises(SerdeError):
+        it.store.put(b"a", "text", 1)
+    assert it.store.entries == {}
+
+
+def test_windows_and_sessions_forward_key_start_and_end() -> None:
+    window = Listening(definition("window"))
+    window.store.put(b"a", 20, 1, 21, "context")
+    window.store.flush()
+    assert window.forwarded == [(b"a", 20, 30, 1, None, 21, "context")]
+    session = Listening(definition("session"))
+    session.store.put(b"a", 20, 25, 1, 25)
+    session.store.flush()
+    session.store.remove(b"a", 20, 25, 26)
+    session.store.put(b"b", 1, 2, 1, 2)
+    session.store.remove(b"b", 1, 2, 26)
+    session.store.flush()
+    assert session.forwarded == [(b"a", 20, 25, 1, None, 25, None), (b"a", 20, 25, None, 1, 26, None)]
+
+
+def test_a_cached_window_stays_readable_and_forwards_although_it_has_expired() -> None:
+    it = Listening(definition("window"))
+    it.store.put(b"a", 0, 1, 0)
+    it.store.flush()
+    it.store.put(b"b", 500_000, 1, 500_000)
+    it.store.put(b"a", 0, 2, 1)
+    it.store.flush()
+    assert [update[:2] for update in it.forwarded] == [(b"a", 0), (b"b", 500_000), (b"a", 0)]
+    assert it.context.drops == 1
+    assert len(it.context.logged) == 3
+    assert [(key.key, key.start, value) for key, value in it.store.rows()] == [("a", 0, 2), ("b", 500_000, 1)]

@@ -1,0 +1,131 @@
+"""Checkpoints and the state directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import StateError, StateLockedError
+from streamkit.record import TopicPartition
+from streamkit.state.checkpoint import OFFSET_UNKNOWN, delete_checkpoint, read_checkpoint, write_checkpoint
+from streamkit.state.directory import StateDirectory
+
+
+def test_checkpoints_have_the_format_of_kafka_streams(tmp_path: Path) -> None:
+    offsets = {TopicPartition("app-counts-changelog", 0): 12, TopicPartition("other", 1): OFFSET_UNKNOWN}
+    write_checkpoint(tmp_path, offsets)
+    assert (tmp_path / ".checkpoint").read_text() == "0\n2\napp-counts-changelog 0 12\nother 1 -4\n"
+    assert read_checkpoint(tmp_path) == offsets
+    assert [path.name for path in tmp_path.iterdir()] == [".checkpoint"]
+
+
+def test_no_offsets_mean_no_file(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {TopicPartition("t", 0): 1})
+    write_checkpoint(tmp_path, {})
+    assert read_checkpoint(tmp_path) == {}
+    assert list(tmp_path.iterdir()) == []
+    write_checkpoint(tmp_path, {TopicPartition("t", 0): 1})
+    delete_checkpoint(tmp_path)
+    assert read_checkpoint(tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", ["", "1\n0\n", "0\n2\nt 0 1\n", "0\n1\nt zero 1\n", "0\n1\nt 0\n"])
+def test_damaged_checkpoints_are_state_errors(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".checkpoint").write_text(text)
+    with pytest.raises(StateError, match="checkpoint"):
+        read_checkpoint(tmp_path)
+
+
+def test_impossible_offsets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="-1"):
+        write_checkpoint(tmp_path, {TopicPartition("t", 0): -1})
+
+
+def test_a_missing_directory_is_a_state_error(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="can't be used"):
+        write_checkpoint(tmp_path / "gone", {TopicPartition("t", 0): 1})
+
+
+def test_layout_of_the_state_directory(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path / "state", "app")
+    (directory.task("1_10") / "x").touch()
+    (directory.task("1_2") / "x").touch()
+    directory.task("0_0")
+    directory.global_state()
+    names = {path.name for path in (tmp_path / "state" / "app").iterdir()}
+    assert names == {".lock", "0_0", "1_2", "1_10", "global"}
+    assert directory.tasks() == ["1_2", "1_10"]
+    directory.close()
+
+
+def test_the_process_id_stays(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path, "app")
+    first = directory.process_id()
+    path = directory.path / "kafka-streams-process-metadata"
+    assert json.loads(path.read_text()) == {"processId": str(first)}
+    directory.close()
+    again = StateDirectory(tmp_path, "app")
+    assert again.process_id() == first
+    path.write_text("{}")
+    assert again.process_id() != first
+    again.close()
+
+
+def test_a_directory_has_one_owner(tmp_path: Path) -> None:
+    owner = StateDirectory(tmp_path, "app")
+    with pytest.raises(StateLockedError, match="Another process") as raised:
+        StateDirectory(tmp_path, "app")
+    assert "\n" not in str(raised.value)
+    other = "import sys; from streamkit.state.directory import StateDirectory; StateDirectory(sys.argv[1], 'app')"
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", other, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root})
+    assert "StateLockedError" in done.stderr
+    owner.close()
+    StateDirectory(tmp_path, "app").close()
+
+
+def test_obsolete_tasks_are_cleaned(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path, "app")
+    for task in ("0_0", "0_1", "0_2"):
+        path = directory.task(task)
+        (path / "rows").touch()
+        os.utime(path, (100, 100 if task != "0_2" else 300))
+    assert directory.clean({"0_0"}, older_than=200) == ["0_1"]
+    assert directory.tasks() == ["0_0", "0_2"]
+    directory.wipe("0_0")
+    directory.wipe("0_0")
+    assert directory.tasks() == ["0_2"]
+    directory.close()
+
+
+def test_a_file_in_the_way_is_a_state_error(tmp_path: Path) -> None:
+    (tmp_path / "app").write_text("")
+    with pytest.raises(StateError, match="app"):
+        StateDirectory(tmp_path, "app")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(28, "No space is left"), (30, "choose another state.dir"), (13, "choose")]
+)
+def test_what_the_system_says_is_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(StateError, match=words):
+        write_checkpoint(tmp_path, {TopicPartition("t", 0): 1})
+
+
+def test_directories_are_not_for_everybody(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path, "app")
+    assert stat.S_IMODE(directory.task("0_0").stat().st_mode) & 0o007 == 0
+    directory.close()
