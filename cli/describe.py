@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from .options import EnvFile, File, Settings, load_plan
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """What describe writes."""
 
     text = "text"
@@ -23,7 +23,9 @@ class Format(str, Enum):
 
 Chosen = Annotated[
     Format,
-    typer.Option("--format", help="text: Topology.describe() of Kafka Streams; python: the code that processes records."),
+    typer.Option(
+        "--format", help="text: Topology.describe() of Kafka Streams; python: the code that processes records."
+    ),
 ]
 
 

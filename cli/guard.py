@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -86,7 +87,5 @@ def _flush_stdout() -> None:
 
 def _silence_stdout() -> None:
     """Point stdout at nothing: what is still buffered can't be written, and Python would complain about it at exit."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

@@ -26,7 +26,7 @@ def input_lines(path: str) -> Iterator[str]:
     if path != "-" and os.path.isdir(path):
         raise UsageError(f"{path}: is a directory, not a file of records")
     try:
-        stream = sys.stdin.buffer if path == "-" else open(path, "rb")
+        stream = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - read lazily, to the process's end
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     return decoded(stream, input_name(path))

@@ -41,4 +41,3 @@ def _write_stores(path: str, stores: dict[str, list]) -> None:
             file.write("\n")
     except OSError as error:
         raise StateError(f"{path}: {error.strerror}") from error
-

@@ -15,7 +15,9 @@ from .options import EnvFile, Settings, load_plan
 Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Topology files.", show_default=False)]
 Excerpt = Annotated[
     bool | None,
-    typer.Option("--excerpt/--no-excerpt", help="Show the place in the file below each problem; the default on a terminal."),
+    typer.Option(
+        "--excerpt/--no-excerpt", help="Show the place in the file below each problem; the default on a terminal."
+    ),
 ]
 
 

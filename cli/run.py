@@ -1,0 +1,31 @@
+"""`streamkit run`: the application, until a signal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .options import EnvFile, File, Settings, load_plan
+
+UntilIdle = Annotated[
+    bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")
+]
+
+
+def command(file: File, until_idle: UntilIdle = False, settings: Settings = None, env_file: EnvFile = None) -> None:
+    """Run a topology on Kafka or on the embedded log until SIGTERM or SIGINT; a clean stop exits 0."""
+    plan = load_plan(file, settings, env_file)
+
+    import logging
+
+    from streamkit.runtime.local.client import Application
+
+    from .logs import opened
+    from .signals import stopping
+
+    level = logging.INFO if "--verbose" in sys.argv else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    with stopping() as asked, opened(plan) as transport:
+        Application(plan, transport).run(until_idle=until_idle, stop=asked)

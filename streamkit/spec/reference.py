@@ -1,0 +1,132 @@
+"""The language reference: every operator's summary, options and example as Markdown, written into docs/language.md.
+
+`python -m streamkit.spec.reference --write docs/language.md` replaces what stands below the marker; `--check` exits 1
+when the file is out of date. What stands above the marker is written by hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import MISSING
+from pathlib import Path
+
+from streamkit.errors import UsageError
+from streamkit.operators import fields as kinds
+from streamkit.operators.base import Operator
+
+MARKER = "<!-- Below: written by `make generate` from streamkit/operators/. -->"
+
+_KINDS: dict[type, str] = {
+    kinds.Expr: "expression of {names}",
+    kinds.SerdeField: "serde",
+    kinds.Text: "text",
+    kinds.Duration: "duration",
+    kinds.Integer: "integer, at least {minimum}",
+    kinds.Choice: "{words}",
+    kinds.DurationOr: "{words} or a duration",
+    kinds.StoreField: "store",
+    kinds.StoreNames: "list of stores",
+    kinds.BaseName: "text",
+    kinds.PipelineRef: "pipeline",
+    kinds.CogroupInputs: "list of `{{from: PIPELINE, add: EXPRESSION}}`",
+    kinds.Branches: "`{{NAME: condition}}`, or `{{NAME: {{if, steps, to, for_each}}}}`",
+    kinds.HeaderMap: "`{{NAME: expression or null}}`",
+    kinds.Callable_: "`module:object`",
+}
+
+
+def render(operators: Iterable[Operator]) -> str:
+    """Return the section of all operators, in the order given."""
+    listed = list(operators)
+    index = " · ".join(f"[`{operator.name}`](#{operator.name})" for operator in listed)
+    return "\n\n".join(["## Steps", index, *map(_operator, listed)]) + "\n"
+
+
+def _operator(operator: Operator) -> str:
+    parts = [f"### `{operator.name}`", operator.summary, f"On: {_words(operator.accepts)}."]
+    if operator.main:
+        parts[-1] += f" `{operator.name}: X` is short for `{operator.name}: {{{operator.main}: X}}`."
+    if operator.fields:
+        rows = [
+            f"| `{field.name}` | {describe_kind(field.kind)} | {_default(field)} | {_cell(field.doc)} |"
+            for field in operator.fields
+        ]
+        parts.append("\n".join(["| option | what | default | |", "|---|---|---|---|", *rows]))
+    example = getattr(operator, "example", None)
+    if example is not None:
+        parts.append(_block("yaml", example.topology))
+        parts.append("In and out:\n\n" + _block("json", example.input) + "\n\n" + _block("json", example.output))
+    return "\n\n".join(parts)
+
+
+def describe_kind(kind: kinds.Kind) -> str:
+    """Return what a kind of field holds, in words.
+
+    >>> describe_kind(kinds.Choice(("on_update", "on_close")))
+    '`on_update` or `on_close`'
+    """
+    template = next((_KINDS[base] for base in type(kind).__mro__ if base in _KINDS), type(kind).__name__.lower())
+    text = template.format(
+        names=" ".join(f"`{name}`" for name in getattr(kind, "names", ())),
+        minimum=getattr(kind, "minimum", 0),
+        words=" or ".join(f"`{word}`" for word in getattr(kind, "words", ())),
+    )
+    return _cell(text + ", or a list of them" if getattr(kind, "many", False) else text)
+
+
+def _default(field: kinds.Field) -> str:
+    if field.required:
+        return "required"
+    return "" if field.default in (None, MISSING) else f"`{field.default}`"
+
+
+def _words(accepts: Iterable[str]) -> str:
+    return ", ".join(name.replace("_", " ") for name in accepts)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _block(language: str, text: str) -> str:
+    return f"```{language}\n{text.strip()}\n```"
+
+
+def registered() -> list[Operator]:
+    """Return all operators, by name."""
+    from streamkit.operators import OPERATORS
+
+    return sorted(OPERATORS.values(), key=lambda operator: operator.name)
+
+
+def updated(text: str) -> str:
+    """Return the reference's text with everything below the marker written anew. Raises UsageError without a marker."""
+    head, marker, _ = text.partition(MARKER)
+    if not marker:
+        raise UsageError(f"no line {MARKER}")
+    return f"{head}{MARKER}\n\n{render(registered())}"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line; return its exit code."""
+    if len(arguments) != 2 or arguments[0] not in ("--write", "--check"):
+        print("usage: python -m streamkit.spec.reference --write|--check FILE", file=sys.stderr)
+        return 2
+    path = Path(arguments[1])
+    before = path.read_text(encoding="utf-8")
+    try:
+        after = updated(before)
+    except UsageError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return error.exit_code
+    if arguments[0] == "--write":
+        path.write_text(after, encoding="utf-8")
+    elif before != after:
+        print(f"{path} is out of date: make generate", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

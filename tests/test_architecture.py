@@ -1,0 +1,148 @@
+"""The rules of docs/architecture.md: imports go one way, foreign libraries stay in their room, modules stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# Each room may import itself and what stands further left; rooms of one group may know each other.
+LAYERS = (
+    ("record", "errors", "config", "metrics"),
+    ("serdes", "expressions", "state", "transport"),
+    ("graph",),
+    ("operators",),
+    ("spec",),
+    ("plan",),
+    ("compile",),
+    ("runtime",),
+    ("cli",),
+)
+RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+# What every room may name although it stands further right: data without behaviour that the seams are made of.
+SHARED = {
+    "operators.fields": "the forms of options, which spec and plan pass on",
+    "plan.model": "the frozen plan, which is data only",
+}
+FOREIGN = {
+    "confluent_kafka": "streamkit/transport/kafka",
+    "kafka": "streamkit/transport/kafka",
+    "plyvel": "streamkit/state",
+    "sqlite3": "streamkit/transport/embedded",
+    "pyspark": "streamkit/runtime/spark",
+    "yaml": "streamkit/spec",
+    "re2": "streamkit/expressions",
+    "typer": "cli",
+}
+HEAVY = ("confluent_kafka", "kafka", "plyvel", "sqlite3", "pyspark", "rich", "typer", "pydantic")
+MOST_LINES = 450
+
+
+def modules() -> list[Path]:
+    return sorted([*ROOT.glob("streamkit/**/*.py"), *ROOT.glob("cli/**/*.py")])
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return "cli" if parts[0] == "cli" else parts[1]
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Every module that a file imports, and whether the import runs when the file is imported."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {
+        id(node)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) or _typing_only(outer)
+        for node in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) not in inside
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module, id(node) not in inside
+            for alias in node.names:
+                # `from streamkit import record` names a module; `from streamkit.record import X` does not.
+                yield f"{node.module}.{alias.name}", id(node) not in inside
+
+
+def _typing_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def packages() -> list[str]:
+    found = [path.parent.relative_to(ROOT) for path in ROOT.glob("streamkit/**/__init__.py")]
+    return sorted([".".join(path.parts) for path in found] + ["streamkit_cli"])
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_go_one_way(path: Path) -> None:
+    room = room_of(path)
+    if room == "__init__":
+        return
+    wrong = []
+    for name, at_import in imports(path):
+        parts = name.split(".")
+        if parts[0] != "streamkit" or len(parts) < 2 or parts[1] not in RANK or not at_import:
+            continue
+        if ".".join(parts[1:3]) not in SHARED and RANK[parts[1]] > RANK[room]:
+            wrong.append(name)
+    assert not wrong, f"{name_of(path)} is in {room} and imports {wrong}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_foreign_libraries_stay_in_their_room(path: Path) -> None:
+    for name, _ in imports(path):
+        home = FOREIGN.get(name.split(".")[0])
+        assert home is None or name_of(path).startswith(home), f"{name} belongs in {home}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_modules_are_small(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def test_every_room_has_a_rank() -> None:
+    assert {room_of(path) for path in modules()} - {"__init__"} <= RANK.keys()
+
+
+def test_local_and_spark_do_not_know_each_other() -> None:
+    for path in modules():
+        for one, other in (("local", "spark"), ("spark", "local")):
+            if name_of(path).startswith(f"streamkit/runtime/{one}/"):
+                assert not [name for name, _ in imports(path) if name.startswith(f"streamkit.runtime.{other}")]
+
+
+def test_every_package_is_installed() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert sorted(settings["tool"]["setuptools"]["packages"]) == packages()
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [name_of(path) for path in modules() if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert not silent
+
+
+def test_importing_the_plan_loads_nothing_heavy() -> None:
+    code = f"import sys, streamkit.plan; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_every_operator_is_registered_once_under_its_name() -> None:
+    from streamkit.operators import OPERATORS
+
+    kinds = [type(operator) for operator in OPERATORS.values()]
+    assert len(set(kinds)) == len(kinds)
+    assert all(name == operator.name for name, operator in OPERATORS.items())
