@@ -44,7 +44,7 @@ def command(
     form = RecordJson(plan)
     left = sys.maxsize if most is None else most
     with stopping() as stopped, opened(plan) as transport:
-        info = existing_topic(transport, plan, source, create=False)
+        info = existing_topic(transport, plan, source)
         # Like a reader with read_committed: records of open or aborted transactions are not the topic's yet.
         consumer = transport.consumer(None, read_committed=True)
         try:

@@ -30,7 +30,7 @@ def command(
     plan = load_plan(file, settings, env_file)
     target = find_topic(plan, topic)
     with opened(plan) as transport:
-        partitions = existing_topic(transport, plan, target, create=True).partitions
+        partitions = existing_topic(transport, plan, target).partitions
         producer = transport.producer()
         written = 0
         try:

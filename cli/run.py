@@ -9,9 +9,7 @@ import typer
 
 from .options import EnvFile, File, Settings, load_plan
 
-UntilIdle = Annotated[
-    bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")
-]
+UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
 
 
 def command(file: File, until_idle: UntilIdle = False, settings: Settings = None, env_file: EnvFile = None) -> None:

@@ -1,0 +1,178 @@
+"""The contracts of produce, consume and run on the embedded log, and where no broker answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import LIMIT_S, UPPER, assert_one_clear_line, command, streamkit
+
+
+@pytest.fixture
+def upper(tmp_path: Path) -> Path:
+    """A valid topology file on an embedded log of its own."""
+    path = tmp_path / "upper.yaml"
+    path.write_text(UPPER.format(state=tmp_path / "state"))
+    return path
+
+
+def records(out: str) -> list[dict]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_records_go_in_and_come_out(upper: Path) -> None:
+    lines = (
+        '{"key": "k", "value": "straße", "timestamp": 7, "headers": [["h", "x"], ["b", {"base64": "/w=="}]]}\n'
+        '{"topic": "words-in", "key": "k", "value": null, "timestamp": 8}\n'
+        '{"topic": "words", "key": null, "value": "z", "timestamp": 9, "partition": 1}\n'
+    )
+    done = streamkit("produce", upper, "words", stdin=lines)
+    assert (done.code, done.out, done.err) == (0, "", "")
+    done = streamkit("consume", upper, "words", "--until-idle")
+    assert (done.code, done.err) == (0, "")
+    found = sorted(records(done.out), key=lambda record: record["timestamp"])
+    assert [record["value"] for record in found] == ["straße", None, "z"]
+    assert {record["topic"] for record in found} == {"words-in"}
+    assert found[0]["headers"] == [["h", "x"], ["b", {"base64": "/w=="}]]
+    assert found[0]["partition"] == found[1]["partition"]
+    assert found[2]["partition"] == 1
+
+
+def test_run_until_idle_processes_everything_once(upper: Path) -> None:
+    streamkit("produce", upper, "words", "--lines", stdin="a\nb\nc\n")
+    for _ in range(2):
+        done = streamkit("run", upper, "--until-idle")
+        assert (done.code, done.out, done.err) == (0, "", "")
+    done = streamkit("consume", upper, "loud", "--until-idle", "--lines")
+    assert sorted(done.out.split()) == ["A", "B", "C"]
+
+
+def test_consume_ends_after_max(upper: Path) -> None:
+    streamkit("produce", upper, "words", "--lines", stdin="".join(f"{n}\n" for n in range(2500)))
+    for most in (0, 1, 2300):
+        done = streamkit("consume", upper, "words", "--max", most)
+        assert (done.code, len(done.out.splitlines())) == (0, most)
+
+
+def test_run_ends_in_order_by_signal(upper: Path) -> None:
+    streamkit("produce", upper, "words", "--lines", stdin="a\n")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen(command("run", upper), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # What run has written is there: it is up and has processed.
+        assert streamkit("consume", upper, "loud", "--max", 1, "--lines").out == "A\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=LIMIT_S)
+        assert (process.returncode, out, err) == (0, b"", b"")
+    assert streamkit("consume", upper, "loud", "--until-idle", "--lines").out == "A\n"
+
+
+def test_consume_follows_until_a_signal(upper: Path) -> None:
+    streamkit("produce", upper, "words", "--lines", stdin="a\n")
+    process = subprocess.Popen(command("consume", upper, "words", "--lines"), stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"a\n"
+    streamkit("produce", upper, "words", "--lines", stdin="b\n")
+    assert process.stdout.readline() == b"b\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LIMIT_S) == 0
+    process.stdout.close()
+
+
+def test_topics_are_named_as_the_file_names_them(upper: Path) -> None:
+    for name in ("produce", "consume"):
+        assert_one_clear_line(streamkit(name, upper, "wrds"), 2, "'wrds'", "'words'")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"nonsense", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'"text"', "object"),
+        (b'{"value": 5}', "value"),
+        (b'{"value": "a", "partition": 2}', "partition"),
+        (b'{"value": "a", "partition": true}', "partition"),
+        (b'{"value": "a", "timestamp": 1.5}', "timestamp"),
+        (b'{"value": "a", "vlaue": "b"}', "vlaue"),
+        (b'{"value": "a", "topic": "words-out"}', "words-out"),
+        (b'{"value": "\xff"}', "UTF-8"),
+    ],
+)
+def test_a_bad_line_is_named_and_what_came_before_is_written(line: bytes, reason: str, upper: Path) -> None:
+    done = streamkit("produce", upper, "words", stdin=b'{"value": "first"}\n' + line + b'\n{"value": "third"}\n')
+    assert_one_clear_line(done, 2, "stdin:2: ", reason)
+    assert streamkit("consume", upper, "words", "--until-idle", "--lines").out == "first\n"
+
+
+def test_a_record_that_fails_ends_run_and_is_not_lost(upper: Path) -> None:
+    streamkit("produce", upper, "words", stdin='{"key": "k", "value": "a"}\n{"key": "k", "value": null}\n')
+    for _ in range(2):
+        done = streamkit("run", upper, "--until-idle")
+        assert_one_clear_line(done, 1, f"{upper}:", "shout", "map_values", "words-in", "offset 1")
+    text = upper.read_text().replace("value: value.upper()", "value: (value or 'none').upper()")
+    upper.write_text(text)
+    assert streamkit("run", upper, "--until-idle").code == 0
+    assert "NONE" in streamkit("consume", upper, "loud", "--until-idle", "--lines").out.split()
+
+
+def test_the_handler_continue_goes_on(upper: Path) -> None:
+    streamkit("produce", upper, "words", stdin='{"key": "k", "value": null}\n{"key": "k", "value": "a"}\n')
+    done = streamkit("run", upper, "--until-idle", "--set", "processing.exception.handler=continue")
+    assert done.code == 0
+    assert streamkit("consume", upper, "loud", "--until-idle", "--lines").out == "A\n"
+
+
+def test_two_processes_on_one_state_directory(upper: Path, tmp_path: Path) -> None:
+    streamkit("produce", upper, "words", "--lines", stdin="a\n")
+    first = subprocess.Popen(command("run", upper))
+    try:
+        streamkit("consume", upper, "loud", "--max", 1)
+        assert_one_clear_line(streamkit("run", upper, "--until-idle"), 1, tmp_path / "state")
+    finally:
+        first.terminate()
+        assert first.wait(LIMIT_S) == 0
+
+
+@pytest.mark.parametrize("state", ["/proc/streamkit", "/dev/null/streamkit"])
+def test_a_state_directory_that_cannot_be_made(state: str, tmp_path: Path) -> None:
+    path = tmp_path / "upper.yaml"
+    path.write_text(UPPER.format(state=state))
+    for arguments in (("produce", path, "words"), ("consume", path, "words", "--until-idle"), ("run", path)):
+        assert_one_clear_line(streamkit(*arguments), 1, state)
+
+
+def test_a_topic_with_another_partition_count(upper: Path) -> None:
+    streamkit("produce", upper, "words", "--lines", stdin="a\n")
+    upper.write_text(upper.read_text().replace("value: string, partitions: 2}", "value: string, partitions: 3}", 1))
+    assert_one_clear_line(streamkit("run", upper, "--until-idle"), 1, "words-in", "2", "3")
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_a_broker_that_does_not_answer(nobody: str, upper: Path) -> None:
+    setting = ("--set", f"bootstrap.servers={nobody}", "--set", "default.api.timeout.ms=2000")
+    for arguments in (("run", upper), ("produce", upper, "words"), ("consume", upper, "words")):
+        assert_one_clear_line(streamkit(*arguments, *setting), 1, nobody)
+
+
+def test_a_reader_that_goes_away_is_no_traceback(upper: Path) -> None:
+    streamkit("produce", upper, "words", "--lines", stdin="".join(f"{n}\n" for n in range(20_000)))
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        process = subprocess.Popen(command("consume", upper, "words"), stdout=pipe, stderr=subprocess.PIPE)
+    with os.fdopen(reading, "rb") as read:
+        read.read(10)
+    _, err = process.communicate(timeout=LIMIT_S)
+    assert err == b""
