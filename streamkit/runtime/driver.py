@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,19 +14,21 @@ from typing import Any
 
 from streamkit.compile import compile_sub_topology
 from streamkit.errors import StreamkitError, TopicError, UsageError
+from streamkit.operators.kernels.durations import milliseconds
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
+from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import CONTINUE, Handlers
 from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.runtime.stores import MemoryStores
-from streamkit.runtime.task import Task, TaskEnvironment, TaskSpec
+from streamkit.runtime.task import Task
 
 CONTROL = "advance_wall_clock"
 
 
 class Driver:
-    """One task for the whole topology, one partition a topic, a commit after every record, and a clock that starts at 0."""
+    """One task for the whole topology, one partition a topic, a commit after each record, a clock that starts at 0."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -47,6 +50,7 @@ class Driver:
             handlers=Handlers.of(plan.config),
             idling=Idling(plan.config["max.task.idle.ms"]),
             emit_interval_ms=0,
+            print_line=lambda text: print(text, file=sys.stderr),
         )
         # Java's driver lets global records that do not decode pass, whatever the handler says.
         lenient = dataclasses.replace(environment, handlers=Handlers(deserialization=CONTINUE))
@@ -57,6 +61,7 @@ class Driver:
         self._global_topics = {partition.topic: task for task in self._globals for partition in task.spec.inputs}
         whole = merged(plan)
         self._task = _make_task(whole, dataclasses.replace(environment, global_stores=shared)) if whole else None
+        self._task_topics = {partition.topic for partition in self._task.inputs} if self._task else set()
         self._patterns = [
             re.compile(node.pattern)
             for sub in plan.sub_topologies
@@ -70,17 +75,17 @@ class Driver:
     def pipe(self, record: Mapping[str, Any]) -> list[dict]:
         """Process a record, or a control line, and return what came out, in order, in JSON form.
 
-        Raises TopicError for a topic that the topology does not read, SerdeError for what its serde can't encode, and whatever
-        processing raises; what came out before the failure can then be had from `printed`.
+        Raises TopicError for a topic that the topology does not read, SerdeError for what its serde can't encode, and
+        whatever processing raises; what came out before the failure can then be had from `printed`.
         """
         if CONTROL in record:
             return self.advance(_duration(record[CONTROL]))
         self._pipe(self._json.encode(record, self.clock, self._reads))
         return self.printed()
 
-    def advance(self, milliseconds: int) -> list[dict]:
+    def advance(self, by_ms: int) -> list[dict]:
         """Move the clock, fire wall-clock punctuators, and return what came out."""
-        self.clock += milliseconds
+        self.clock += by_ms
         if self._task is not None:
             self._task.punctuate_wall_clock()
             self._commit()
@@ -96,9 +101,7 @@ class Driver:
         """Return the rows of every store, caches included, in JSON form."""
         tasks = [*self._globals, *([self._task] if self._task else [])]
         opened = {name: store for task in tasks for name, store in task.stores.items()}
-        return {
-            name: store_rows(self.plan.stores[name], opened[name]) for name in self.plan.stores if name in opened
-        }
+        return {name: store_rows(self.plan.stores[name], opened[name]) for name in self.plan.stores if name in opened}
 
     def close(self) -> None:
         """Close processors and stores."""
@@ -117,7 +120,7 @@ class Driver:
         """Raise TopicError unless the topology reads a topic."""
         if topic in self._global_topics or self._task_reads(topic):
             return
-        known = sorted({*self._global_topics, *(tp.topic for tp in self._task.inputs if self._task)}) if self._task else []
+        known = sorted({*self._global_topics, *self._task_topics})
         near = difflib.get_close_matches(topic, known, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; it reads {', '.join(known)}"
         raise TopicError(f"the topology does not read topic {topic!r}{hint}")
@@ -125,14 +128,13 @@ class Driver:
     def _task_reads(self, topic: str) -> bool:
         if self._task is None:
             return False
-        partition = TopicPartition(topic, 0)
-        if partition in self._offsets or partition in self._task.spec.inputs:
+        if topic in self._task_topics:
             return True
-        if topic not in self._internal and any(pattern.fullmatch(topic) for pattern in self._patterns):
-            self._task.add_input(partition)
-            self._offsets[partition] = 0
-            return True
-        return False
+        if topic in self._internal or not any(pattern.fullmatch(topic) for pattern in self._patterns):
+            return False
+        self._task.add_input(TopicPartition(topic, 0))
+        self._task_topics.add(topic)
+        return True
 
     def _pipe(self, row: tuple) -> None:
         topic = row[0]
@@ -147,7 +149,7 @@ class Driver:
         partition = TopicPartition(topic, 0)
         offset = self._offsets.get(partition, 0)
         self._offsets[partition] = offset + 1
-        time = self.clock if timestamp is None or timestamp < 0 and topic in self._internal else timestamp
+        time = self.clock if timestamp is None or (timestamp < 0 and topic in self._internal) else timestamp
         return RecordBatch(topic, 0, ([key], [value], [time], [headers], [offset]))
 
     def _enqueue(self, row: tuple) -> None:
@@ -218,16 +220,14 @@ def _make_task(sub: SubTopology, environment: TaskEnvironment) -> Task:
 
 
 def _duration(value: Any) -> int:
-    from streamkit.operators.fields import parse_duration
-
-    milliseconds = parse_duration(value)
-    if milliseconds < 0:
+    time = milliseconds(value)
+    if time < 0:
         raise UsageError(f"{CONTROL} is {value!r}; the clock only moves forward")
-    return milliseconds
+    return time
 
 
 def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iterator[dict]:
-    """Feed JSON Lines and yield what comes out; at a failing line, yield what came before, then raise with the line's number."""
+    """Feed JSON Lines and yield what comes out; at a failing line, what came before, then raise with the line's number."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -245,9 +245,7 @@ def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iter
         yield from printed
 
 
-def run_case(
-    topology: str | Path, lines: Iterable[str], stores: bool = True
-) -> tuple[list[dict], dict[str, list]]:
+def run_case(topology: str | Path, lines: Iterable[str], stores: bool = True) -> tuple[list[dict], dict[str, list]]:
     """Run a topology file over JSON Lines; return (records that came out, rows by store). Raises as Driver.pipe."""
     from streamkit.plan import load
 

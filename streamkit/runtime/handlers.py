@@ -51,7 +51,9 @@ def handler_action(config: Any, name: str) -> str:
     value = str(config.get(name) or FAIL)
     action = _JAVA_HANDLERS.get(value.rpartition(".")[2].rpartition("$")[2], value)
     if action not in (FAIL, CONTINUE):
-        raise ConfigError(f"{name} is {value!r}; expected fail, continue or one of the built-in handlers of Kafka Streams")
+        raise ConfigError(
+            f"{name} is {value!r}; expected fail, continue or one of the built-in handlers of Kafka Streams"
+        )
     return action
 
 
@@ -84,7 +86,7 @@ class ErrorPolicy:
 
 
 def dead_letter(topic: str | None, error: Exception, record: FailedRecord) -> tuple:
-    """Return the row for a dead-letter topic: the source's bytes and time, and KIP-1034's headers (ExceptionHandlerUtils)."""
+    """Return the row for a dead-letter topic: the source's bytes and time, KIP-1034's headers (ExceptionHandlerUtils)."""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     text = str(error)
     facts = {
@@ -161,8 +163,10 @@ def shorten(value: Any, longest: int = _LONGEST) -> str:
 
 def one_line(text: str) -> str:
     """Return a text without line breaks or other control characters."""
-    return " ".join(text.split()) if text.isprintable() else " ".join(
-        "".join(char if char.isprintable() else " " for char in text).split()
+    return (
+        " ".join(text.split())
+        if text.isprintable()
+        else " ".join("".join(char if char.isprintable() else " " for char in text).split())
     )
 
 

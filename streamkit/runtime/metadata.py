@@ -1,4 +1,4 @@
-"""The text that Kafka Streams keeps with committed offsets: partition time and processors' own times (TopicPartitionMetadata)."""
+"""The text that Kafka Streams keeps with committed offsets: partition and processor times (TopicPartitionMetadata)."""
 
 from __future__ import annotations
 

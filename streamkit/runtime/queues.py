@@ -1,4 +1,4 @@
-"""Record queues of a task: timestamps are given to records here, and the next run of records is chosen (PartitionGroup)."""
+"""Record queues of a task: records get their timestamps here, and the next run is chosen (PartitionGroup)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class QueueServices:
 
 
 class RecordQueue:
-    """Records of one partition, waiting; a record that can't be given a time fails when it reaches the head (RecordQueue)."""
+    """Records of one partition, waiting; one that can't be given a time fails when it reaches the head (RecordQueue)."""
 
     def __init__(self, partition: TopicPartition, policy: str, extractor: Extractor | None, services: QueueServices):
         self.partition = partition
@@ -86,7 +86,7 @@ class RecordQueue:
             self.size += len(columns.offsets)
 
     def head_time(self) -> int:
-        """Return the timestamp of the head record (ms); the queue must not be empty. Raises what its extraction raised."""
+        """Return the head record's timestamp (ms); the queue must not be empty. Raises what its extraction raised."""
         chunk = self._chunks[0]
         if self._failures and self._failures[0][0] <= chunk.offsets[self._at]:
             raise self._failures[0][1]
@@ -110,10 +110,7 @@ class RecordQueue:
         if self._failures:
             # The failing record itself becomes the head and raises there, after everything before it was processed.
             stop = min(stop, bisect_left(chunk.offsets, self._failures[0][0]))
-        if start == 0 and stop == len(chunk.offsets):
-            taken = chunk
-        else:
-            taken = chunk.slice(start, stop)
+        taken = chunk if start == 0 and stop == len(chunk.offsets) else chunk.slice(start, stop)
         if stop == len(chunk.offsets):
             self._chunks.popleft()
             self._at = 0
@@ -205,11 +202,11 @@ class Idling:
     """How long a task waits for its empty partitions."""
 
     max_idle_ms: int = 0
-    """max.task.idle.ms: -1 never waits; 0 waits while an empty partition has records to fetch; more: at lag 0 too, so long."""
+    """max.task.idle.ms: -1 never waits; 0 waits while an empty partition lags; more: at lag 0 too, so long."""
 
 
 class PartitionGroup:
-    """The queues of a task: gives the longest run of records from the queue whose head is the oldest (PartitionGroup)."""
+    """The queues of a task: gives the longest run of records from the queue with the oldest head (PartitionGroup)."""
 
     def __init__(self, queues: Iterable[RecordQueue], idling: Idling | None = None):
         self.queues: dict[TopicPartition, RecordQueue] = {queue.partition: queue for queue in queues}

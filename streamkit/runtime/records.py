@@ -16,7 +16,7 @@ _FIELDS = frozenset(("topic", "key", "value", "timestamp", "headers", "partition
 
 
 class RecordJson:
-    """Turns JSON records into rows by the serdes of the topics that are read, and rows into JSON by those that are written."""
+    """Turns JSON records into rows by the serdes of topics that are read, and rows into JSON by those of written ones."""
 
     def __init__(self, plan: Plan):
         self._default = plan.default_serdes
@@ -39,7 +39,7 @@ class RecordJson:
                     self._written[plan.internal_name(node.topic)] = (node.key_serde, node.value_serde)
 
     def encode(self, record: Mapping[str, Any], now: int, check: Callable[[str], None]) -> tuple:
-        """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises UsageError, SerdeError, what `check` raises."""
+        """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises UsageError, SerdeError, as `check`."""
         unknown = [name for name in record if name not in _FIELDS]
         if unknown:
             raise UsageError(f"unknown field {unknown[0]!r}; a record has {', '.join(sorted(_FIELDS))}")
@@ -58,7 +58,7 @@ class RecordJson:
         return (topic, key, value, timestamp, headers_from_json(record.get("headers")), record.get("partition"))
 
     def decode(self, row: tuple) -> dict:
-        """Return the JSON record of a row; bytes that no serde of the topic decodes (dead letters) come as {"base64": …}."""
+        """Return the JSON record of a row; bytes that no serde of the topic decodes (dead letters): {"base64": …}."""
         topic, key, value, timestamp, headers, _ = row
         for key_serde, value_serde in self._candidates(topic):
             try:

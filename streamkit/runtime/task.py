@@ -5,66 +5,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.compile import FATAL
-from streamkit.compile.program import Program
 from streamkit.compile.services import FailedRecord
 from streamkit.errors import ProcessingError, StateError, StreamkitError
-from streamkit.plan.model import Plan, SubTopology
-from streamkit.record import Headers, RecordBatch, TopicPartition
+from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime import metadata
-from streamkit.runtime.handlers import ErrorPolicy, Handlers, describe_failure
+from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSpec
+from streamkit.runtime.handlers import ErrorPolicy, describe_failure
 from streamkit.runtime.punctuation import PunctuationQueue, Punctuator
-from streamkit.runtime.queues import Columns, Idling, PartitionGroup, QueueServices, RecordQueue
+from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
 from streamkit.transport.base import CommittedOffset
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """Which task it is."""
-
-    task_id: str
-    partition: int
-    sub_topology: SubTopology
-    program: Program
-    inputs: tuple[TopicPartition, ...]
-    """By name on the log."""
-
-
-@dataclass(frozen=True)
-class TaskEnvironment:
-    """What tasks of one driver or thread share."""
-
-    plan: Plan
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
-    open_store: Callable[[TaskSpec, str, StoreServices], Any]
-    """(task, store's name, its services) -> state.base.Store."""
-    partitions: Callable[[str], int]
-    """How many partitions a topic on the log has."""
-    handlers: Handlers = Handlers()
-    idling: Idling = Idling()
-    emit_interval_ms: int = 1000
-    global_stores: Mapping[str, Any] = field(default_factory=dict)
-
-
-class StoreServices:
-    """What a store asks of its task (state.base.StoreContext): its changelog and the count of refused records."""
-
-    __slots__ = ("_append", "_partition", "_topic", "dropped")
-
-    def __init__(self, task: Task, changelog: str | None):
-        self._append = task.output.append
-        self._topic = changelog
-        self._partition = task.partition
-        self.dropped = task.dropped
-
-    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
-        """Append a record to the store's changelog, in the task's partition."""
-        if self._topic is not None:
-            self._append((self._topic, key, value, timestamp, headers, self._partition))
 
 
 class Task:
@@ -86,6 +38,7 @@ class Task:
         self.dropped_total = 0
         self.now = environment.clock
         self.partitions = environment.partitions
+        self.print_line = environment.print_line
         self._environment = environment
         self._policy = ErrorPolicy(spec.program.nodes, environment.handlers, self.output.append)
         self._stream_punctuators = PunctuationQueue()
@@ -126,7 +79,7 @@ class Task:
         self.dropped_total += count
 
     def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
-        """Answer the failure of a node by the step's `on_error` or the application's handler. Raises ProcessingError."""
+        """Answer a node's failure by the step's `on_error` or the application's handler. Raises ProcessingError."""
         self._policy.processing(node, error, record)
         self.dropped_total += 1
 
@@ -279,9 +232,7 @@ class Task:
         except Exception as error:
             raise self._failed_outside_a_node(error) from error
 
-    def prepare_commit(
-        self, position: Callable[[TopicPartition], int]
-    ) -> dict[TopicPartition, CommittedOffset]:
+    def prepare_commit(self, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, CommittedOffset]:
         """Flush caches and return the offsets to commit; nothing where nothing happened since the last commit.
 
         `position`: the consumer's next offset, used where nothing is queued.
@@ -381,9 +332,7 @@ class Task:
         )
         self.on_deserialization_error(None, error, record)
 
-    def _committable(
-        self, partition: TopicPartition, position: Callable[[TopicPartition], int]
-    ) -> CommittedOffset:
+    def _committable(self, partition: TopicPartition, position: Callable[[TopicPartition], int]) -> CommittedOffset:
         queue = self._group.queues[partition]
         head = queue.head_offset()
         offset = position(partition) if head is None else head

@@ -1,0 +1,266 @@
+"""An application instance: topics, threads, state directory, start and stop (KafkaStreams)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from streamkit.errors import ConfigError, StreamkitError
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.assignor import Id
+from streamkit.runtime.local.coordinator import Coordinator
+from streamkit.runtime.local.global_thread import GlobalThread
+from streamkit.runtime.local.setup import Settings, Shared
+from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
+from streamkit.runtime.local.thread import StreamThread
+from streamkit.runtime.local.topics import prepare_topics
+from streamkit.state.directory import StateDirectory
+from streamkit.transport.base import MEMBERSHIP, TRANSACTIONS, Transport
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.05
+StateListener = Callable[[ClientState, ClientState], None]
+"""(new, old)."""
+
+
+class Application:
+    """Runs a plan over a transport, which it does not close; made once, started once, stopped once."""
+
+    def __init__(self, plan: Plan, transport: Transport, listener: StateListener | None = None):
+        self.plan = plan
+        self.state = ClientState.CREATED
+        self.error: BaseException | None = None
+        self.threads: list[StreamThread] = []
+        self._transport = transport
+        self._listener = listener
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._failed = threading.Event()
+        self._global: GlobalThread | None = None
+        self._directory: StateDirectory | None = None
+        self._coordinator: Coordinator | None = None
+        self._shared: Shared | None = None
+        self._assigned: dict[str, list[Id]] = {}
+        self._next: dict[str, list[Id]] | None = None
+        self._settings = Settings.of(plan.config)
+        if self._settings.exactly_once and TRANSACTIONS not in transport.features:
+            raise ConfigError(f"exactly_once_v2 needs transactions, which {type(transport).__name__} does not offer")
+
+    # -- Life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Create topics, take the state directory, restore global stores, and start the threads.
+
+        Raises TopicError, InvalidTopologyError, StateLockedError, TransportError; nothing is left running then.
+        """
+        self._to(ClientState.REBALANCING)
+        try:
+            self._start()
+        except BaseException:
+            self._to(ClientState.PENDING_ERROR)
+            self._release(None)
+            self._to(ClientState.ERROR)
+            raise
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Commit, close and leave, waiting at most `timeout` seconds; return whether all threads ended in time."""
+        with self._lock:
+            if self.state in (ClientState.NOT_RUNNING, ClientState.ERROR):
+                return True
+            failed = self._failed.is_set() and self.state is not ClientState.CREATED
+            self._to(ClientState.PENDING_ERROR if failed else ClientState.PENDING_SHUTDOWN)
+        ended = self._release(timeout)
+        self._to(ClientState.ERROR if failed else ClientState.NOT_RUNNING)
+        return ended
+
+    def run(self, *, until_idle: bool = False, stop: threading.Event | None = None) -> None:
+        """Start, and run until `stop` is set, SIGTERM or SIGINT (main thread), a failure, or nothing is left to do.
+
+        Raises the error that ended a thread.
+        """
+        asked = stop or threading.Event()
+        restore_signals = _catch_signals(asked) if stop is None else lambda: None
+        try:
+            self.start()
+            try:
+                if until_idle:
+                    self.wait_until_idle(asked)
+                else:
+                    self.wait(asked)
+            finally:
+                self.stop()
+        finally:
+            restore_signals()
+        self.raise_error()
+
+    def wait(self, stop: threading.Event) -> None:
+        """Look after the group until `stop` is set or a thread failed."""
+        while not stop.is_set() and not self._failed.is_set():
+            self._look_after()
+            stop.wait(_LOOK_SECONDS)
+
+    def wait_until_idle(self, stop: threading.Event | None = None) -> None:
+        """Return when all inputs, internal topics included, are read to their moving ends and committed, or `stop` is set."""
+        assert self._shared is not None
+        self._shared.until_idle.set()
+        while not (stop is not None and stop.is_set()) and not self._failed.is_set():
+            self._look_after()
+            if self._all_idle():
+                return
+            self._wake.wait(_LOOK_SECONDS)
+
+    def raise_error(self) -> None:
+        """Raise what ended a thread, if anything did; foreign errors become a StreamkitError of one line."""
+        if self.error is None:
+            return
+        if isinstance(self.error, StreamkitError):
+            raise self.error
+        raise StreamkitError(f"a stream thread failed: {type(self.error).__name__}: {self.error}") from self.error
+
+    # -- Inside -------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        plan, config = self.plan, self.plan.config
+        count = int(config["num.stream.threads"])
+        if count < 1:
+            raise ConfigError(f"num.stream.threads is {count}; expected at least 1")
+        has_global = any(sub.is_global for sub in plan.sub_topologies)
+        topics = prepare_topics(plan, self._transport)
+        self._directory = StateDirectory(config["state.dir"], plan.application)
+        cache = max(0, int(config["statestore.cache.max.bytes"])) // (count + has_global)
+        shared = Shared(plan, self._transport, self._settings, self._directory, topics, cache)
+        self._shared = shared
+        shared.changed = self._thread_changed
+        if has_global:
+            self._global = GlobalThread(f"{plan.application}-GlobalStreamThread", shared, self._fail)
+            self._global.open()
+            self._global.start()
+        process = str(self._directory.process_id())
+        names = [f"{plan.application}-{process}-StreamThread-{number}" for number in range(1, count + 1)]
+        self._coordinator = shared.coordinator = Coordinator(topics, names)
+        self.threads = [
+            StreamThread(
+                name, shared, f"{plan.application}-{process}-{number}" if self._settings.exactly_once else None
+            )
+            for number, name in enumerate(names, 1)
+        ]
+        if MEMBERSHIP in self._transport.features:
+            self._coordinator.join(self._transport, plan.application, f"{process}-{socket.gethostname()}-{os.getpid()}")
+            self._assign({})
+        else:
+            self._assign(self._coordinator.first())
+        for thread in self.threads:
+            thread.start()
+
+    def _assign(self, tasks: dict[str, list[Id]]) -> None:
+        self._assigned = tasks
+        for thread in self.threads:
+            thread.assign(tasks.get(thread.name, []))
+
+    def _look_after(self) -> None:
+        """Follow a rebalance: a thread first gives up what is revoked, then others may take it."""
+        if self._coordinator is None or not all(thread.settled() for thread in self.threads):
+            return
+        if self._next is not None:
+            self._assign(self._next)
+            self._next = None
+            return
+        tasks = self._coordinator.poll()
+        if tasks is not None:
+            # No two threads may have a task at once: first everybody gives up, then everybody takes.
+            self._assign(
+                {name: [task for task in mine if task in self._assigned.get(name, ())] for name, mine in tasks.items()}
+            )
+            self._next = tasks
+
+    def _all_idle(self) -> bool:
+        self._wake.clear()
+        threads = self.threads
+        if not threads or self._next is not None or not all(thread.idle and thread.settled() for thread in threads):
+            return False
+        before = [thread.activity for thread in threads]
+        positions = {tp: offset for thread in threads for tp, offset in thread.positions.items()}
+        ends = self._ends(list(positions))
+        behind = any(positions[tp] < end for tp, end in ends.items())
+        # Had any thread worked meanwhile, it might have written behind what was just looked at.
+        quiet = all(thread.idle for thread in threads) and before == [thread.activity for thread in threads]
+        return quiet and not behind and self.state is ClientState.RUNNING
+
+    def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        consumer = self._transport.consumer(None, read_committed=self._settings.exactly_once, client_id="idle")
+        try:
+            return consumer.end_offsets(partitions)
+        finally:
+            consumer.close()
+
+    def _thread_changed(self, thread: StreamThread) -> None:
+        if thread.error is not None and thread.state is ThreadState.DEAD:
+            self._fail(thread.error)
+        with self._lock:
+            if self.state in (ClientState.REBALANCING, ClientState.RUNNING):
+                state = client_state(
+                    [each.state for each in self.threads], self._global is None or not self._global.error
+                )
+                if state is not self.state:
+                    self._to(state)
+        self._wake.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self._failed.set()
+        self._wake.set()
+
+    def _release(self, timeout: float | None) -> bool:
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+        for thread in self.threads:
+            thread.stop()
+        ended = [thread.join(left()) for thread in self.threads].count(False) == 0
+        if ended and self._global is not None:
+            self._global.stop()
+            ended = self._global.close(left())
+        for thread in self.threads:
+            self.error = self.error or thread.error
+        if ended and self._coordinator is not None:
+            self._coordinator.leave()
+        if ended and self._directory is not None:
+            self._directory.close()
+        return ended
+
+    def _to(self, state: ClientState) -> None:
+        with self._lock:
+            check_transition(self.state, state)
+            old, self.state = self.state, state
+        log.info("state %s -> %s", old.value, state.value)
+        if self._listener is not None:
+            self._listener(state, old)
+
+
+def _catch_signals(asked: threading.Event) -> Callable[[], None]:
+    """Have SIGTERM and SIGINT set the event; return what puts the old handlers back. Only the main thread can do so."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+
+    def ask(number: int, frame: Any) -> None:
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    return restore

@@ -1,0 +1,153 @@
+"""The global thread: reads whole topics into stores that every task of the process may read (GlobalStreamThread)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from streamkit.errors import RetriableTransportError, TaskCorruptedError
+from streamkit.record import TopicPartition
+from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.local.restore import Changelog, restore
+from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.stores import DirectoryStores
+from streamkit.runtime.task import Task
+from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
+from streamkit.transport.base import EARLIEST, Consumer
+
+log = logging.getLogger(__name__)
+
+
+class GlobalThread:
+    """Restores global stores to the ends of their topics, then follows these."""
+
+    def __init__(self, name: str, shared: Shared, failed: Callable[[BaseException], None]):
+        self.name = name
+        self.error: BaseException | None = None
+        self._shared = shared
+        self._failed = failed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes)
+        self._tasks: list[Task] = []
+        self._owners: dict[TopicPartition, Task] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._consumer: Consumer | None = None
+        self._last_commit = shared.clock()
+
+    def open(self) -> None:
+        """Restore global stores to the present ends of their topics, and offer them to tasks. Raises TransportError."""
+        shared = self._shared
+        self._consumer = shared.transport.consumer(
+            None, read_committed=shared.settings.exactly_once, role="global", client_id=f"{self.name}-consumer"
+        )
+        try:
+            self._restore()
+        except TaskCorruptedError as error:
+            log.warning("%s; global state is restored from the beginning", error)
+            self._close_tasks()
+            shared.directory.wipe("global")
+            self._restore()
+        shared.global_stores = {name: store for task in self._tasks for name, store in task.stores.items()}
+
+    def start(self) -> None:
+        """Follow the topics in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end."""
+        self._stop.set()
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Wait for the end, at most `timeout` seconds, checkpoint and close; return whether it came."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        self._commit()
+        self._close_tasks()
+        if self._consumer is not None:
+            self._consumer.close()
+        return True
+
+    def _restore(self) -> None:
+        shared, plan = self._shared, self._shared.plan
+        assert self._consumer is not None
+        offsets = read_checkpoint(shared.directory.global_state())
+        changelogs = []
+        for sub in (sub for sub in plan.sub_topologies if sub.is_global):
+            task = self._open_task(sub)
+            self._tasks.append(task)
+            self._owners.update(dict.fromkeys(task.spec.inputs, task))
+            by_topic = {plan.changelog_name(name): store for name, store in task.stores.items()}
+            for partition in task.spec.inputs:
+                store = by_topic.get(partition.topic)
+                if store is not None:
+                    # Global checkpoints hold the next offset, those of tasks the last one.
+                    saved = offsets.get(partition) if store.persistent else None
+                    changelogs.append(Changelog(store, partition, None if saved is None else saved - 1))
+        if not restore(changelogs, self._consumer, self._stop.is_set):
+            return
+        self._next = dict.fromkeys(self._owners, EARLIEST)
+        self._next.update({each.partition: each.end for each in changelogs if each.end is not None})
+        self._consumer.assign(self._next)
+        for task in self._tasks:
+            task.start({})
+
+    def _open_task(self, sub: object) -> Task:
+        shared = self._shared
+        inputs = tuple(
+            TopicPartition(topic, partition)
+            for topic in sub.source_topics  # type: ignore[attr-defined]
+            for partition in range(shared.topics.count(topic))
+        )
+        spec = TaskSpec("global", 0, sub, shared.program(sub), inputs)  # type: ignore[arg-type]
+        environment = TaskEnvironment(
+            shared.plan,
+            clock=shared.clock,
+            open_store=self._stores.open,
+            partitions=shared.topics.count,
+            handlers=shared.settings.handlers,
+        )
+        return Task(spec, environment)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._round()
+                except RetriableTransportError as error:
+                    log.warning("%s; trying again", error)
+        except BaseException as error:
+            self.error = error
+            self._failed(error)
+
+    def _round(self) -> None:
+        assert self._consumer is not None
+        settings = self._shared.settings
+        for batch in self._consumer.poll(settings.max_poll_records, settings.poll_ms):
+            partition = TopicPartition(batch.topic, batch.partition)
+            self._owners[partition].update(batch)
+            self._next[partition] = batch.offsets[-1] + 1
+        now = self._shared.clock()
+        if now - self._last_commit > settings.commit_interval_ms:
+            self._commit()
+            self._last_commit = now
+
+    def _commit(self) -> None:
+        for task in self._tasks:
+            task.flush_stores()
+            # A global task writes nothing to the log.
+            del task.output[:]
+            for store in task.stores.values():
+                store.commit()
+        if any(store.persistent for task in self._tasks for store in task.stores.values()):
+            offsets = {partition: offset for partition, offset in self._next.items() if offset >= 0}
+            write_checkpoint(self._shared.directory.global_state(), offsets)
+
+    def _close_tasks(self) -> None:
+        for task in self._tasks:
+            task.close()
+        self._tasks = []
+        self._owners = {}

@@ -1,0 +1,128 @@
+"""What the threads of an application share, and the settings that they run by."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from streamkit.compile import Program, compile_sub_topology
+from streamkit.errors import ConfigError
+from streamkit.plan.model import Plan, SubTopology
+from streamkit.record import TopicPartition
+from streamkit.runtime.handlers import Handlers
+from streamkit.runtime.local.assignor import Id
+from streamkit.runtime.queues import Idling
+from streamkit.state.directory import StateDirectory
+from streamkit.transport.base import Transport
+
+if TYPE_CHECKING:
+    from streamkit.runtime.local.coordinator import Coordinator
+
+BATCH = 5000
+"""Records a poll where max.poll.records is not set: Java's 1000 would cost Python a fifth of its speed."""
+
+
+def wall_clock() -> int:
+    """Return the time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a stream thread, by Kafka Streams' names and defaults; times in milliseconds."""
+
+    poll_ms: int = 100
+    commit_interval_ms: int = 30_000
+    buffered_records: int = 1000
+    max_idle_ms: int = 0
+    max_poll_records: int = BATCH
+    max_poll_interval_ms: int = 300_000
+    task_timeout_ms: int = 300_000
+    purge_interval_ms: int = 30_000
+    exactly_once: bool = False
+    handlers: Handlers = field(default_factory=Handlers)
+
+    @classmethod
+    def of(cls, config: Any) -> Settings:
+        """Read the settings of a Config. Raises ConfigError."""
+        guarantee = config["processing.guarantee"]
+        if guarantee not in ("at_least_once", "exactly_once_v2"):
+            raise ConfigError(f"processing.guarantee is {guarantee!r}; expected at_least_once or exactly_once_v2")
+        return cls(
+            poll_ms=int(config["poll.ms"]),
+            commit_interval_ms=int(config["commit.interval.ms"]),
+            buffered_records=int(config["buffered.records.per.partition"]),
+            max_idle_ms=int(config["max.task.idle.ms"]),
+            max_poll_records=int(config.get("max.poll.records") or BATCH),
+            max_poll_interval_ms=int(config.get("max.poll.interval.ms") or 300_000),
+            task_timeout_ms=int(config["task.timeout.ms"]),
+            purge_interval_ms=int(config["repartition.purge.interval.ms"]),
+            exactly_once=guarantee == "exactly_once_v2",
+            handlers=Handlers.of(config),
+        )
+
+    @property
+    def idling(self) -> Idling:
+        """How long tasks wait for empty partitions."""
+        return Idling(self.max_idle_ms)
+
+
+@dataclass
+class Shared:
+    """What all threads of one application share; read only while they run, except what says otherwise."""
+
+    plan: Plan
+    transport: Transport
+    settings: Settings
+    directory: StateDirectory
+    topics: TopicsOnLog
+    cache_bytes: int = 0
+    """Of one thread."""
+    clock: Callable[[], int] = wall_clock
+    global_stores: Mapping[str, Any] = field(default_factory=dict)
+    until_idle: threading.Event = field(default_factory=threading.Event)
+    """Set: threads commit as soon as they find nothing to do."""
+    changed: Callable[[Any], None] = lambda thread: None
+    """Called by a thread after its state changed."""
+    coordinator: Coordinator | None = None
+    """Set before threads start; None: commits go to the log without a membership."""
+    programs: dict[int, Program] = field(default_factory=dict)
+
+    def program(self, sub_topology: SubTopology) -> Program:
+        """Return the program of a sub-topology, compiled once a process."""
+        found = self.programs.get(sub_topology.id)
+        if found is None:
+            found = self.programs.setdefault(sub_topology.id, compile_sub_topology(self.plan, sub_topology))
+        return found
+
+
+@dataclass(frozen=True)
+class TopicsOnLog:
+    """Topics as they exist, and the tasks that follow from them."""
+
+    partitions: Mapping[str, int]
+    """Partition counts by name on the log."""
+    inputs: Mapping[int, tuple[str, ...]]
+    """Source topics on the log by sub-topology, patterns resolved."""
+
+    def count(self, topic: str) -> int:
+        """Return a topic's partition count, 1 for one that nobody has seen (a routed topic)."""
+        return self.partitions.get(topic, 1)
+
+    def tasks(self) -> list[Id]:
+        """Return all tasks: as many a sub-topology as its widest source topic has partitions (PartitionGrouper)."""
+        return [
+            (sub, partition)
+            for sub, topics in self.inputs.items()
+            for partition in range(max((self.partitions[topic] for topic in topics), default=0))
+        ]
+
+    def partitions_of(self, task: Id) -> tuple[TopicPartition, ...]:
+        """Return a task's input partitions: its own number of every source topic that has it."""
+        sub, partition = task
+        return tuple(
+            TopicPartition(topic, partition) for topic in self.inputs[sub] if partition < self.partitions[topic]
+        )

@@ -1,0 +1,316 @@
+"""A stream thread: its consumer and producer, and the loop: poll, process, punctuate, commit (StreamThread)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from streamkit.errors import RetriableTransportError, StreamkitError, TaskCorruptedError
+from streamkit.record import TopicPartition
+from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.local.active import ActiveTask, open_files
+from streamkit.runtime.local.assignor import Id
+from streamkit.runtime.local.committer import Committer
+from streamkit.runtime.local.pace import Pace
+from streamkit.runtime.local.restore import restore
+from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.states import ThreadState, check_transition
+from streamkit.runtime.stores import DirectoryStores
+from streamkit.runtime.task import Task
+from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset
+
+log = logging.getLogger(__name__)
+
+
+class StreamThread:
+    """Runs the tasks that it is assigned until it is told to stop or something fails for good."""
+
+    def __init__(self, name: str, shared: Shared, transactional_id: str | None = None):
+        self.name = name
+        self.state = ThreadState.CREATED
+        self.error: BaseException | None = None
+        self.activity = 0
+        """Grows with everything that the thread does: unchanged between two looks means idle in between."""
+        self.idle = False
+        """Whether the last round found nothing and left nothing to commit."""
+        self.positions: dict[TopicPartition, int] = {}
+        """The next offsets to read, as of the last idle round."""
+        self._shared = shared
+        self._settings = shared.settings
+        self._stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes)
+        self._tasks: dict[Id, ActiveTask] = {}
+        self._by_partition: dict[TopicPartition, Task] = {}
+        self._paused: set[TopicPartition] = set()
+        self._pace = Pace(self._settings.max_poll_interval_ms)
+        self._assigned: list[Id] | None = None
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._settled = threading.Event()
+        self._transactional_id = transactional_id
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    # -- From other threads ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start."""
+        self._thread.start()
+
+    def assign(self, tasks: Sequence[Id]) -> None:
+        """Have the thread run exactly these tasks from its next round on."""
+        with self._lock:
+            self._assigned = list(tasks)
+            self._settled.clear()
+            self.idle = False
+
+    def settled(self) -> bool:
+        """Return whether the last assignment is in force: what it took away is closed, what it gave runs."""
+        return self._settled.is_set()
+
+    def stop(self) -> None:
+        """Ask the thread to commit, close its tasks and end."""
+        self._stop.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end, at most `timeout` seconds; return whether it came."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- The thread ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until stopped; what ends the thread otherwise is in `error`."""
+        clean = False
+        try:
+            self._open()
+            self._to(ThreadState.STARTING)
+            while not self._stop.is_set():
+                self._round()
+            clean = True
+        except BaseException as error:
+            self.error = error
+            log.debug("%s failed", self.name, exc_info=True)
+        finally:
+            self._shut_down(clean)
+
+    def _open(self) -> None:
+        shared = self._shared
+        application = shared.plan.application
+        exactly_once = self._settings.exactly_once
+        transport = shared.transport
+        self._consumer = transport.consumer(application, read_committed=exactly_once, client_id=f"{self.name}-consumer")
+        self._restorer = transport.consumer(
+            None, read_committed=exactly_once, role="restore", client_id=f"{self.name}-restore-consumer"
+        )
+        producer = transport.producer(transactional_id=self._transactional_id, client_id=f"{self.name}-producer")
+        self._committer = Committer(shared, self._consumer, self._restorer, producer)
+        # Fences a predecessor and ends its transaction before committed offsets are read.
+        self._committer.begin()
+
+    def _round(self) -> None:
+        self._take_assignment()
+        try:
+            batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
+            polled_at = self._shared.clock()
+            for batch in batches:
+                self._by_partition[TopicPartition(batch.topic, batch.partition)].add(batch)
+            self._update_lags()
+            worked = self._process(polled_at)
+            self._balance_fetching()
+        except TaskCorruptedError as error:
+            log.warning("%s: %s; the task is restored from its changelogs", self.name, error)
+            self._revive()
+            return
+        except RetriableTransportError as error:
+            self._committer.failed(error)
+            return
+        self._note_idleness(bool(batches) or worked)
+
+    def _process(self, polled_at: int) -> bool:
+        """Let tasks process, punctuate and commit until nothing is left; return whether anything happened."""
+        worked = False
+        pace, committer, clock = self._pace, self._committer, self._shared.clock
+        tasks = [active.task for active in self._tasks.values()]
+        while True:
+            count = 0
+            for task in tasks:
+                count += task.process(pace.records)
+                committer.send(task)
+            interrupted = False
+            for task in tasks:
+                if task.punctuate():
+                    interrupted = True
+                    committer.send(task)
+            interrupted = committer.commit_if_due(self._tasks.values()) or interrupted
+            worked = worked or interrupted or count > 0
+            if not count or self._stop.is_set():
+                return worked
+            pace.after(interrupted=interrupted, since_poll_ms=clock() - polled_at)
+
+    def _update_lags(self) -> None:
+        """Tell tasks that wait for empty partitions how far these lag; the log is asked only where it matters."""
+        if self._settings.max_idle_ms < 0:
+            return
+        for active in self._tasks.values():
+            task = active.task
+            inputs = task.inputs
+            if len(inputs) == 1 or not task.has_records():
+                continue
+            empty = [partition for partition in inputs if not task.buffered(partition)]
+            if empty:
+                ends = self._consumer.end_offsets(empty)
+                task.set_lags({tp: max(0, ends[tp] - self._consumer.position(tp)) for tp in empty})
+
+    def _balance_fetching(self) -> None:
+        """Stop fetching what a task has enough of, fetch again what it has room for (buffered.records.per.partition).
+
+        Once a round instead of once a batch: queues are nearly always empty by now, and pausing costs a request.
+        """
+        limit = self._settings.buffered_records
+        full = {tp for tp, task in self._by_partition.items() if task.buffered(tp) > limit}
+        if full != self._paused:
+            self._consumer.resume(self._paused - full)
+            self._consumer.pause(full - self._paused)
+            self._paused = full
+
+    def _note_idleness(self, worked: bool) -> None:
+        if worked:
+            self.activity += 1
+            self.idle = False
+            return
+        if self._shared.until_idle.is_set():
+            if self._committer.commit(self._tasks.values()):
+                self.activity += 1
+            self.positions = {tp: self._consumer.position(tp) for tp in self._by_partition}
+        with self._lock:
+            self.idle = self._assigned is None and not any(
+                active.task.commit_needed or active.task.has_records() for active in self._tasks.values()
+            )
+
+    # -- Assignment ---------------------------------------------------------------------------------------------------
+
+    def _take_assignment(self) -> None:
+        with self._lock:
+            wanted, self._assigned = self._assigned, None
+        if wanted is None:
+            return
+        self.activity += 1
+        self._to(ThreadState.PARTITIONS_REVOKED)
+        gone = [task for task in self._tasks if task not in wanted]
+        if gone:
+            self._close([self._tasks.pop(task) for task in gone], clean=True)
+        self._to(ThreadState.PARTITIONS_ASSIGNED)
+        fresh = [task for task in wanted if task not in self._tasks]
+        for task in fresh:
+            self._tasks[task] = self._create(task)
+        self._start_tasks([self._tasks[task] for task in fresh])
+        if not self._stop.is_set():
+            self._to(ThreadState.RUNNING)
+        with self._lock:
+            if self._assigned is None:
+                self._settled.set()
+
+    def _create(self, task: Id) -> ActiveTask:
+        shared = self._shared
+        sub = next(each for each in shared.plan.sub_topologies if each.id == task[0])
+        task_id = f"{task[0]}_{task[1]}"
+        plan = shared.plan
+        persistent = any(plan.stores[name].persistent for name in sub.stores)
+        files = open_files(shared.directory, task_id, persistent, self._settings.exactly_once)
+        spec = TaskSpec(task_id, task[1], sub, shared.program(sub), shared.topics.partitions_of(task))
+        environment = TaskEnvironment(
+            plan,
+            clock=shared.clock,
+            open_store=self._stores.open,
+            partitions=shared.topics.count,
+            handlers=self._settings.handlers,
+            idling=self._settings.idling,
+            global_stores=shared.global_stores,
+        )
+        names = {
+            name: (topic, plan.stores[name].source_topic is not None)
+            for name in sub.stores
+            if (topic := plan.changelog_name(name)) is not None
+        }
+        return ActiveTask(Task(spec, environment), files, names)
+
+    def _start_tasks(self, tasks: list[ActiveTask]) -> None:
+        inputs = [partition for active in tasks for partition in active.task.inputs]
+        committed = self._consumer.committed(inputs) if inputs else {}
+        changelogs = [changelog for active in tasks for changelog in active.changelogs(committed)]
+        if not restore(changelogs, self._restorer, self._stop.is_set):
+            return
+        for active in tasks:
+            active.task.start(committed)
+            self._by_partition.update(dict.fromkeys(active.task.inputs, active.task))
+            self._committer.send(active.task)
+        self._consumer.add({partition: self._start_of(partition, committed) for partition in inputs})
+
+    def _start_of(self, partition: TopicPartition, committed: dict[TopicPartition, CommittedOffset]) -> int:
+        if partition in committed:
+            return committed[partition].offset
+        topic = self._shared.plan.external_topics.get(partition.topic)
+        reset = topic.reset if topic is not None else "earliest"
+        if reset == "none":
+            raise StreamkitError(
+                f"no offset is committed for {partition.topic}-{partition.partition}, and its reset policy is none"
+            )
+        return LATEST if reset == "latest" else EARLIEST
+
+    def _revive(self) -> None:
+        """Close all tasks as they are, delete what is on disk, and start again from offsets and changelogs."""
+        tasks = list(self._tasks)
+        self._committer.abort()
+        self._close(list(self._tasks.values()), clean=False)
+        self._tasks = {}
+        for sub, partition in tasks:
+            self._shared.directory.wipe(f"{sub}_{partition}")
+        with self._lock:
+            if self._assigned is None:
+                self._assigned = tasks
+                self._settled.clear()
+
+    def _close(self, tasks: list[ActiveTask], *, clean: bool) -> None:
+        partitions = [tp for tp, task in self._by_partition.items() if any(task is active.task for active in tasks)]
+        try:
+            if clean:
+                self._committer.commit(tasks)
+                self._committer.checkpoint(tasks, enforce=True)
+        finally:
+            for tp in partitions:
+                del self._by_partition[tp]
+                self._paused.discard(tp)
+            for active in tasks:
+                try:
+                    active.task.close()
+                except Exception:
+                    # A close that fails after something else did must not hide it.
+                    if clean:
+                        raise
+                    log.debug("closing %s failed", active.id, exc_info=True)
+        if partitions:
+            self._consumer.remove(partitions)
+
+    # -- End ----------------------------------------------------------------------------------------------------------
+
+    def _shut_down(self, clean: bool) -> None:
+        self._to(ThreadState.PENDING_SHUTDOWN)
+        try:
+            self._close(list(self._tasks.values()), clean=clean)
+        except BaseException as error:
+            self.error = self.error or error
+        self._tasks = {}
+        for name in ("_committer", "_consumer", "_restorer"):
+            resource = getattr(self, name, None)
+            try:
+                if resource is not None:
+                    resource.close()
+            except BaseException as error:
+                self.error = self.error or error
+        self._to(ThreadState.DEAD)
+
+    def _to(self, state: ThreadState) -> None:
+        check_transition(self.state, state)
+        self.state = state
+        self._shared.changed(self)
