@@ -45,11 +45,11 @@ class JoinWindowStore(MapStore):
 
     def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Any]]:
         """Return (timestamp, value) of a key's records from low to high, both included, by (timestamp, arrival)."""
-        low = self._segments.first_alive(low)
+        low, high = self._segments.first_alive(low), min(high, self._segments.latest)
         if low > high:
             return []
         length = len(key) + 12
-        first, last = key + pack_long(low), key + pack_long(min(high, MAX_LONG)) + _LAST_SEQUENCE
+        first, last = key + pack_long(low), key + pack_long(high) + _LAST_SEQUENCE
         return [
             (unpack_long(row, length - 12)[0], self._decode(data))
             for row, data in self._segments.scan(low, high, first, last)

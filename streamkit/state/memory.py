@@ -12,7 +12,7 @@ from streamkit.state.base import BytesMap
 
 
 class KeyOrder:
-    """The keys of a dict in byte order, sorted on first use and kept up to date from a list of changes.
+    """The keys of a dict in byte order, sorted on first use and kept up to date from the keys that changed.
 
     The owner of the dict calls `touch` for every key that appears or disappears; most stores are never
     ranged over, and for them `active` stays False and nothing is done.
@@ -23,13 +23,17 @@ class KeyOrder:
     def __init__(self, data: dict[bytes, Any]):
         self._data = data
         self._keys: SortedList = SortedList()
-        self._touched: list[bytes] = []
+        self._touched: set[bytes] = set()
         self.active = False
 
     def touch(self, key: bytes) -> None:
-        """Note that a key has appeared or disappeared."""
-        self._touched.append(key)
-        if len(self._touched) > 1000 + len(self._data) // 2:
+        """Note that a key has appeared or disappeared, exactly once each time."""
+        touched = self._touched
+        if key in touched:
+            touched.remove(key)  # it came and went, or the other way round
+            return
+        touched.add(key)
+        if len(touched) > 1000 + len(self._data) // 2:
             # Nobody has asked for a while: sorting anew is cheaper than catching up.
             self.reset()
 
@@ -51,13 +55,14 @@ class KeyOrder:
             self._keys = SortedList(self._data)
             self.active = True
         elif self._touched:
-            for key in set(self._touched):
-                known = key in self._keys
-                if key in self._data:
-                    if not known:
-                        self._keys.add(key)
-                elif known:
-                    self._keys.remove(key)
+            data, keys = self._data, self._keys
+            for key in self._touched:
+                if key in data:
+                    keys.add(key)
+                else:
+                    keys.remove(key)
+        else:
+            return
         self._touched.clear()
 
 

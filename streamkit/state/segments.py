@@ -101,6 +101,11 @@ class Segments:
             for key, _ in self._rows.range(first, end, include_high=False):
                 yield key[1:]
 
+    @property
+    def latest(self) -> int:
+        """No row has a later time than this."""
+        return (self._last + 1) * self.interval - 1
+
     def first_alive(self, time: int) -> int:
         """Return the later of `time` and the first time that may still be read."""
         return max(0, time, self.observed - self.retention + 1)
@@ -108,4 +113,4 @@ class Segments:
     def _bounded(self, low: int, high: int) -> tuple[int, int]:
         """Cut a range of times to what is alive and to the segments that exist."""
         low = max(self.first_alive(low), self._first * self.interval)
-        return low, min(high, (self._last + 1) * self.interval - 1)
+        return low, min(high, self.latest)

@@ -38,6 +38,7 @@ class SessionStore(CachedMapStore):
         super().__init__(definition, entries, context, budget)
         indexed = bool(definition.options.get("time_ordered"))
         self._segments = Segments(entries, definition.retention or 0, definition.persistent, indexed)
+        self._latest_cached = -1
 
     @property
     def observed_time(self) -> int:
@@ -52,6 +53,7 @@ class SessionStore(CachedMapStore):
         row = session_key(key, start, end)
         if self.cache is not None:
             self._cache_put(row, value, timestamp, context)
+            self._latest_cached = max(self._latest_cached, end)
             return True
         return self._write(row, end, None if value is None else self._encode(value), timestamp)
 
@@ -91,7 +93,11 @@ class SessionStore(CachedMapStore):
         Ordered by (end, start); in memory sessions of equal end come by falling start, as in Java.
         """
         earliest_end = max(0, earliest_end)
-        first, last = session_key(key, 0, earliest_end), session_key(key, MAX_LONG, MAX_LONG)
+        # Bounded by the latest end there is: times begin with zeros, longer keys that begin with this one do not.
+        latest = max(self._latest_cached, self._segments.latest)
+        if latest < earliest_end:
+            return []
+        first, last = session_key(key, 0, earliest_end), session_key(key, MAX_LONG, latest)
         length = len(first)
         alive = self._segments.first_alive(earliest_end)
         found: dict[bytes, Any] = {

@@ -41,6 +41,7 @@ class WindowStore(CachedMapStore):
         self.time_ordered = bool(definition.options.get("time_ordered"))
         self.window_size = definition.window_size or 0
         self._segments = Segments(entries, definition.retention or 0, definition.persistent, self.time_ordered)
+        self._latest_cached = -1
 
     @property
     def observed_time(self) -> int:
@@ -63,6 +64,8 @@ class WindowStore(CachedMapStore):
         """
         if self.cache is not None:
             self._cache_put(self.cache_key(key, start), value, timestamp, context)
+            if start > self._latest_cached:
+                self._latest_cached = start
             return True
         return self._write(key, start, None if value is None else self._encode(value), timestamp)
 
@@ -92,7 +95,8 @@ class WindowStore(CachedMapStore):
 
     def fetch_range(self, key: bytes, low: int, high: int, reverse: bool = False) -> list[Window]:
         """Return the windows of a key that start from low to high, both included, by start."""
-        low = max(0, low)
+        # Bounded by the latest start there is: times begin with zeros, longer keys that begin with this one do not.
+        low, high = max(0, low), min(high, max(self._latest_cached, self._segments.latest))
         found: dict[int, Any] = dict(self._stored_range(key, low, high))
         if self.cache is not None and self.cache.entries and low <= high:
             found.update(self._cached_range(key, low, high))
