@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .lines import json_line, line_of_value
-from .options import EnvFile, File, Settings, Topic, find_topic, load_plan
+from .loading import find_topic, load_plan
+from .options import EnvFile, File, Settings, Topic
 
 if TYPE_CHECKING:
     from streamkit.record import RecordBatch
@@ -33,7 +34,10 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Read a topic of the file from its beginning, until --max, --until-idle or a signal; records as JSON Lines."""
+    """Print the records of a topic.
+
+    JSON Lines from the topic's beginning on, until --max, --until-idle or a signal ends it.
+    """
     from streamkit.runtime.records import RecordJson
 
     from .logs import existing_topic, opened

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from .options import EnvFile, File, Settings, load_plan
+from .loading import load_plan
+from .options import EnvFile, File, Settings
 
 
 class Format(StrEnum):
@@ -30,7 +31,10 @@ Chosen = Annotated[
 
 
 def command(file: File, form: Chosen = Format.text, settings: Settings = None, env_file: EnvFile = None) -> None:
-    """Print a topology: its nodes, sub-topologies, stores and topics."""
+    """Print what a topology becomes.
+
+    The text is that of Topology.describe() in Kafka Streams: sub-topologies, nodes, stores and topics.
+    """
     plan = load_plan(file, settings, env_file)
     if form is Format.python:
         text = _python(plan)

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import typer
-
 from streamkit.errors import StreamkitError, TopologyError
 
 FAILED = 1
@@ -22,16 +20,19 @@ def guarded(command: Callable[..., int | None], verbose: bool = False) -> Callab
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
-        code = _call(command, arguments, options, verbose)
+        code = call(functools.partial(command, *arguments, **options), verbose)
         if code:
+            import typer
+
             raise typer.Exit(code)
 
     return run
 
 
-def _call(command: Callable[..., int | None], arguments: Any, options: Any, verbose: bool) -> int:
+def call(command: Callable[[], int | None], verbose: bool = False) -> int:
+    """Return the exit code of a command; its errors are said on stderr."""
     try:
-        code = command(*arguments, **options) or 0
+        code = command() or 0
         # Here, so that a full disk or a closed pipe is an error of the command and not a traceback at exit.
         sys.stdout.flush()
         return code

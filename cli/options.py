@@ -1,18 +1,10 @@
-"""Options that several commands share, and the loading of a topology with them."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-from streamkit.errors import UsageError
-
-if TYPE_CHECKING:
-    from streamkit.plan.model import ExternalTopic, Plan
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The topology file.", show_default=False)]
 Topic = Annotated[
@@ -26,79 +18,3 @@ EnvFile = Annotated[
     str | None,
     typer.Option("--env-file", metavar="FILE", help="Variables, as NAME=VALUE lines; the environment goes first."),
 ]
-
-
-def load_plan(file: str, settings: list[str] | None, env_file: str | None) -> Plan:
-    """Return the plan of a topology file. Raises UsageError for no such file, TopologyError for its problems."""
-    from streamkit.plan import load
-
-    require_file(file)
-    return load(file, env=environment(env_file), overrides=overrides(settings))
-
-
-def require_file(file: str) -> None:
-    """Raise UsageError unless the file exists and is one that can be read at all."""
-    if not os.path.exists(file):
-        raise UsageError(f"{file}: no such file")
-    if os.path.isdir(file):
-        raise UsageError(f"{file}: is a directory, not a topology file")
-
-
-def overrides(settings: list[str] | None) -> dict[str, str]:
-    """Return the pairs of `--set`. Raises UsageError.
-
-    >>> overrides(["a.b=c=d"])
-    {'a.b': 'c=d'}
-    """
-    found = {}
-    for setting in settings or ():
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--set {setting}: expected KEY=VALUE")
-        found[name.strip()] = value
-    return found
-
-
-def environment(env_file: str | None) -> Mapping[str, str]:
-    """Return the variables that a file may use: those of the process, over those of the file. Raises UsageError."""
-    if env_file is None:
-        return os.environ
-    return {**read_env_file(Path(env_file)), **os.environ}
-
-
-def read_env_file(path: Path) -> dict[str, str]:
-    """Return the `NAME=VALUE` lines of a file; `#` lines, `export` and quotes around a value are understood."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not UTF-8 text") from None
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip().removeprefix("export ").strip()
-        if not text or text.startswith("#"):
-            continue
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip().isidentifier():
-            raise UsageError(f"{path}:{number}: expected NAME=VALUE")
-        found[name.strip()] = _unquoted(value.strip())
-    return found
-
-
-def _unquoted(value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-        return value[1:-1]
-    return value
-
-
-def find_topic(plan: Plan, name: str) -> ExternalTopic:
-    """Return the topic of an entry's name. Raises UsageError with the nearest name."""
-    entries = {topic.entry: topic for topic in plan.external_topics.values()}
-    if name in entries:
-        return entries[name]
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, entries, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(entries)) or 'none'}"
-    raise UsageError(f"{plan.file} has no topic {name!r}; {hint}")

@@ -12,7 +12,8 @@ import typer
 from streamkit.errors import StreamkitError, UsageError
 
 from .lines import STDIN, input_lines, parsed, value_of_line
-from .options import EnvFile, File, Settings, Topic, find_topic, load_plan
+from .loading import find_topic, load_plan
+from .options import EnvFile, File, Settings, Topic
 
 if TYPE_CHECKING:
     from streamkit.plan.model import ExternalTopic, Plan
@@ -24,7 +25,11 @@ Lines = Annotated[bool, typer.Option("--lines", help="Each line is a value; the 
 def command(
     file: File, topic: Topic, lines: Lines = False, settings: Settings = None, env_file: EnvFile = None
 ) -> None:
-    """Write records to a topic of the file: JSON Lines from stdin; the topic is created where it is declared."""
+    """Write records from stdin to a topic.
+
+    Records are JSON Lines with key, value, timestamp, headers and partition, all optional. A missing topic is created
+    as the file declares it.
+    """
     from .logs import existing_topic, opened
 
     plan = load_plan(file, settings, env_file)

@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
-from .options import EnvFile, File, Settings, load_plan
+from .loading import load_plan
+from .options import EnvFile, File, Settings
 
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
 
 
 def command(file: File, until_idle: UntilIdle = False, settings: Settings = None, env_file: EnvFile = None) -> None:
-    """Run a topology on Kafka or on the embedded log until SIGTERM or SIGINT; a clean stop exits 0."""
+    """Run a topology on its log.
+
+    The log is Kafka or the embedded one, as bootstrap.servers says. Ends in order by SIGTERM or SIGINT, exit code 0.
+    """
     plan = load_plan(file, settings, env_file)
 
     import logging

@@ -11,7 +11,8 @@ import typer
 from streamkit.errors import StateError
 
 from .lines import input_lines, json_line
-from .options import EnvFile, File, Settings, load_plan
+from .loading import load_plan
+from .options import EnvFile, File, Settings
 
 Input = Annotated[
     str, typer.Option("--input", metavar="RECORDS", help="Records as JSON Lines; - is stdin.", show_default=False)
@@ -22,7 +23,11 @@ Stores = Annotated[str | None, typer.Option("--stores", metavar="FILE", help="Wr
 def command(
     file: File, records: Input, stores: Stores = None, settings: Settings = None, env_file: EnvFile = None
 ) -> None:
-    """Run a topology in memory over records and print what comes out as JSON Lines."""
+    """Run a topology in memory over records.
+
+    What comes out is printed as JSON Lines. One partition, a commit after every record, and a clock that only moves by
+    lines {"advance_wall_clock": "5s"}.
+    """
     from streamkit.runtime.driver import Driver, run_lines
 
     plan = load_plan(file, settings, env_file)
