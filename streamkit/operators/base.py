@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.errors import Position, Problem, StreamkitError
 from streamkit.operators.fields import Field, Step
 
 if TYPE_CHECKING:
-    from streamkit.graph.builder import Builder
+    from streamkit.operators.context import Context
+
+
+class BuildError(StreamkitError):
+    """A mistake of meaning in a step; without problems where a mistake elsewhere is the cause (TopologyException)."""
+
+    def __init__(self, position: Position | None = None, message: str = ""):
+        self.problems = [Problem(position, message)] if position is not None else []
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 @dataclass(frozen=True)
@@ -35,15 +45,22 @@ class Operator(ABC):
     """A paragraph of Markdown for the language reference."""
     example: ClassVar[Example]
 
+    def check(self, step: Step) -> Iterable[Problem]:
+        """Return what is wrong with the step's options taken together, whatever it stands on."""
+        return ()
+
     @abstractmethod
-    def build(self, step: Step, upstream: Any, builder: Builder) -> Any:
-        """Make the DSL call on `upstream` and return what the next step stands on. Raises BuildError for a user's mistake."""
+    def build(self, step: Step, upstream: Any, builder: Context) -> Any:
+        """Make the DSL call on `upstream` and return what the next step stands on.
+
+        Raises BuildError for a user's mistake.
+        """
 
 
 @dataclass(frozen=True)
 class Processor(ABC):
     """The work of one node, as immutable data; picklable. Subclasses add fields and know how to write their code."""
 
-    @abstractmethod
     def emit(self, node: Any, gen: Any) -> None:
         """Write the code of `node` for the record in hand with the generator `gen` (compile.generator.Generator)."""
+        raise StreamkitError(f"{node.name}: there is no code for {type(self).__name__}")

@@ -67,7 +67,9 @@ def unpack_response(data: bytes) -> tuple[bytes | None, bytes | None]:
 class SubscriptionSender:
     """The left table's side: tells the right table which rows refer to which key."""
 
-    def __init__(self, rt: Any, left_join: bool, extract: Callable[..., Any], serdes: tuple[Serde, Serde, Serde], forward: Any):
+    def __init__(
+        self, rt: Any, left_join: bool, extract: Callable[..., Any], serdes: tuple[Serde, Serde, Serde], forward: Any
+    ):
         self._rt = rt
         self._left = left_join
         self._extract = extract
@@ -176,7 +178,14 @@ class ForeignTableJoin:
 class ResponseJoin:
     """Joins a response with the present row of the left table, if it still is the row that asked."""
 
-    def __init__(self, rt: Any, left_join: bool, lookup: Callable[[bytes], Any], serdes: tuple[Serde, Serde], work: tuple[Any, Any]):
+    def __init__(
+        self,
+        rt: Any,
+        left_join: bool,
+        lookup: Callable[[bytes], Any],
+        serdes: tuple[Serde, Serde],
+        work: tuple[Any, Any],
+    ):
         self._rt = rt
         self._left = left_join
         self._lookup = lookup

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamkit.errors import StreamkitError
 from streamkit.record import Headers, Record
-from streamkit.state.views import view
+from streamkit.state.views import processor_view
 
 Forward = Callable[[Any, Any, int, Any], None]
 
@@ -25,7 +25,7 @@ class ProcessorContext:
     def __init__(self, rt: Any, node: int, stores: dict[str, Any], forward: Forward, children: dict[str, Forward]):
         self._rt = rt
         self._node = node
-        self._stores = {name: view(store, self._now) for name, store in stores.items()}
+        self._stores = {name: processor_view(store, self._now) for name, store in stores.items()}
         self._forward = forward
         self._children = children
         self._fixed_key: tuple[Any] | None = None

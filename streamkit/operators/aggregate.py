@@ -1,0 +1,100 @@
+"""`aggregate`: values of a group into a result of any type."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggregate_table
+from streamkit.operators.base import BuildError, Example, Operator
+from streamkit.operators.cogroup import aggregate_cogroup
+from streamkit.operators.context import Context
+from streamkit.operators.fields import AGGREGATE_NAMES, NAME, STORE, VALUE_SERDE, Expr, Field, Step
+from streamkit.operators.upstream import CogroupedStream, GroupedTable, Table, WindowedCogroup
+from streamkit.operators.windows import SessionWindows
+
+_EXPRESSION = Expr(AGGREGATE_NAMES, ("key", "value", "aggregate"))
+
+
+class AggregateOperator(Operator):
+    """`aggregate` (KGroupedStream.aggregate, KGroupedTable.aggregate, CogroupedKStream.aggregate and windowed ones)."""
+
+    name: ClassVar[str] = "aggregate"
+    fields = (
+        Field("initial", Expr((), ()), "The result before the first value.", required=True),
+        Field("add", _EXPRESSION, "The new result, of `key`, `value` and `aggregate`, the result so far."),
+        Field("subtract", _EXPRESSION, "On tables: `aggregate` without `value`, which has left the group."),
+        Field(
+            "merge",
+            Expr(("key", "left", "right"), ("key", "left", "right")),
+            "For sessions: the result of two sessions that become one.",
+        ),
+        STORE,
+        VALUE_SERDE,
+        NAME,
+    )
+    accepts = ("grouped_stream", "grouped_table", "windowed_stream", "cogrouped", "windowed_cogroup")
+    summary = (
+        "Combines the values of each group into a result that begins as `initial`. `add` takes in a value; on a grouped "
+        "table `subtract` takes one out; with session windows `merge` combines the results of two sessions. After "
+        "`cogroup`, which has an `add` for each input, only `initial` (and `merge`) are given here."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: totals
+topics:
+  orders: {value: json}
+  totals: {value: json}
+pipelines:
+  totals:
+    stream: orders
+    steps:
+      - group_by_key
+      - aggregate:
+          initial: '{"orders": 0, "cents": 0}'
+          add: '{"orders": aggregate.orders + 1, "cents": aggregate.cents + value.cents}'
+      - to_stream
+    to: totals
+""",
+        input="""{"topic": "orders", "key": "ada", "value": {"cents": 250}, "timestamp": 0}
+""",
+        output="""{"topic": "totals", "key": "ada", "value": {"orders": 1, "cents": 250}, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Table:
+        serde = step.get("value_serde", builder.default_value)
+        self._check_merge(step, upstream)
+        if isinstance(upstream, (CogroupedStream, WindowedCogroup)):
+            for option in ("add", "subtract"):
+                if step.get(option) is not None:
+                    raise BuildError(step.at(option), f"aggregate: after `cogroup`, `{option}` stands with each input")
+            return aggregate_cogroup(step, builder, upstream, serde)
+        if step.get("add") is None:
+            raise BuildError(step.position, "aggregate: `add` is needed, which takes in a value")
+        subtract = step.get("subtract")
+        aggregation = Aggregation(
+            "aggregate", step.options["add"], step.options["initial"], subtract, step.get("merge")
+        )
+        if isinstance(upstream, GroupedTable):
+            if subtract is None:
+                raise BuildError(
+                    step.position,
+                    "aggregate: on a grouped table `subtract` is needed, which takes a row's old value out",
+                )
+            return aggregate_table(step, builder, upstream, aggregation, "KTABLE-AGGREGATE-", serde)
+        if subtract is not None:
+            raise BuildError(
+                step.at("subtract"), f"aggregate: `subtract` is for grouped tables; this stands on {upstream.label}"
+            )
+        return aggregate_stream(step, builder, upstream, aggregation, "KSTREAM-AGGREGATE-", serde)
+
+    def _check_merge(self, step: Step, upstream: Any) -> None:
+        sessions = isinstance(getattr(upstream, "windows", None), SessionWindows)
+        if sessions and step.get("merge") is None:
+            raise BuildError(
+                step.position, "aggregate: session windows need `merge`, which combines the results of two sessions"
+            )
+        if not sessions and step.get("merge") is not None:
+            raise BuildError(
+                step.at("merge"), f"aggregate: `merge` is for session windows; this stands on {upstream.label}"
+            )

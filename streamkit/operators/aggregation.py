@@ -1,0 +1,202 @@
+"""What count, reduce and aggregate share: their processors, and building them on every kind of group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.graph.node import GraphNode, ProcessorNode, RepartitionNode
+from streamkit.operators.aggregating import emit_stream_aggregate, emit_table_aggregate, emit_window_aggregate
+from streamkit.operators.base import Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import Step
+from streamkit.operators.repartitioning import repartition_node
+from streamkit.operators.serdes import AnySerde, need
+from streamkit.operators.stores import materialize
+from streamkit.operators.upstream import (
+    AggregateWork,
+    GroupedStream,
+    GroupedTable,
+    Table,
+    WindowedStream,
+)
+from streamkit.operators.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """What is computed. kind: count, reduce, aggregate; expressions None where the kind has none.
+
+    reduce: the first value becomes the aggregate unchanged. merge: of two sessions; None for count (sum) and reduce
+    (`add` with the older session as aggregate).
+    """
+
+    kind: str
+    add: Any = None
+    initial: Any = None
+    subtract: Any = None
+    merge: Any = None
+
+
+@dataclass(frozen=True)
+class StreamAggregate(Processor):
+    """An aggregation without windows (KStreamAggregate, KStreamReduce)."""
+
+    aggregation: Aggregation
+    store: str
+    send_old: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        emit_stream_aggregate(node, gen)
+
+
+@dataclass(frozen=True)
+class WindowAggregate(Processor):
+    """An aggregation over tumbling or hopping windows (KStreamWindowAggregate)."""
+
+    aggregation: Aggregation
+    windows: TimeWindows
+    on_close: bool
+    store: str
+    send_old: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        emit_window_aggregate(node, gen, "time", self.windows.size, self.windows.advance)
+
+
+@dataclass(frozen=True)
+class SlidingAggregate(Processor):
+    """An aggregation over sliding windows (KStreamSlidingWindowAggregate)."""
+
+    aggregation: Aggregation
+    windows: SlidingWindows
+    on_close: bool
+    store: str
+    send_old: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        emit_window_aggregate(node, gen, "sliding", self.windows.difference, 1)
+
+
+@dataclass(frozen=True)
+class SessionAggregate(Processor):
+    """An aggregation over sessions (KStreamSessionWindowAggregate)."""
+
+    aggregation: Aggregation
+    windows: SessionWindows
+    on_close: bool
+    store: str
+    send_old: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        emit_window_aggregate(node, gen, "session", self.windows.gap, 1)
+
+
+@dataclass(frozen=True)
+class TableAggregate(Processor):
+    """An aggregation of a grouped table, which subtracts and adds (KTableAggregate, KTableReduce)."""
+
+    aggregation: Aggregation
+    store: str
+    send_old: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        emit_table_aggregate(node, gen)
+
+
+def stream_processor(
+    aggregation: Aggregation, windows: Windows | None, on_close: bool, store: str, send_old: bool
+) -> Processor:
+    """Return the processor of an aggregation of a stream."""
+    if isinstance(windows, TimeWindows):
+        return WindowAggregate(aggregation, windows, on_close, store, send_old)
+    if isinstance(windows, SlidingWindows):
+        return SlidingAggregate(aggregation, windows, on_close, store, send_old)
+    if isinstance(windows, SessionWindows):
+        return SessionAggregate(aggregation, windows, on_close, store, send_old)
+    return StreamAggregate(aggregation, store, send_old)
+
+
+def result_key(ctx: Context, key_serde: Any, windows: Windows | None) -> Any:
+    """Return the key serde of an aggregation's result: that of the group, windowed if it is windowed."""
+    if windows is None:
+        return key_serde
+    if isinstance(windows, SessionWindows):
+        return ctx.serde({"session_windowed": key_serde.spec})
+    size = windows.size if isinstance(windows, TimeWindows) else getattr(windows, "difference", 0)
+    return ctx.serde({"windowed": key_serde.spec, "size": size})
+
+
+def aggregate_stream(
+    step: Step,
+    ctx: Context,
+    upstream: GroupedStream | WindowedStream,
+    aggregation: Aggregation,
+    prefix: str,
+    value_serde: AnySerde,
+) -> Table:
+    """Build an aggregation of a stream (KGroupedStreamImpl, TimeWindowedKStreamImpl, …)."""
+    windowed = isinstance(upstream, WindowedStream)
+    group = upstream.group if isinstance(upstream, WindowedStream) else upstream
+    windows = upstream.windows if isinstance(upstream, WindowedStream) else None
+    on_close = upstream.emit_on_close if isinstance(upstream, WindowedStream) else False
+    store = materialize(step, ctx, group.key_serde, value_serde, prefix, windows, on_close)
+    name = ctx.graph.names.named(step.get("name"), prefix)
+    parent: GraphNode = group.node
+    sources = group.sources
+    if group.repartition_required:
+        repartition = _group_repartition(step, ctx, group, store.name)
+        ctx.graph.add(group.node, repartition)
+        parent, sources = repartition, (repartition.source_name,)
+    work = AggregateWork(store)
+    node = ProcessorNode(
+        name,
+        lambda: stream_processor(aggregation, windows, on_close, store.name, work.send_old),
+        stores=(store,),
+    )
+    key_serde = result_key(ctx, store.key_serde, windows)
+    node.serdes = (key_serde, store.value_serde)
+    node.window_grace = windows.close_delay if windows is not None else None
+    node.output_versioned = not windowed and store.type == "versioned"
+    ctx.graph.add(parent, node)
+    return Table(name, node, sources, key_serde, store.value_serde, work)
+
+
+def _group_repartition(step: Step, ctx: Context, group: GroupedStream, store: str) -> RepartitionNode:
+    """Return the group's repartition node; a named group has one for all its aggregations."""
+    serdes = (
+        need(group.key_serde, "key", step, "the repartition topic"),
+        need(group.value_serde, "value", step, "the repartition topic"),
+    )
+    # Made in any case, for the indices that it uses up.
+    made = repartition_node(ctx, group.given_name or store, serdes)
+    if group.repartition is None or group.given_name is None:
+        group.repartition = made
+    return group.repartition
+
+
+def aggregate_table(
+    step: Step, ctx: Context, group: GroupedTable, aggregation: Aggregation, prefix: str, value_serde: AnySerde
+) -> Table:
+    """Build an aggregation of a grouped table (KGroupedTableImpl.doAggregate)."""
+    # Java names the store after AGGREGATE for reduce too.
+    store = materialize(step, ctx, group.key_serde, value_serde, "KTABLE-AGGREGATE-")
+    given = step.get("name")
+    names = ctx.graph.names
+    sink = names.named(given, "KSTREAM-SINK-", "-sink")
+    source = names.named(given, "KSTREAM-SOURCE-", "-source")
+    name = names.named(given, prefix)
+    if group.repartition is None or group.given_name is None:
+        serdes = (
+            need(group.key_serde, "key", step, "the repartition topic"),
+            need(group.value_serde, "value", step, "the repartition topic"),
+        )
+        topic = f"{group.given_name or store.name}-repartition"
+        group.repartition = RepartitionNode((sink, None, source), topic, serdes, optimizable=False)
+    ctx.graph.add(group.node, group.repartition)
+    work = AggregateWork(store)
+    node = ProcessorNode(name, lambda: TableAggregate(aggregation, store.name, work.send_old), stores=(store,))
+    node.serdes = (store.key_serde, store.value_serde)
+    node.output_versioned = store.type == "versioned"
+    ctx.graph.add(group.repartition, node)
+    return Table(name, node, (source,), store.key_serde, store.value_serde, work)

@@ -1,0 +1,115 @@
+"""`branch`: each record to the first branch whose predicate holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamkit.errors import Problem
+from streamkit.graph.node import ProcessorNode
+from streamkit.operators import fields
+from streamkit.operators.base import BuildError, Example, Operator, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import NAME, BranchSpec, Field, Step, Text
+from streamkit.operators.pass_through import PassThrough
+from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.upstream import Branches, Stream
+
+
+@dataclass(frozen=True)
+class Branch(Processor):
+    """Forwards to the child of the first predicate that holds, else to the default, else nowhere (KStreamBranch)."""
+
+    predicates: tuple[Any, ...]
+    targets: tuple[str, ...]
+    """The child node of each predicate."""
+    default: str | None
+
+    def emit(self, node: Any, gen: Any) -> None:
+        number = gen.var("branch")
+        with gen.guard(node):
+            chain = "".join(f"{i} if {gen.expr(each)} else " for i, each in enumerate(self.predicates))
+            gen.line(f"{number} = {chain}-1")
+        for i, target in enumerate(self.targets):
+            gen.line(f"{'if' if i == 0 else 'elif'} {number} == {i}:")
+            with gen.indented():
+                gen.forward_to(node, target)
+        if self.default is not None:
+            gen.line(f"{'elif' if self.targets else 'if'} {number} == -1:")
+            with gen.indented():
+                gen.forward_to(node, self.default)
+
+
+class BranchOperator(Operator):
+    """`branch` (KStream.split and BranchedKStream)."""
+
+    name: ClassVar[str] = "branch"
+    fields = (
+        Field("when", fields.Branches(), "Branches by name: a predicate, or `if`, `steps` and `to`.", required=True),
+        Field("default", Text(), "The name of the branch for records that no predicate takes."),
+        NAME,
+    )
+    summary = (
+        "Sends each record to the first branch whose predicate holds, in the order of `when`, or to the `default` "
+        "branch, or nowhere. It ends its pipeline; others go on from a branch with `from: PIPELINE.BRANCH`. With `name` "
+        "the branches' nodes are called name and branch name in one."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: sort-payments
+topics:
+  payments: {value: integer}
+  large: {value: integer}
+  small: {value: integer}
+pipelines:
+  payments:
+    stream: payments
+    steps:
+      - branch:
+          when:
+            large:
+              if: value > 100
+              to: large
+          default: small
+  small:
+    from: payments.small
+    to: small
+""",
+        input="""{"topic": "payments", "key": "a", "value": 500, "timestamp": 0}
+{"topic": "payments", "key": "b", "value": 5, "timestamp": 1}
+""",
+        output="""{"topic": "large", "key": "a", "value": 500, "timestamp": 0}
+{"topic": "small", "key": "b", "value": 5, "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        default = step.get("default")
+        if default is not None and any(spec.name == default for spec in step.get("when") or ()):
+            yield Problem(step.at("default"), f"branch: `default` must have a name of its own, {default} is in `when`")
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Branches:
+        specs: list[BranchSpec] = list(step.options["when"])
+        default = step.get("default")
+        graph = builder.graph
+        splitter = graph.names.named(step.get("name"), "KSTREAM-BRANCH-")
+        targets = tuple(splitter + spec.name for spec in specs)
+        default_target = splitter + default if default is not None else None
+        work = Branch(tuple(spec.predicate for spec in specs), targets, default_target)
+        serdes = (plain_or_none(upstream.key_serde), plain_or_none(upstream.value_serde))
+        node = ProcessorNode(splitter, work)
+        node.serdes = serdes
+        graph.add(upstream.node, node)
+        streams: list[Stream] = []
+        for target in (*targets, *((default_target,) if default_target is not None else ())):
+            graph.names.processor(target)
+            child = ProcessorNode(target, PassThrough())
+            child.serdes = serdes
+            graph.add(node, child)
+            streams.append(upstream.below(target, child))
+        if default is not None:
+            specs.append(BranchSpec(default, None))
+        if len({spec.name for spec in specs}) < len(specs):
+            raise BuildError(step.position, "branch: every branch needs a name of its own")
+        return Branches(builder.build_branches(streams, specs))

@@ -1,0 +1,29 @@
+"""What a step may ask of the plan while it is built."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from streamkit.graph.builder import GraphBuilder
+from streamkit.operators.fields import BranchSpec, Ref, Step
+from streamkit.serdes.base import Serde
+
+
+class Context(Protocol):
+    """The plan in the making, as operators see it."""
+
+    graph: GraphBuilder
+    default_key: Serde
+    default_value: Serde
+
+    def resolve(self, ref: Ref, step: Step) -> Any:
+        """Return the upstream object that a reference means, building its pipeline first if need be."""
+
+    def serde(self, spec: Any) -> Serde:
+        """Return a serde of the language by its name or mapping."""
+
+    def custom_store(self, name: str, step: Step) -> Any:
+        """Return the definition of one of the file's `stores`, or the name itself where a step materializes it."""
+
+    def build_branches(self, upstreams: list[Any], branches: list[BranchSpec]) -> dict[str, Any]:
+        """Build what hangs below each branch, in order; return what `P.BRANCH` stands for."""

@@ -1,0 +1,53 @@
+"""`count`: how many records or rows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggregate_table
+from streamkit.operators.base import Example, Operator
+from streamkit.operators.context import Context
+from streamkit.operators.fields import NAME, STORE, Step
+from streamkit.operators.upstream import GroupedTable, Table
+
+
+class CountOperator(Operator):
+    """`count` (KGroupedStream.count, KGroupedTable.count and windowed ones)."""
+
+    name: ClassVar[str] = "count"
+    main = "store"
+    fields = (STORE, NAME)
+    accepts = ("grouped_stream", "grouped_table", "windowed_stream")
+    summary = (
+        "Counts the records of each group, per window if the group is windowed; on a grouped table, the rows that are in "
+        "the group at present. The result is a table of `long` values."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: word-count
+topics:
+  words: {value: string}
+  counts: {value: long}
+pipelines:
+  counts:
+    stream: words
+    steps:
+      - group_by: {key: value}
+      - count: counts
+      - to_stream
+    to: counts
+""",
+        input="""{"topic": "words", "key": "1", "value": "be", "timestamp": 0}
+{"topic": "words", "key": "2", "value": "be", "timestamp": 1}
+""",
+        output="""{"topic": "counts", "key": "be", "value": 1, "timestamp": 0}
+{"topic": "counts", "key": "be", "value": 2, "timestamp": 1}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Table:
+        serde = builder.serde("long")
+        aggregation = Aggregation("count")
+        if isinstance(upstream, GroupedTable):
+            return aggregate_table(step, builder, upstream, aggregation, "KTABLE-AGGREGATE-", serde)
+        return aggregate_stream(step, builder, upstream, aggregation, "KSTREAM-AGGREGATE-", serde)

@@ -1,0 +1,195 @@
+"""`filter` and `filter_not`, on streams and on tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamkit.graph.node import ProcessorNode
+from streamkit.operators.base import BuildError, Example, Operator, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.emitting import emit_keep
+from streamkit.operators.fields import NAME, STORE, Expr, Field, Step
+from streamkit.operators.getters import FilterGetter, Getter, StoreGetter
+from streamkit.operators.hand import Slot
+from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.stores import materialize
+from streamkit.operators.upstream import Stream, Table, TableWork
+
+
+@dataclass(frozen=True)
+class Filter(Processor):
+    """Keeps records whose predicate holds; with `negate` those whose predicate fails (KStreamFilter)."""
+
+    predicate: Any
+    negate: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        test = gen.var("p")
+        with gen.guard(node):
+            gen.line(f"{test} = {gen.expr(self.predicate)}")
+        gen.line(f"if not {test}:" if self.negate else f"if {test}:")
+        with gen.indented():
+            gen.forward(node)
+
+
+@dataclass(frozen=True)
+class TableFilter(Processor):
+    """Replaces values whose predicate fails by None (KTableFilter).
+
+    `skip_empty`: a change without old and new value goes no further. `send_old`: old values are known and sent.
+    """
+
+    predicate: Any
+    negate: bool
+    store: str | None
+    send_old: bool
+    versioned_parent: bool
+
+    @property
+    def skip_empty(self) -> bool:
+        """Whether changes from nothing to nothing are dropped."""
+        return self.send_old and not self.versioned_parent
+
+    def emit(self, node: Any, gen: Any) -> None:
+        new, old = gen.var("new"), gen.var("old")
+        with gen.guard(node):
+            gen.line(f"{new} = {self._kept(gen, gen.hand.value)}")
+            if self.send_old and self.store is not None:
+                key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
+                gen.line(f"{old} = {gen.store(self.store)}.get({key})")
+                gen.line(f"{old} = None if {old} is None else {old}[0]")
+            else:
+                gen.line(f"{old} = {self._kept(gen, gen.hand.old) if self.send_old else None}")
+        if self.skip_empty:
+            gen.line(f"if {new} is not None or {old} is not None:")
+            gen.depth += 1
+        if self.store is not None:
+            emit_keep(gen, node, self.store, new, old if self.send_old else None, gen.hand.time)
+        else:
+            gen.forward(node, value=Slot(new), old=Slot(old))
+
+    def _kept(self, gen: Any, slot: Slot) -> str:
+        value = gen.obj(slot)
+        test = gen.expr(self.predicate, value=value)
+        holds = f"not {test}" if self.negate else test
+        return f"{value} if {value} is not None and {holds} else None"
+
+
+class _FilterWork(TableWork):
+    def __init__(self, parent: Table, predicate: Any, negate: bool, store: Any, origin: Any):
+        super().__init__()
+        self.parent, self.predicate, self.negate, self.store, self.origin = parent, predicate, negate, store, origin
+        # A parent that has its old values at hand sends them, which spares tombstones.
+        self.send_old = parent.enable_old_values(False)
+
+    def enable_old_values(self, force: bool) -> bool:
+        if self.store is not None or self.parent.enable_old_values(force):
+            self.send_old = True
+        return self.send_old
+
+    def view(self) -> Getter:
+        if self.store is not None:
+            return StoreGetter(self.store.name, self.store.type == "versioned")
+        return FilterGetter(self.parent.getter(), self.predicate, self.negate, self.origin)
+
+
+class FilterOperator(Operator):
+    """`filter` (KStream.filter, KTable.filter)."""
+
+    name: ClassVar[str] = "filter"
+    main = "if"
+    fields = (
+        Field("if", Expr(), "The condition, by Python's truth.", required=True),
+        NAME,
+        STORE,
+    )
+    accepts = ("stream", "table")
+    negate: ClassVar[bool] = False
+    summary = (
+        "Keeps the records for which the condition holds. On a table, a row whose condition does not hold (any more) is "
+        "deleted from the result, and `store` materializes the result."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: large-orders
+topics:
+  orders: {value: json}
+  large: {value: json}
+pipelines:
+  large:
+    stream: orders
+    steps:
+      - filter: value.cents > 1000
+    to: large
+""",
+        input="""{"topic": "orders", "key": "a", "value": {"cents": 1500}, "timestamp": 0}
+{"topic": "orders", "key": "b", "value": {"cents": 5}, "timestamp": 1}
+""",
+        output="""{"topic": "large", "key": "a", "value": {"cents": 1500}, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Any:
+        if isinstance(upstream, Table):
+            return self._build_table(step, upstream, builder)
+        if step.get("store") is not None:
+            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-FILTER-")
+        node = ProcessorNode(name, Filter(step.options["if"], self.negate))
+        node.serdes = (plain_or_none(upstream.key_serde), plain_or_none(upstream.value_serde))
+        builder.graph.add(upstream.node, node)
+        result: Stream = upstream.below(name, node)
+        return result
+
+    def _build_table(self, step: Step, table: Table, ctx: Context) -> Table:
+        store = materialize(step, ctx, table.key_serde, table.value_serde)
+        name = ctx.graph.names.named(step.get("name"), "KTABLE-FILTER-")
+        predicate = step.options["if"]
+        work = _FilterWork(table, predicate, self.negate, store, ctx.graph.origin)
+        node = ProcessorNode(
+            name,
+            lambda: TableFilter(
+                predicate,
+                self.negate,
+                store.name if store is not None else None,
+                work.send_old,
+                bool(node.versioned_parents),
+            ),
+            stores=() if store is None else (store,),
+        )
+        node.serdes = (plain_or_none(table.key_serde), plain_or_none(table.value_serde))
+        if store is not None:
+            node.output_versioned = store.type == "versioned"
+        ctx.graph.add(table.node, node)
+        return Table(name, node, table.sources, table.key_serde, table.value_serde, work)
+
+
+class FilterNotOperator(FilterOperator):
+    """`filter_not` (KStream.filterNot, KTable.filterNot)."""
+
+    name = "filter_not"
+    negate = True
+    summary = (
+        "Keeps the records for which the condition does not hold. On a table, a row whose condition holds is deleted "
+        "from the result, and `store` materializes the result."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: without-tests
+topics:
+  orders: {value: json}
+  real: {value: json}
+pipelines:
+  real:
+    stream: orders
+    steps:
+      - filter_not: key == "test"
+    to: real
+""",
+        input="""{"topic": "orders", "key": "test", "value": {"cents": 1}, "timestamp": 0}
+{"topic": "orders", "key": "a", "value": {"cents": 2}, "timestamp": 1}
+""",
+        output="""{"topic": "real", "key": "a", "value": {"cents": 2}, "timestamp": 1}
+""",
+    )

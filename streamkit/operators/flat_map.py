@@ -1,0 +1,75 @@
+"""`flat_map`: any number of records from each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamkit.graph.node import ProcessorNode
+from streamkit.operators.base import Example, Operator, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field, Step
+from streamkit.operators.hand import Slot
+from streamkit.operators.upstream import Stream
+
+
+@dataclass(frozen=True)
+class FlatMap(Processor):
+    """Forwards a record for each pair of key and value (KStreamFlatMap)."""
+
+    records: Any
+
+    def emit(self, node: Any, gen: Any) -> None:
+        pairs, key, value = gen.var("pairs"), gen.var("k"), gen.var("v")
+        with gen.guard(node):
+            gen.line(f"{pairs} = [({key}, {value}) for {key}, {value} in {gen.expr(self.records)}]")
+        gen.line(f"for {key}, {value} in {pairs}:")
+        with gen.indented():
+            gen.forward(node, key=Slot(key), value=Slot(value))
+
+
+class FlatMapOperator(Operator):
+    """`flat_map` (KStream.flatMap)."""
+
+    name: ClassVar[str] = "flat_map"
+    main = "records"
+    fields = (
+        Field("records", Expr(), "A list of pairs `(key, value)`.", required=True),
+        KEY_SERDE,
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Turns each record into any number of records, given as a list of `(key, value)` pairs. Like `map` it changes "
+        "keys, so that what follows may need to repartition; `flat_map_values` does not."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: order-lines
+topics:
+  orders: {value: json}
+  lines: {value: integer}
+pipelines:
+  lines:
+    stream: orders
+    steps:
+      - flat_map: {records: "[(line.article, line.pieces) for line in value.lines]", value_serde: integer}
+    to: lines
+""",
+        input="""{"topic": "orders", "key": "1", "value": {"lines": [{"article": "a", "pieces": 2}]}, "timestamp": 0}
+""",
+        output="""{"topic": "lines", "key": "a", "value": 2, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
+        key_serde = step.get("key_serde", builder.default_key)
+        value_serde = step.get("value_serde", builder.default_value)
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-FLATMAP-")
+        node = ProcessorNode(name, FlatMap(step.options["records"]), key_changing=True)
+        node.serdes = (key_serde, value_serde)
+        builder.graph.add(upstream.node, node)
+        result: Stream = upstream.below(
+            name, node, repartition_required=True, key_serde=key_serde, value_serde=value_serde
+        )
+        return result

@@ -1,0 +1,183 @@
+"""Joins of two tables by a key that the left row names: subscriptions go out, responses come back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.graph.node import ProcessorNode, SinkNode, SourceNode
+from streamkit.operators.base import Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import Step
+from streamkit.operators.getters import Getter
+from streamkit.operators.serdes import need
+from streamkit.operators.source import source_work
+from streamkit.operators.stores import materialize
+from streamkit.operators.upstream import SourceWork, Table
+from streamkit.serdes.base import Serde
+from streamkit.state.definitions import StoreDef
+
+PREFIX = "KTABLE-FK-JOIN-"
+
+
+@dataclass(frozen=True)
+class ForeignKeyJoin:
+    """What the nodes of a foreign-key join have in common. topic: that of the subscriptions, without prefix."""
+
+    left: bool
+    topic: str
+    response_topic: str
+    key_serde: Serde
+    value_serde: Serde
+    """Of the left table."""
+    foreign_key_serde: Serde
+    foreign_value_serde: Serde
+
+
+@dataclass(frozen=True)
+class SubscriptionSend(Processor):
+    """Tells the foreign key's partition of each change of a left row (SubscriptionSendProcessorSupplier)."""
+
+    join: ForeignKeyJoin
+    on: Any
+    versioned_parent: bool
+
+
+@dataclass(frozen=True)
+class SubscriptionReceive(Processor):
+    """Keeps subscriptions in a store, by foreign key and key (SubscriptionReceiveProcessorSupplier)."""
+
+    join: ForeignKeyJoin
+    store: str
+
+
+@dataclass(frozen=True)
+class SubscriptionJoin(Processor):
+    """Answers a subscription with the foreign row (SubscriptionJoinProcessorSupplier)."""
+
+    join: ForeignKeyJoin
+    foreign: Getter
+
+
+@dataclass(frozen=True)
+class ForeignTableJoin(Processor):
+    """Answers all subscriptions to a foreign row that changes (ForeignTableJoinProcessorSupplier)."""
+
+    join: ForeignKeyJoin
+    store: str
+    versioned_parent: bool
+
+
+@dataclass(frozen=True)
+class ResponseJoin(Processor):
+    """Joins an answer with the left row, if that is still the one that asked (ResponseJoinProcessorSupplier)."""
+
+    join: ForeignKeyJoin
+    value: Any
+    primary: Getter
+
+
+def join_foreign_key(step: Step, ctx: Context, left: Table, right: Table, is_left_join: bool) -> Table:
+    """Build a foreign-key join (KTableImpl.doJoinOnForeignKey)."""
+    right.enable_old_values(True)
+    left.enable_old_values(True)
+    return _Parts(step, ctx, left, right, is_left_join).build()
+
+
+class _Parts:
+    """The steps of building, which share many names."""
+
+    def __init__(self, step: Step, ctx: Context, left: Table, right: Table, is_left_join: bool):
+        self.step, self.ctx, self.left, self.right, self.is_left_join = step, ctx, left, right, is_left_join
+
+    def name(self, suffix: str, prefix: str) -> str:
+        """Return a name with the suffix, or a generated one (NamedInternal.suffixWithOrElseGet)."""
+        return self.ctx.graph.names.named(self.step.get("name"), prefix, suffix)
+
+    def build(self) -> Table:
+        """Add all nodes, in Java's order of calls."""
+        graph, step, left, right = self.ctx.graph, self.step, self.left, self.right
+        topic = self.name("-subscription-registration", PREFIX + "SUBSCRIPTION-REGISTRATION-") + "-topic"
+        # The response topic's name comes much later in Java's order, so the common part is filled in at the end.
+        common: list[ForeignKeyJoin] = []
+        send_name = self.name("-subscription-registration-processor", PREFIX + "SUBSCRIPTION-REGISTRATION-")
+        on = step.options["on"]
+        send = ProcessorNode(send_name, lambda: SubscriptionSend(common[0], on, bool(send.versioned_parents)))
+        graph.add(left.node, send)
+        serdes = self._serdes()
+        foreign_serdes = (serdes[2], serdes[1])
+        source = self._through(send, "registration", topic, "subscription", foreign_serdes)
+        graph.copartition((*right.sources, source.name))
+        store = self._subscription_store(serdes)
+        receive_name = self.name("-subscription-receive", PREFIX + "SUBSCRIPTION-PROCESSOR-")
+        receive = ProcessorNode(receive_name, lambda: SubscriptionReceive(common[0], store.name), stores=(store,))
+        graph.add(source, receive)
+        foreign = right.getter()
+        answer_name = self.name("-subscription-join-foreign", PREFIX + "SUBSCRIPTION-PROCESSOR-")
+        answer = ProcessorNode(answer_name, lambda: SubscriptionJoin(common[0], foreign), stores=foreign.stores)
+        graph.add(receive, answer)
+        changed_name = self.name("-foreign-join-subscription", PREFIX + "SUBSCRIPTION-PROCESSOR-")
+        changed = ProcessorNode(
+            changed_name,
+            lambda: ForeignTableJoin(common[0], store.name, bool(changed.versioned_parents)),
+            stores=(store,),
+        )
+        graph.add(right.node, changed)
+        response_topic = self.name("-subscription-response", PREFIX + "SUBSCRIPTION-RESPONSE-") + "-topic"
+        common.append(ForeignKeyJoin(self.is_left_join, topic, response_topic, *serdes))
+        response = self._through((answer, changed), "response", response_topic, "response", (serdes[0], serdes[3]))
+        sources = (*left.sources, response.name)
+        graph.copartition(sources)
+        return self._result(common[0], response, sources)
+
+    def _serdes(self) -> tuple[Serde, Serde, Serde, Serde]:
+        step, purpose = self.step, "the foreign-key join's topics"
+        return (
+            need(self.left.key_serde, "key", step, purpose),
+            need(self.left.value_serde, "value", step, purpose),
+            need(self.right.key_serde, "key", step, purpose),
+            need(self.right.value_serde, "value", step, purpose),
+        )
+
+    def _through(self, parents: Any, part: str, topic: str, kind: str, serdes: tuple[Serde, Serde]) -> SourceNode:
+        """Add a sink to an internal topic and the source that reads it."""
+        graph = self.ctx.graph
+        description = {"topic": topic, "serdes": serdes, "internal": True, "value_kind": kind}
+        sink = SinkNode(self.name(f"-subscription-{part}-sink", "KTABLE-SINK-"), description)
+        graph.add(parents, sink)
+        source_name = self.name(f"-subscription-{part}-source", "KTABLE-SOURCE-")
+        source = SourceNode(
+            source_name, {"topics": (topic,), "pattern": None, "serdes": serdes, "internal": True, "value_kind": kind}
+        )
+        graph.add(sink, source)
+        return source
+
+    def _subscription_store(self, serdes: tuple[Serde, Serde, Serde, Serde]) -> StoreDef:
+        name = self.name("-subscription-store", PREFIX + "SUBSCRIPTION-STATE-STORE-")
+        return StoreDef(
+            name=name,
+            type="subscription",
+            key_serde=serdes[2],
+            value_serde=serdes[0],
+            caching=False,
+            changelog_topic=f"{name}-changelog",
+        )
+
+    def _result(self, common: ForeignKeyJoin, response: SourceNode, sources: tuple[str, ...]) -> Table:
+        graph, step, ctx = self.ctx.graph, self.step, self.ctx
+        primary = self.left.getter()
+        value = step.options["value"]
+        resolver_name = self.name(
+            "-subscription-response-resolver", PREFIX + "SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-"
+        )
+        resolver = ProcessorNode(resolver_name, ResponseJoin(common, value, primary), stores=primary.stores)
+        graph.add(response, resolver)
+        result_name = self.name("-result", PREFIX + "OUTPUT-")
+        value_serde = step.get("value_serde", ctx.default_value)
+        store = materialize(step, ctx, common.key_serde, value_serde, PREFIX + "OUTPUT-")
+        work = SourceWork(store, materialized=step.get("store") is not None)
+        node = ProcessorNode(result_name, lambda: source_work(work), stores=work.definitions)
+        resolver.serdes = node.serdes = (common.key_serde, value_serde)
+        node.output_versioned = store.type == "versioned"
+        graph.add(resolver, node)
+        return Table(result_name, node, sources, common.key_serde, value_serde, work)

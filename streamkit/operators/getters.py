@@ -1,0 +1,111 @@
+"""How a table's current value is looked up, as data: from a store, or computed from the tables above it.
+
+Java's KTableValueGetterSupplier and its implementations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Getter(ABC):
+    """A lookup by key that gives (value, timestamp) or nothing."""
+
+    @property
+    @abstractmethod
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores that it reads, in the order of connection."""
+
+    @property
+    @abstractmethod
+    def versioned(self) -> bool:
+        """Whether it can look up the value as of a timestamp."""
+
+
+@dataclass(frozen=True)
+class StoreGetter(Getter):
+    """Reads a store (KTableSourceValueGetterSupplier, KTableMaterializedValueGetterSupplier)."""
+
+    store: str
+    is_versioned: bool = False
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
+    @property
+    def versioned(self) -> bool:
+        return self.is_versioned
+
+
+@dataclass(frozen=True)
+class FilterGetter(Getter):
+    """Nothing where the predicate fails on the parent's value (KTableFilterValueGetter)."""
+
+    parent: Getter
+    predicate: Any
+    negate: bool
+    origin: Any = None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.parent.stores
+
+    @property
+    def versioned(self) -> bool:
+        return self.parent.versioned
+
+
+@dataclass(frozen=True)
+class MapValuesGetter(Getter):
+    """The mapped value of the parent, with its timestamp (KTableMapValuesValueGetter)."""
+
+    parent: Getter
+    value: Any
+    origin: Any = None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.parent.stores
+
+    @property
+    def versioned(self) -> bool:
+        return self.parent.versioned
+
+
+@dataclass(frozen=True)
+class JoinGetter(Getter):
+    """Joins what both sides give; the timestamp is the later one. kind: inner, left, outer."""
+
+    kind: str
+    left: Getter
+    right: Getter
+    value: Any
+    origin: Any = None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
+
+    @property
+    def versioned(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class SuppressGetter(Getter):
+    """What the buffer last let through for a key that it holds, else the parent's value (KTableSuppress…)."""
+
+    parent: Getter
+    buffer: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.buffer, *self.parent.stores)
+
+    @property
+    def versioned(self) -> bool:
+        return False

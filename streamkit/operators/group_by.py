@@ -1,0 +1,174 @@
+"""`group_by` and `group_by_key`: what an aggregation stands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamkit.graph.node import ProcessorNode
+from streamkit.operators.base import BuildError, Example, Operator, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import NAME, Expr, Field, SerdeField, Step
+from streamkit.operators.hand import Slot
+from streamkit.operators.select_key import select_key
+from streamkit.operators.upstream import GroupedStream, GroupedTable, Stream, Table
+
+
+@dataclass(frozen=True)
+class TableGroupBy(Processor):
+    """Sends each change of a row to the groups of its old and its new value (KTableRepartitionMap).
+
+    value None: the row's value. versioned_parent: changes that are not the latest go no further.
+    """
+
+    key: Any
+    value: Any
+    versioned_parent: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        moves, key, new, old = (gen.var(name) for name in ("moves", "k", "new", "old"))
+        if self.versioned_parent:
+            # Aggregates hold the latest rows only, so others need not travel (KIP-914).
+            gen.line(f"if {gen.hand.latest}:")
+            gen.depth += 1
+        with gen.guard(node):
+            after, before = self._pair(gen, gen.hand.value), self._pair(gen, gen.hand.old)
+            gen.line(f"{moves} = {gen.name_of(moved, 'moved')}({after}, {before})")
+        gen.line(f"for {key}, {new}, {old} in {moves}:")
+        with gen.indented():
+            gen.forward(node, key=Slot(key), value=Slot(new), old=Slot(old))
+
+    def _pair(self, gen: Any, slot: Slot) -> str:
+        row = gen.obj(slot)
+        value = row if self.value is None else gen.expr(self.value, value=row)
+        return f"None if {row} is None else ({gen.expr(self.key, value=row)}, {value})"
+
+
+class GroupByOperator(Operator):
+    """`group_by` (KStream.groupBy, KTable.groupBy)."""
+
+    name: ClassVar[str] = "group_by"
+    main = "key"
+    fields = (
+        Field("key", Expr(), "The key of the group.", required=True),
+        Field("value", Expr(), "On tables: the value that is aggregated; the row's value where absent."),
+        Field("key_serde", SerdeField(), "The serde of the group's key; the file's default where absent."),
+        Field(
+            "value_serde",
+            SerdeField(),
+            "The serde of the value; the one in hand (with `value`: the default) where absent.",
+        ),
+        NAME,
+    )
+    accepts = ("stream", "table")
+    summary = (
+        "Groups records by a new key for the aggregation that follows, which repartitions. On a table, the aggregation "
+        "takes a row's old value out of its group and puts the new one into its own. `name` names the repartition topic, "
+        "which aggregations of the same group then share."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: per-city
+topics:
+  people: {value: json}
+  people-per-city: {value: long}
+pipelines:
+  per-city:
+    table: people
+    steps:
+      - group_by: value.city
+      - count
+      - to_stream
+    to: people-per-city
+""",
+        input="""{"topic": "people", "key": "1", "value": {"city": "Bonn"}, "timestamp": 0}
+{"topic": "people", "key": "2", "value": {"city": "Bonn"}, "timestamp": 1}
+""",
+        output="""{"topic": "people-per-city", "key": "Bonn", "value": 1, "timestamp": 0}
+{"topic": "people-per-city", "key": "Bonn", "value": 2, "timestamp": 1}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Any:
+        if isinstance(upstream, Table):
+            return self._build_table(step, upstream, builder)
+        if step.get("value") is not None:
+            raise BuildError(step.at("value"), "group_by: `value` is for tables; use `map_values` on a stream")
+        given = step.get("name")
+        key_serde = step.get("key_serde", builder.default_key)
+        stream = select_key(builder, upstream, step.options["key"], key_serde, given)
+        value_serde = step.get("value_serde", upstream.value_serde)
+        return GroupedStream(stream.name, stream.node, stream.sources, key_serde, value_serde, True, given)
+
+    def _build_table(self, step: Step, table: Table, ctx: Context) -> GroupedTable:
+        given = step.get("name")
+        key, value = step.options["key"], step.get("value")
+        fallback = table.value_serde if value is None else ctx.default_value
+        name = ctx.graph.names.named(given, "KTABLE-SELECT-")
+        node = ProcessorNode(name, lambda: TableGroupBy(key, value, bool(node.versioned_parents)))
+        key_serde = step.get("key_serde", ctx.default_key)
+        value_serde = step.get("value_serde", fallback)
+        node.serdes = (key_serde, value_serde)
+        ctx.graph.add(table.node, node)
+        table.enable_old_values(True)
+        return GroupedTable(name, node, key_serde, value_serde, given)
+
+
+class GroupByKeyOperator(Operator):
+    """`group_by_key` (KStream.groupByKey)."""
+
+    name: ClassVar[str] = "group_by_key"
+    fields = (
+        Field("key_serde", SerdeField(), "The serde of keys in a repartition topic; the one in hand where absent."),
+        Field("value_serde", SerdeField(), "The serde of values in a repartition topic; the one in hand where absent."),
+        NAME,
+    )
+    summary = (
+        "Groups records by the key that they have for the aggregation that follows, which repartitions only where keys "
+        "have changed."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: clicks-per-user
+topics:
+  clicks: {value: string}
+  clicks-per-user: {value: long}
+pipelines:
+  per-user:
+    stream: clicks
+    steps:
+      - group_by_key
+      - count
+      - to_stream
+    to: clicks-per-user
+""",
+        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
+""",
+        output="""{"topic": "clicks-per-user", "key": "ada", "value": 1, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> GroupedStream:
+        stream: Stream = upstream
+        return GroupedStream(
+            stream.name,
+            stream.node,
+            stream.sources,
+            step.get("key_serde", stream.key_serde),
+            step.get("value_serde", stream.value_serde),
+            stream.repartition_required,
+            step.get("name"),
+        )
+
+
+def moved(after: tuple[Any, Any] | None, before: tuple[Any, Any] | None) -> list[tuple[Any, Any, Any]]:
+    """Return (key, new, old) for each group that a row's change touches; pairs without key or value touch none.
+
+    Within one group it is one change; else the old group comes first (KTableRepartitionMap).
+    """
+    new = after if after is not None and after[0] is not None and after[1] is not None else None
+    old = before if before is not None and before[0] is not None and before[1] is not None else None
+    if new is not None and old is not None and new[0] == old[0]:
+        return [(new[0], new[1], old[1])]
+    changes = [] if old is None else [(old[0], None, old[1])]
+    return changes if new is None else [*changes, (new[0], new[1], None)]

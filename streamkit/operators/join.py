@@ -1,0 +1,197 @@
+"""`join`, `left_join` and `outer_join`: what stands on each side decides the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from streamkit.errors import Problem
+from streamkit.operators.base import BuildError, Example, Operator
+from streamkit.operators.context import Context
+from streamkit.operators.fields import (
+    NAME,
+    VALUE_SERDE,
+    BaseName,
+    Duration,
+    Expr,
+    Field,
+    PipelineRef,
+    Step,
+    StoreField,
+    StoreOptions,
+)
+from streamkit.operators.foreign_key_join import join_foreign_key
+from streamkit.operators.stream_global_join import join_global
+from streamkit.operators.stream_stream_join import join_streams
+from streamkit.operators.stream_table_join import join_table
+from streamkit.operators.table_join import join_tables
+from streamkit.operators.upstream import GlobalTable, Stream, Table
+
+_WINDOW = ("within", "before", "after")
+
+
+class JoinOperator(Operator):
+    """`join` (KStream.join, KTable.join)."""
+
+    name: ClassVar[str] = "join"
+    fields = (
+        Field("with", PipelineRef(), "The other side: a pipeline, or an inline source.", required=True),
+        Field(
+            "value",
+            Expr(("key", "left", "right"), ("key", "left", "right")),
+            "The joined value, of `left`, `right` and `key` (foreign keys: `left` and `right` only).",
+            required=True,
+        ),
+        Field(
+            "on",
+            Expr(("key", "value"), ("key", "value")),
+            "Of `key` and `value` of the left: the key to look up in a global table, or the foreign key.",
+        ),
+        Field("within", Duration(0), "Two streams: how far apart records may be."),
+        Field("before", Duration(0), "Two streams: how much earlier the right record may be."),
+        Field("after", Duration(0), "Two streams: how much later the right record may be."),
+        Field(
+            "grace", Duration(0), "Two streams: how long the window takes late records. Versioned table: how long to wait."
+        ),
+        Field("store", StoreField(), "Two tables: the store of the result. Two streams: what store names begin with."),
+        VALUE_SERDE,
+        NAME,
+    )
+    accepts = ("stream", "table")
+    kind: ClassVar[str] = "inner"
+    summary = (
+        "Joins two pipelines. Two streams join records with the same key `within` a time of each other; a stream and a "
+        "table look up the record's key in the table; a stream and a global table look up the key that `on` gives; two "
+        "tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a match on "
+        "both sides come out."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: orders-with-names
+topics:
+  orders: {value: json}
+  users: {value: string}
+  named-orders: {value: json}
+pipelines:
+  users:
+    table: users
+  named-orders:
+    stream: orders
+    steps:
+      - join: {with: users, value: 'merge(left, {"name": right})'}
+    to: named-orders
+""",
+        input="""{"topic": "users", "key": "1", "value": "Ada", "timestamp": 0}
+{"topic": "orders", "key": "1", "value": {"cents": 250}, "timestamp": 1}
+""",
+        output="""{"topic": "named-orders", "key": "1", "value": {"cents": 250, "name": "Ada"}, "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        if step.get("within") is not None:
+            for option in ("before", "after"):
+                if step.get(option) is not None:
+                    yield Problem(step.at(option), f"{self.name}: `within` already says what `{option}` would")
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Any:
+        other = builder.resolve(step.options["with"], step)
+        position = step.options["with"].position or step.at("with")
+        if isinstance(upstream, Stream):
+            return self._join_stream(step, upstream, other, builder, position)
+        if not isinstance(other, Table):
+            hint = "; turn it into one with `to_table`" if isinstance(other, Stream) else ""
+            raise BuildError(position, f"{self.name}: a table joins a table, found {other.label}{hint}")
+        self._refuse(step, "two tables", *_WINDOW, "grace")
+        self._refuse_base_name(step, other)
+        if step.get("on") is None:
+            return join_tables(step, builder, upstream, other, self.kind)
+        if self.kind == "outer":
+            raise BuildError(step.at("on"), "outer_join: a foreign-key join is inner or left")
+        value = step.options["value"]
+        if "key" in getattr(value, "names", ()) and getattr(value, "call", None) is None:
+            raise BuildError(step.at("value"), f"{self.name}: `value` of a foreign-key join has `left` and `right` only")
+        return join_foreign_key(step, builder, upstream, other, self.kind == "left")
+
+    def _join_stream(self, step: Step, stream: Stream, other: Any, ctx: Context, position: Any) -> Stream:
+        if isinstance(other, Stream):
+            self._refuse(step, "two streams", "on")
+            return join_streams(step, ctx, stream, other, self.kind)
+        if not isinstance(other, (Table, GlobalTable)):
+            raise BuildError(position, f"{self.name}: expected a stream or a table, found {other.label}")
+        if self.kind == "outer":
+            raise BuildError(
+                position, f"outer_join: a stream joins {other.label} by `join` or `left_join` only; there is no outer join"
+            )
+        self._refuse(step, f"a stream and {other.label}", *_WINDOW, "store")
+        if isinstance(other, Table):
+            self._refuse(step, "a stream and a table", "on")
+            return join_table(step, ctx, stream, other, self.kind == "left")
+        self._refuse(step, "a stream and a global table", "grace")
+        if step.get("on") is None:
+            raise BuildError(step.position, f"{self.name}: `on` is needed, which gives the key to look up in the global table")
+        return join_global(step, ctx, stream, other, self.kind == "left")
+
+    def _refuse(self, step: Step, kind: str, *options: str) -> None:
+        for option in options:
+            if step.get(option) is not None:
+                raise BuildError(step.at(option), f"{self.name}: a join of {kind} takes no `{option}`")
+
+    def _refuse_base_name(self, step: Step, other: Table) -> None:
+        store = step.get("store")
+        if isinstance(store, StoreOptions) and store.retention is not None:
+            raise BuildError(step.at("store"), f"{self.name}: `retention` is for the stores of windows and sessions")
+
+
+class LeftJoinOperator(JoinOperator):
+    """`left_join` (KStream.leftJoin, KTable.leftJoin)."""
+
+    name = "left_join"
+    kind = "left"
+    summary = (
+        "Joins like `join`, but records of the left side come out also without a match: `right` is then None. Of two "
+        "streams, an unmatched record comes out when its window is over."
+    )
+    example = Example(
+        topology=JoinOperator.example.topology.replace("- join:", "- left_join:"),
+        input="""{"topic": "orders", "key": "1", "value": {"cents": 250}, "timestamp": 1}
+""",
+        output="""{"topic": "named-orders", "key": "1", "value": {"cents": 250, "name": null}, "timestamp": 1}
+""",
+    )
+
+
+class OuterJoinOperator(JoinOperator):
+    """`outer_join` (KStream.outerJoin, KTable.outerJoin)."""
+
+    name = "outer_join"
+    kind = "outer"
+    summary = (
+        "Joins two streams or two tables so that records of both sides come out also without a match; the side without "
+        "one is None."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: stock
+defaults: {key: string, value: integer}
+topics:
+  shop: {}
+  web: {}
+  stock: {}
+pipelines:
+  web:
+    table: web
+  stock:
+    table: shop
+    steps:
+      - outer_join: {with: web, value: (left or 0) + (right or 0), value_serde: integer}
+      - to_stream
+    to: stock
+""",
+        input="""{"topic": "shop", "key": "a", "value": 1, "timestamp": 0}
+{"topic": "web", "key": "a", "value": 2, "timestamp": 1}
+""",
+        output="""{"topic": "stock", "key": "a", "value": 1, "timestamp": 0}
+{"topic": "stock", "key": "a", "value": 3, "timestamp": 1}
+""",
+    )

@@ -1,0 +1,24 @@
+"""Nodes that only hand records on: merges, branches' children, the joint end of joins and cogroups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.operators.base import Processor
+
+
+@dataclass(frozen=True)
+class PassThrough(Processor):
+    """Forwards every record as it is (PassThrough)."""
+
+    def emit(self, node: Any, gen: Any) -> None:
+        gen.forward(node)
+
+
+@dataclass(frozen=True)
+class TablePassThrough(Processor):
+    """Forwards every change as it is (KTablePassThrough)."""
+
+    def emit(self, node: Any, gen: Any) -> None:
+        gen.forward(node)

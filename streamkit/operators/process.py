@@ -1,0 +1,119 @@
+"""`process` and `process_values`: Python processors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamkit.expressions import load_callable
+from streamkit.graph.node import ProcessorNode
+from streamkit.operators.base import Example, Operator, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Callable_, CallRef, Field, Step, StoreNames
+from streamkit.operators.kernels.process import CustomProcessor, ProcessorContext
+from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.upstream import Stream
+
+
+@dataclass(frozen=True)
+class Process(Processor):
+    """Hands records to a Python class or function, which forwards what it likes (process, processValues)."""
+
+    call: CallRef
+    stores: tuple[str, ...]
+    fixed_key: bool
+    """Whether forwarding another key is an error."""
+
+    needs_context: ClassVar[bool] = True
+
+    def emit(self, node: Any, gen: Any) -> None:
+        target = gen.name_of(load_callable(self.call), "user")
+        stores = "{" + ", ".join(f"{name!r}: {gen.store(name)}" for name in self.stores) + "}"
+        children = "{" + ", ".join(f"{name!r}: {gen.child_function(name)}" for name in node.children) + "}"
+        context = (
+            f"{gen.name_of(ProcessorContext, 'ProcessorContext')}"
+            f"(rt, {gen.index(node)}, {stores}, {gen.forward_function(node, False)}, {children})"
+        )
+        custom = gen.name_of(CustomProcessor, "CustomProcessor")
+        processor = gen.instance(("process", node.name), "p", f"{custom}({target}, {context}, {self.fixed_key})")
+        gen.on("init", f"initialise({gen.index(node)}, {processor}.init)")
+        gen.on("close", f"{processor}.close()")
+        with gen.guard(node):
+            key, value = gen.obj(gen.hand.key), gen.obj(gen.hand.value)
+            gen.line(f"{processor}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
+
+
+class ProcessOperator(Operator):
+    """`process` (KStream.process)."""
+
+    name: ClassVar[str] = "process"
+    main = "call"
+    fields = (
+        Field("call", Callable_(), "The class or function: `module:Name`.", required=True),
+        Field("stores", StoreNames(), "The names of the stores that it uses."),
+        KEY_SERDE,
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Hands each record to a Python class, made once a task, or to a function. It may use stores, punctuators and "
+        "headers, and forwards any number of records with any keys; the keys count as changed."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: words
+topics:
+  lines: {value: string}
+  words: {value: string}
+pipelines:
+  words:
+    stream: lines
+    steps:
+      - process: {call: "words:split", value_serde: string}
+    to: words
+""",
+        input="""{"topic": "lines", "key": "k", "value": "to be", "timestamp": 0}
+""",
+        output="""{"topic": "words", "key": "k", "value": "to", "timestamp": 0}
+{"topic": "words", "key": "k", "value": "be", "timestamp": 0}
+""",
+    )
+    prefix: ClassVar[str] = "KSTREAM-PROCESSOR-"
+    fixed_key: ClassVar[bool] = False
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
+        names = tuple(step.get("stores") or ())
+        stores = tuple(builder.custom_store(name, step) for name in names)
+        # A given name uses up no index here (KStreamImpl.process).
+        name = step.get("name") or builder.graph.names.processor(self.prefix)
+        node = ProcessorNode(name, Process(step.options["call"], names, self.fixed_key), stores=stores)
+        builder.graph.add(upstream.node, node)
+        changes: dict[str, Any] = {"value_serde": step.get("value_serde", builder.default_value)}
+        if not self.fixed_key:
+            changes.update(key_serde=step.get("key_serde", builder.default_key), repartition_required=True)
+        result: Stream = upstream.below(name, node, **changes)
+        node.serdes = (plain_or_none(result.key_serde), plain_or_none(result.value_serde))
+        return result
+
+
+class ProcessValuesOperator(ProcessOperator):
+    """`process_values` (KStream.processValues)."""
+
+    name = "process_values"
+    fields = (
+        Field("call", Callable_(), "The class or function: `module:Name`.", required=True),
+        Field("stores", StoreNames(), "The names of the stores that it uses."),
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Like `process`, but keys stay as they are: forwarding another key is an error, and what follows does not "
+        "repartition."
+    )
+    prefix = "KSTREAM-PROCESSVALUES-"
+    fixed_key = True
+    example = Example(
+        topology=ProcessOperator.example.topology.replace("process:", "process_values:"),
+        input=ProcessOperator.example.input,
+        output=ProcessOperator.example.output,
+    )

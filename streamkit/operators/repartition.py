@@ -1,0 +1,60 @@
+"""`repartition`: through a topic of its own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from streamkit.operators.base import Example, Operator
+from streamkit.operators.context import Context
+from streamkit.operators.fields import NAME, Field, Integer, SerdeField, Step
+from streamkit.operators.repartitioning import repartition_node
+from streamkit.operators.serdes import need
+from streamkit.operators.upstream import Stream
+
+
+class RepartitionOperator(Operator):
+    """`repartition` (KStream.repartition)."""
+
+    name: ClassVar[str] = "repartition"
+    main = "partitions"
+    fields = (
+        Field("partitions", Integer(), "The number of partitions; derived from what is upstream where absent."),
+        Field("key_serde", SerdeField(), "The serde of keys in the topic; the one in hand where absent."),
+        Field("value_serde", SerdeField(), "The serde of values in the topic; the one in hand where absent."),
+        NAME,
+    )
+    summary = (
+        "Writes the stream to an internal topic and reads it back, so that records of a key share a partition again and "
+        "the work can spread over another number of partitions. `name` names the topic: `APPLICATION-NAME-repartition`."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: spread
+topics:
+  orders: {value: json}
+  by-city: {value: json}
+pipelines:
+  by-city:
+    stream: orders
+    steps:
+      - select_key: value.city
+      - repartition: {partitions: 4, name: cities}
+    to: by-city
+""",
+        input="""{"topic": "orders", "key": "1", "value": {"city": "Bonn"}, "timestamp": 0}
+""",
+        output="""{"topic": "by-city", "key": "Bonn", "value": {"city": "Bonn"}, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
+        key_serde = need(step.get("key_serde", upstream.key_serde), "key", step, "the repartition topic")
+        value_serde = need(step.get("value_serde", upstream.value_serde), "value", step, "the repartition topic")
+        base = step.get("name")
+        if base is None:
+            base = builder.graph.names.processor("KSTREAM-REPARTITION-")
+        node = repartition_node(
+            builder, base, (key_serde, value_serde), optimizable=False, partitions=step.get("partitions")
+        )
+        builder.graph.add(upstream.node, node)
+        return Stream(node.source_name, node, (node.name,), key_serde, value_serde)

@@ -1,0 +1,53 @@
+"""Repartition nodes: their names, and the filter in front of the topic (KStreamImpl.createRepartitionedSource)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.graph.node import RepartitionNode
+from streamkit.operators.base import Processor
+from streamkit.operators.context import Context
+from streamkit.serdes.base import Serde
+
+SUFFIX = "-repartition"
+_GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
+
+
+@dataclass(frozen=True)
+class RepartitionFilter(Processor):
+    """The filter before a repartition topic; without `drop_null_keys` it lets everything through."""
+
+    drop_null_keys: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        if self.drop_null_keys:
+            gen.line(f"if {gen.hand.key.test_var()} is not None:")
+            gen.depth += 1
+            gen.hand.key.never_none = True
+        gen.forward(node)
+
+
+def repartition_node(
+    ctx: Context,
+    base: str,
+    serdes: tuple[Serde, Serde],
+    optimizable: bool = True,
+    partitions: int | None = None,
+) -> RepartitionNode:
+    """Return a repartition node named after `base`, using up three indices."""
+    generated = tuple(
+        ctx.graph.names.processor(prefix) for prefix in ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-")
+    )
+    topic = base if base.endswith(SUFFIX) else base + SUFFIX
+    if _GENERATED.fullmatch(base) is None:
+        generated = (f"{topic}-sink", f"{topic}-filter", f"{topic}-source")
+    return RepartitionNode(
+        (generated[0], generated[1], generated[2]),
+        topic,
+        serdes,
+        optimizable=optimizable,
+        partitions=partitions,
+        make_filter=RepartitionFilter,
+    )

@@ -1,0 +1,85 @@
+"""`set_headers`: add, replace or remove record headers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamkit.errors import StreamkitError
+from streamkit.graph.node import ProcessorNode
+from streamkit.operators.base import Example, Operator, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import NAME, Field, HeaderMap, Step
+from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.upstream import Stream
+
+
+@dataclass(frozen=True)
+class SetHeaders(Processor):
+    """Replaces headers: (name, Expression) sets one, (name, None) removes all of that name."""
+
+    headers: tuple[tuple[str, Any], ...]
+
+    def emit(self, node: Any, gen: Any) -> None:
+        context = gen.var("c")
+        with gen.guard(node):
+            names = tuple(name for name, _ in self.headers)
+            added = "".join(f"({name!r}, {gen.expr(each)}), " for name, each in self.headers if each is not None)
+            headers = f"{gen.name_of(with_headers, 'headers')}({gen.headers()}, {names!r}, ({added}))"
+            gen.line(f"{context} = {gen.with_headers(headers)}")
+        gen.forward(node, context=context)
+
+
+class SetHeadersOperator(Operator):
+    """`set_headers` (KStream.processValues with a processor that changes headers)."""
+
+    name: ClassVar[str] = "set_headers"
+    fields = (
+        Field("headers", HeaderMap(), "Headers by name: an expression, or null to remove it.", required=True),
+        NAME,
+    )
+    summary = (
+        "Sets record headers: each expression gives text or bytes, null removes the header. A header of that name that "
+        "is already there is replaced; others stay. Key and value stay as they are."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: tag
+topics:
+  in: {value: string}
+  out: {value: string}
+pipelines:
+  tagged:
+    stream: in
+    steps:
+      - set_headers: {headers: {source: '"web"'}}
+    to: out
+""",
+        input="""{"topic": "in", "key": "a", "value": "x", "timestamp": 0}
+""",
+        output="""{"topic": "out", "key": "a", "value": "x", "timestamp": 0, "headers": [["source", "web"]]}
+""",
+    )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
+        name = step.get("name") or builder.graph.names.processor("KSTREAM-PROCESSVALUES-")
+        node = ProcessorNode(name, SetHeaders(tuple(step.options["headers"])))
+        node.serdes = (plain_or_none(upstream.key_serde), plain_or_none(upstream.value_serde))
+        builder.graph.add(upstream.node, node)
+        result: Stream = upstream.below(name, node)
+        return result
+
+
+def with_headers(headers: Any, replaced: tuple[str, ...], added: tuple[tuple[str, Any], ...]) -> Any:
+    """Return headers without those of the names `replaced`, and with those of `added` at the end; None for none.
+
+    Values are text (written as UTF-8), bytes or None. Raises StreamkitError for others.
+    """
+    kept = [header for header in headers or () if header[0] not in replaced]
+    for name, value in added:
+        if isinstance(value, str):
+            value = value.encode()
+        elif value is not None and not isinstance(value, bytes):
+            raise StreamkitError(f"header {name} must be text, bytes or null, not {type(value).__name__}")
+        kept.append((name, value))
+    return kept or None

@@ -1,0 +1,136 @@
+"""The beginnings of pipelines: streams, tables and global tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.graph.node import SourceNode, TableSourceNode
+from streamkit.operators.base import BuildError, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.emitting import NONE, emit_keep, emit_null_key_check
+from streamkit.operators.fields import StoreOptions
+from streamkit.operators.serdes import AnySerde, plain_or_none
+from streamkit.operators.stores import define
+from streamkit.operators.upstream import GlobalTable, SourceWork, Stream, Table
+
+
+@dataclass(frozen=True)
+class TableSource(Processor):
+    """Turns records into changes of a table, keeping it in `store` where something needs it (KTableSource).
+
+    Also the end of `to_table` and of a foreign-key join. Without `store`, old values are never known.
+    """
+
+    store: str | None
+    send_old: bool
+    versioned: bool = False
+
+    def emit(self, node: Any, gen: Any) -> None:
+        emit_null_key_check(gen)
+        if self.store is None:
+            gen.forward(node, old=NONE)
+            return
+        old = None
+        if self.send_old and not gen.is_cached(self.store):
+            old = gen.var("old")
+            with gen.guard(node):
+                key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
+                gen.line(f"{old} = {gen.store(self.store)}.get({key})")
+                gen.line(f"{old} = None if {old} is None else {old}[0]")
+        elif self.send_old:
+            old = "None"
+        emit_keep(gen, node, self.store, gen.obj(gen.hand.value), old, gen.hand.time)
+
+
+@dataclass(frozen=True)
+class GlobalTableSource(Processor):
+    """Keeps a global table in its store; forwards nothing (KTableSource as the state updater of a global store)."""
+
+    store: str
+
+    def emit(self, node: Any, gen: Any) -> None:
+        emit_null_key_check(gen)
+        with gen.guard(node):
+            key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
+            value, hand = gen.obj(gen.hand.value), gen.hand
+            gen.line(f"{gen.store(self.store)}.put({key}, {value}, {hand.time}, {hand.context})")
+
+
+def source_work(work: SourceWork) -> TableSource:
+    """Return the processor of a table source as it stands once the graph is complete."""
+    store = work.store.name if work.materialized else None
+    return TableSource(store, work.send_old, work.store.type == "versioned")
+
+
+def stream_source(
+    ctx: Context, description: dict[str, Any], serdes: tuple[AnySerde, AnySerde], name: str | None
+) -> Stream:
+    """Make the call `builder.stream(...)` (InternalStreamsBuilder.stream)."""
+    node_name = ctx.graph.names.named(name, "KSTREAM-SOURCE-")
+    node = SourceNode(node_name, description)
+    ctx.graph.add(ctx.graph.root, node)
+    return Stream(node_name, node, (node_name,), serdes[0], serdes[1])
+
+
+def table_source(
+    ctx: Context,
+    description: dict[str, Any],
+    serdes: tuple[Any, Any],
+    name: str | None,
+    store: StoreOptions | None,
+) -> Table:
+    """Make the call `builder.table(...)` (InternalStreamsBuilder.table)."""
+    definition = _definition(ctx, description["topics"][0], serdes, store)
+    source_name = ctx.graph.names.named(name, "KSTREAM-SOURCE-", "-source")
+    table_name = ctx.graph.names.named(name, "KTABLE-SOURCE-")
+    work = SourceWork(definition, materialized=store is not None)
+    node = TableSourceNode(table_name, source_name, description, lambda: source_work(work), is_global=False)
+
+    def store_of_node() -> Any:
+        if work.materialized and node.reuse_source_topic:
+            return dataclasses.replace(
+                work.store, logging=False, changelog_topic=None, source_topic=description["topics"][0]
+            )
+        return work.definition()
+
+    node.store = store_of_node
+    node.serdes = (plain_or_none(serdes[0]), plain_or_none(serdes[1]))
+    node.output_versioned = definition.type == "versioned"
+    ctx.graph.add(ctx.graph.root, node)
+    return Table(table_name, node, (source_name,), serdes[0], serdes[1], work)
+
+
+def global_table_source(
+    ctx: Context,
+    description: dict[str, Any],
+    serdes: tuple[Any, Any],
+    name: str | None,
+    store: StoreOptions | None,
+) -> GlobalTable:
+    """Make the call `builder.globalTable(...)` (InternalStreamsBuilder.globalTable)."""
+    if store is not None and store.versioned is not None:
+        raise BuildError(store.position or ctx.graph.origin.position, "GlobalTables cannot be versioned.")
+    topic = description["topics"][0]
+    named = _definition(ctx, topic, serdes, store)
+    # The topic itself is what the store is restored from; nothing is cached, since nothing is forwarded.
+    definition = dataclasses.replace(named, caching=False, logging=False, changelog_topic=None, source_topic=topic)
+    source_name = ctx.graph.names.named(name, "KSTREAM-SOURCE-", "-source")
+    table_name = ctx.graph.names.named(name, "KTABLE-SOURCE-")
+    work = GlobalTableSource(definition.name)
+    node = TableSourceNode(table_name, source_name, description, work, is_global=True)
+    node.store = lambda: definition
+    node.serdes = serdes
+    ctx.graph.add(ctx.graph.root, node)
+    return GlobalTable(definition.name, serdes[0], serdes[1])
+
+
+def _definition(ctx: Context, topic: str, serdes: tuple[Any, Any], store: StoreOptions | None) -> Any:
+    if store is not None and store.retention is not None:
+        raise BuildError(
+            store.position or ctx.graph.origin.position,
+            f"store {store.name}: `retention` is for the stores of windows and sessions",
+        )
+    name = store.name if store is not None else ctx.graph.names.store(f"{topic}-")
+    return define(name, serdes, store)

@@ -1,0 +1,179 @@
+"""Joins of two streams within a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.graph.node import ProcessorNode, StreamJoinNode
+from streamkit.operators.base import BuildError, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import Step
+from streamkit.operators.pass_through import PassThrough
+from streamkit.operators.repartitioning import repartition_node
+from streamkit.operators.serdes import certainly_differ, need
+from streamkit.operators.upstream import Stream
+from streamkit.state.definitions import StoreDef
+
+
+@dataclass(frozen=True)
+class JoinWindow(Processor):
+    """Forwards a record, then keeps it in a window store for the other side (KStreamJoinWindow)."""
+
+    store: str
+
+
+@dataclass(frozen=True)
+class StreamStreamJoin(Processor):
+    """One side of a join (KStreamKStreamJoinLeftSide, KStreamKStreamJoinRightSide); times in milliseconds.
+
+    before, after: how much earlier or later than this side's record the other side's may be. outer: whether unmatched
+    records of this side come out. peer: the other side's node, with which time and the store of unmatched records are shared.
+    """
+
+    kind: str
+    is_left: bool
+    outer: bool
+    value: Any
+    store: str
+    """The window store of the other side."""
+    shared_store: str | None
+    before: int
+    after: int
+    left_lookahead: int
+    right_lookahead: int
+    grace: int
+    peer: str
+
+
+@dataclass(frozen=True)
+class SelfJoin(Processor):
+    """A stream joined with itself over one store (KStreamKStreamSelfJoin)."""
+
+    kind: str
+    value: Any
+    store: str
+    before: int
+    after: int
+    grace: int
+
+
+def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: str) -> Stream:
+    """Build an inner, left or outer join of two streams (KStreamImpl.doJoin, KStreamImplJoin)."""
+    before, after = _window(step)
+    if certainly_differ(left.key_serde, right.key_serde):
+        raise BuildError(
+            step.at("with"),
+            f"{step.operator}: the keys don't meet: serde {left.key_serde.spec} here, {right.key_serde.spec} there",  # type: ignore[union-attr]
+        )
+    given = step.get("name")
+    left = _repartitioned(step, ctx, left, "-left")
+    right = _repartitioned(step, ctx, right, "-right")
+    sources = tuple(dict.fromkeys((*left.sources, *right.sources)))
+    ctx.graph.copartition(sources)
+    grace = step.get("grace") or 0
+    left_outer, right_outer = kind != "inner", kind == "outer"
+    names = ctx.graph.names
+    windowed = (
+        names.named(given, "KSTREAM-WINDOWED-", "-this-windowed"),
+        names.named(given, "KSTREAM-WINDOWED-", "-other-windowed"),
+    )
+    generated = (
+        names.processor("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-"),
+        names.processor("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-"),
+    )
+    suffixes = ("-outer-this-join" if right_outer else "-this-join", "-outer-other-join" if left_outer else "-other-join")
+    joined = generated if given is None else (given + suffixes[0], given + suffixes[1])
+    merge_name = names.named(given, "KSTREAM-MERGE-", "-merge")
+    base = step.get("store")
+    stores = tuple(
+        _window_store(step, f"{name if base is None else base + suffix}-store", side, before + after, grace)
+        for name, suffix, side in zip(generated, suffixes, (left, right), strict=True)
+    )
+    for name, store, side in zip(windowed, stores, (left, right), strict=True):
+        node = ProcessorNode(name, JoinWindow(store.name), stores=(store,))
+        node.serdes = (store.key_serde, store.value_serde)
+        ctx.graph.add(side.node, node)
+    shared = _shared_store(generated[0], base, kind, stores) if left_outer else None
+    shared_name = shared.name if shared is not None else None
+    value = step.options["value"]
+    works = (
+        StreamStreamJoin(
+            kind, True, left_outer, value, stores[1].name, shared_name, before, after, after, before, grace, joined[1]
+        ),
+        StreamStreamJoin(
+            kind, False, right_outer, value, stores[0].name, shared_name, after, before, after, before, grace, joined[0]
+        ),
+    )
+    more = () if shared is None else (shared,)
+    node = StreamJoinNode(
+        merge_name,
+        windowed,
+        ((joined[0], works[0], (stores[1].name, *more)), (joined[1], works[1], (stores[0].name, *more))),
+        PassThrough(),
+        SelfJoin(kind, value, stores[0].name, before, after, grace),
+    )
+    value_serde = step.get("value_serde", ctx.default_value)
+    node.serdes = (stores[0].key_serde, value_serde)
+    node.relaxed_null_key_join = left_outer
+    ctx.graph.add((left.node, right.node), node)
+    return Stream(merge_name, node, sources, stores[0].key_serde, value_serde)
+
+
+def _window(step: Step) -> tuple[int, int]:
+    within = step.get("within")
+    if within is not None:
+        return within, within
+    if step.get("before") is None and step.get("after") is None:
+        raise BuildError(
+            step.position, f"{step.operator}: two streams join within a window; expected `within`, or `before` and `after`"
+        )
+    return step.get("before") or 0, step.get("after") or 0
+
+
+def _repartitioned(step: Step, ctx: Context, stream: Stream, suffix: str) -> Stream:
+    given = step.get("name")
+    return repartition_for_join(step, ctx, stream, None if given is None else given + suffix)
+
+
+def repartition_for_join(step: Step, ctx: Context, stream: Stream, base: str | None) -> Stream:
+    """Return the stream after a repartition where its keys have changed; unnamed joins of a stream share it."""
+    if not stream.repartition_required:
+        return stream
+    serdes = (
+        need(stream.key_serde, "key", step, "the repartition topic"),
+        need(stream.value_serde, "value", step, "the repartition topic"),
+    )
+    made = repartition_node(ctx, base or stream.name, serdes)
+    if stream.repartition is None or (base is not None and base != stream.name):
+        stream.repartition = made
+        ctx.graph.add(stream.node, made)
+    return Stream(made.source_name, stream.repartition, (made.source_name,), serdes[0], serdes[1])
+
+
+def _window_store(step: Step, name: str, side: Stream, size: int, grace: int) -> StoreDef:
+    return StoreDef(
+        name=name,
+        type="join_window",
+        key_serde=need(side.key_serde, "key", step, "the join's window"),
+        value_serde=need(side.value_serde, "value", step, "the join's window"),
+        caching=False,
+        retention=size + grace,
+        window_size=size,
+        changelog_topic=f"{name}-changelog",
+    )
+
+
+def _shared_store(this_name: str, base: str | None, kind: str, stores: tuple[StoreDef, ...]) -> StoreDef:
+    """Return the store of unmatched records of both sides, which shares the index of the left side's node."""
+    suffix = "-outer-shared-join" if kind == "outer" else "-left-shared-join"
+    stem = base + suffix if base is not None else "KSTREAM-OUTERSHARED-" + this_name[-10:]
+    return StoreDef(
+        name=f"{stem}-store",
+        type="outer_join",
+        key_serde=stores[0].key_serde,
+        value_serde=stores[0].value_serde,
+        caching=False,
+        changelog_topic=f"{stem}-store-changelog",
+        options={"right_serde": stores[1].value_serde},
+    )

@@ -1,0 +1,188 @@
+"""`suppress`: hold a table's updates back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamkit.errors import Problem
+from streamkit.graph.node import GraphNode, ProcessorNode
+from streamkit.operators.base import BuildError, Example, Operator, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import NAME, Choice, DurationOr, Field, Integer, Step
+from streamkit.operators.getters import Getter, SuppressGetter
+from streamkit.operators.kernels.suppress import Suppress as SuppressKernel
+from streamkit.operators.kernels.suppress import SuppressWork
+from streamkit.operators.serdes import need
+from streamkit.operators.upstream import Table, TableWork
+from streamkit.state.definitions import StoreDef
+
+
+@dataclass(frozen=True)
+class Suppress(Processor):
+    """Holds updates back in a buffer (KTableSuppressProcessorSupplier).
+
+    duration: milliseconds after the buffer time. final: the buffer time is the window's end and tombstones are dropped;
+    else it is the time of the key's first update. Limits None: unbounded. shut_down: a full buffer is an error, else
+    the oldest updates leave early.
+    """
+
+    store: str
+    duration: int
+    final: bool
+    max_records: int | None
+    max_bytes: int | None
+    shut_down: bool
+
+    needs_context: ClassVar[bool] = True
+
+    def emit(self, node: Any, gen: Any) -> None:
+        definition = gen.plan.stores[self.store]
+        limits = (self.duration, self.final, self.final, self.max_records, self.max_bytes, not self.shut_down)
+        work = (
+            f"{gen.name_of(SuppressWork, 'SuppressWork')}({node.name!r}, {', '.join(map(repr, limits))}, "
+            f"{gen.forward_function(node, True)}, {gen.name_of(definition.key_serde.decode, 'decode')})"
+        )
+        source = f"{gen.name_of(SuppressKernel, 'Suppress')}({gen.store(self.store)}, {work})"
+        instance = gen.instance(("suppress", node.name), "p", source)
+        with gen.guard(node):
+            hand = gen.hand
+            key = gen.raw(hand.key, definition.key_serde)
+            parts = (key, gen.obj(hand.key), gen.obj(hand.value), gen.obj(hand.old), hand.time, hand.context)
+            gen.line(f"{instance}.process({', '.join(parts)})")
+
+
+class _SuppressWork(TableWork):
+    def __init__(self, parent: Table, store: str):
+        super().__init__()
+        self.parent, self.store = parent, store
+        # The buffer needs old values for the view of what it last let through.
+        parent.enable_old_values(True)
+
+    def enable_old_values(self, force: bool) -> bool:
+        return self.parent.enable_old_values(force)
+
+    def view(self) -> Getter:
+        return SuppressGetter(self.parent.getter(), self.store)
+
+
+def window_grace(node: GraphNode) -> int:
+    """Return how long after their end the windows above a node close (GraphGraceSearchUtil).
+
+    Raises ValueError with the chain of nodes where there is no window.
+    """
+    stack: list[tuple[GraphNode, str]] = [(node, "")]
+    found: list[int] = []
+    seen: set[GraphNode] = set()
+    while stack:
+        current, chain = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        grace = getattr(current, "window_grace", None)
+        if grace is not None:
+            found.append(grace)
+            continue
+        chain = f"{current.name}->{chain}" if chain else current.name
+        if not current.parents:
+            raise ValueError(chain)
+        stack.extend((parent, chain) for parent in reversed(current.parents))
+    return max(found)
+
+
+class SuppressOperator(Operator):
+    """`suppress` (KTable.suppress)."""
+
+    name: ClassVar[str] = "suppress"
+    main = "until"
+    fields = (
+        Field(
+            "until",
+            DurationOr(("window_closes",)),
+            "`window_closes`, or how long after its first update a key's updates are held back.",
+            required=True,
+        ),
+        Field("max_records", Integer(), "How many keys the buffer holds; unbounded where absent."),
+        Field("max_bytes", Integer(), "How many bytes the buffer holds; unbounded where absent."),
+        Field("when_full", Choice(("emit_early", "shut_down")), "What happens when the buffer is full."),
+        NAME,
+    )
+    accepts = ("table",)
+    summary = (
+        "Holds the updates of a table back, so that only the last of several comes through: until the window of the key "
+        "closes, which gives one final result per window, or for some time. The buffer is unbounded, or bounded by "
+        "`max_records` and `max_bytes`; when it is full, the oldest updates come out early, or the application stops."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: final-counts
+topics:
+  clicks: {value: string}
+  per-minute: {key: {windowed: string, size: 1m}, value: long}
+pipelines:
+  per-minute:
+    stream: clicks
+    steps:
+      - group_by_key
+      - window: {tumbling: 1m}
+      - count
+      - suppress: window_closes
+      - to_stream
+    to: per-minute
+""",
+        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
+{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 1}
+{"topic": "clicks", "key": "bob", "value": "/", "timestamp": 60000}
+""",
+        output="""{"topic": "per-minute", "key": {"key": "ada", "start": 0, "end": 60000}, "value": 2, "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        limited = step.get("max_records") is not None or step.get("max_bytes") is not None
+        if step.get("when_full") is not None and not limited:
+            yield Problem(step.at("when_full"), "suppress: `when_full` needs `max_records` or `max_bytes`")
+        if step.get("until") == "window_closes" and step.get("when_full") == "emit_early":
+            yield Problem(
+                step.at("when_full"),
+                "suppress: with `until: window_closes` results never come out early; use `when_full: shut_down`",
+            )
+
+    def build(self, step: Step, upstream: Any, builder: Context) -> Table:
+        table: Table = upstream
+        if table.node.output_versioned:
+            raise BuildError(step.position, "suppress() is only supported for non-versioned KTables")
+        names = builder.graph.names
+        given = step.get("name")
+        # A given name uses up no index here (KTableImpl.suppress).
+        name = given if given is not None else names.processor("KTABLE-SUPPRESS-")
+        final = step.options["until"] == "window_closes"
+        duration = self._grace(step, table) if final else step.options["until"]
+        store_name = f"{given}-store" if given is not None else names.store("KTABLE-SUPPRESS-")
+        store = StoreDef(
+            name=store_name,
+            type="suppress",
+            key_serde=need(table.key_serde, "key", step, "the buffer"),
+            value_serde=need(table.value_serde, "value", step, "the buffer"),
+            persistent=False,
+            caching=False,
+            changelog_topic=f"{store_name}-changelog",
+        )
+        work = _SuppressWork(table, store_name)
+        shut_down = step.get("when_full", "shut_down" if final else "emit_early") == "shut_down"
+        processor = Suppress(store_name, duration, final, step.get("max_records"), step.get("max_bytes"), shut_down)
+        node = ProcessorNode(name, processor, stores=(store,))
+        node.serdes = (store.key_serde, store.value_serde)
+        node.output_versioned = False
+        builder.graph.add(table.node, node)
+        builder.graph.suppressions.append(node)
+        return Table(name, node, (table.name,), table.key_serde, table.value_serde, work)
+
+    def _grace(self, step: Step, table: Table) -> int:
+        try:
+            return window_grace(table.node)
+        except ValueError as error:
+            raise BuildError(
+                step.at("until"), f"Window close time is only defined for windowed computations. Got [{error}]."
+            ) from error

@@ -1,0 +1,113 @@
+"""Joins of two tables by their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.graph.node import TableJoinNode
+from streamkit.operators.base import BuildError, Processor
+from streamkit.operators.context import Context
+from streamkit.operators.fields import Step
+from streamkit.operators.getters import Getter, JoinGetter, StoreGetter
+from streamkit.operators.serdes import certainly_differ, need
+from streamkit.operators.stores import materialize
+from streamkit.operators.upstream import Table, TableWork
+
+
+@dataclass(frozen=True)
+class TableTableJoin(Processor):
+    """One side of a join (KTableKTableInnerJoin, …LeftJoin, …RightJoin, …OuterJoin).
+
+    rule: inner, left (the left side of a left join), right (the right side of a left join), outer. is_left: whether
+    this side's values are `left` for `value`. other: the lookup of the other side. versioned_parent: updates that are
+    not the latest are dropped.
+    """
+
+    rule: str
+    is_left: bool
+    value: Any
+    other: Getter
+    send_old: bool
+    versioned_parent: bool
+
+
+@dataclass(frozen=True)
+class TableJoinMerge(Processor):
+    """The common end of both sides; keeps the result in `store` if there is one (KTableKTableJoinMerger)."""
+
+    store: str | None
+    send_old: bool
+
+
+class _JoinWork(TableWork):
+    def __init__(self, kind: str, tables: tuple[Table, Table], value: Any, store: Any, origin: Any):
+        super().__init__()
+        self.kind, self.tables, self.value, self.store, self.origin = kind, tables, value, store, origin
+        self.getters = (tables[0].getter(), tables[1].getter())
+
+    def enable_old_values(self, force: bool) -> bool:
+        for table in self.tables:
+            table.enable_old_values(True)
+        self.send_old = True
+        return True
+
+    def view(self) -> Getter:
+        if self.store is not None:
+            return StoreGetter(self.store.name, self.store.type == "versioned")
+        return JoinGetter(self.kind, self.getters[0], self.getters[1], self.value, self.origin)
+
+
+def join_tables(step: Step, ctx: Context, left: Table, right: Table, kind: str) -> Table:
+    """Build an inner, left or outer join of two tables (KTableImpl.doJoin)."""
+    if certainly_differ(left.key_serde, right.key_serde):
+        raise BuildError(
+            step.at("with"),
+            f"{step.operator}: the keys don't meet: serde {left.key_serde.spec} here, {right.key_serde.spec} there",  # type: ignore[union-attr]
+        )
+    given = step.get("name")
+    value_serde = step.get("value_serde", ctx.default_value)
+    store = materialize(step, ctx, left.key_serde, value_serde)
+    names = ctx.graph.names
+    name = names.named(given, "KTABLE-MERGE-")
+    sources = tuple(dict.fromkeys((*left.sources, *right.sources)))
+    ctx.graph.copartition(sources)
+    if kind != "inner":
+        left.enable_old_values(True)
+    if kind == "outer":
+        right.enable_old_values(True)
+    value = step.options["value"]
+    work = _JoinWork(kind, (left, right), value, store, ctx.graph.origin)
+    sides = (
+        names.named(given, "KTABLE-JOINTHIS-", "-join-this"),
+        names.named(given, "KTABLE-JOINOTHER-", "-join-other"),
+    )
+    rules = {"inner": ("inner", "inner"), "left": ("left", "right"), "outer": ("outer", "outer")}[kind]
+    getters = work.getters
+    node = TableJoinNode(
+        name,
+        (left.name, right.name),
+        (
+            (
+                sides[0],
+                lambda: TableTableJoin(
+                    rules[0], True, value, getters[1], work.send_old, left.node.name in node.versioned_parents
+                ),
+                getters[1].stores,
+            ),
+            (
+                sides[1],
+                lambda: TableTableJoin(
+                    rules[1], False, value, getters[0], work.send_old, right.node.name in node.versioned_parents
+                ),
+                getters[0].stores,
+            ),
+        ),
+        lambda: TableJoinMerge(store.name if store is not None else None, work.send_old),
+        () if store is None else (store,),
+    )
+    key_serde = need(left.key_serde, "key", step, "the join")
+    node.serdes = (key_serde, value_serde)
+    node.output_versioned = store is not None and store.type == "versioned"
+    ctx.graph.add((left.node, right.node), node)
+    return Table(name, node, sources, key_serde, value_serde, work)
