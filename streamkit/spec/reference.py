@@ -94,10 +94,10 @@ def _block(language: str, text: str) -> str:
 
 
 def registered() -> list[Operator]:
-    """Return all operators, by name."""
+    """Return all operators, in their order."""
     from streamkit.operators import OPERATORS
 
-    return sorted(OPERATORS.values(), key=lambda operator: operator.name)
+    return list(OPERATORS.values())
 
 
 def updated(text: str) -> str:

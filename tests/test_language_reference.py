@@ -1,0 +1,66 @@
+"""docs/language.md is up to date, and what its examples claim is what happens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import UsageError
+from streamkit.operators import OPERATORS, fields
+from streamkit.operators.base import Operator
+from streamkit.runtime.driver import run_case
+from streamkit.spec.reference import MARKER, describe_kind, main, render, updated
+
+REFERENCE = Path(__file__).parent.parent / "docs/language.md"
+
+
+def by_topic(text: str) -> dict[str, list[dict]]:
+    topics: dict[str, list[dict]] = {}
+    for record in map(json.loads, text.strip().splitlines()):
+        topics.setdefault(record["topic"], []).append({**record, "headers": record.get("headers") or []})
+    return topics
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
+def test_examples_do_what_they_say(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(operator.example.topology, encoding="utf-8")
+    records, _ = run_case(file, operator.example.input.splitlines())
+    found = by_topic("\n".join(map(json.dumps, records)))
+    assert found == by_topic(operator.example.output)
+
+
+def test_the_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check", str(REFERENCE)]) == 0, capsys.readouterr().err
+
+
+def test_every_option_is_in_the_reference() -> None:
+    text = render(OPERATORS.values())
+    for operator in OPERATORS.values():
+        section = text.split(f"### `{operator.name}`\n")[1].split("\n### ")[0]
+        assert all(f"| `{field.name}` |" in section for field in operator.fields)
+
+
+def test_an_outdated_reference_is_noticed_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "language.md"
+    path.write_text(f"# By hand\n\n{MARKER}\n\nold\n", encoding="utf-8")
+    assert main(["--check", str(path)]) == 1
+    assert "out of date" in capsys.readouterr().err
+    assert main(["--write", str(path)]) == 0
+    assert main(["--check", str(path)]) == 0
+    assert path.read_text(encoding="utf-8").startswith("# By hand\n")
+
+
+def test_a_reference_without_a_marker_is_refused() -> None:
+    with pytest.raises(UsageError):
+        updated("# By hand\n")
+
+
+def test_kinds_are_described_in_words() -> None:
+    assert describe_kind(fields.Choice(("a", "b"))) == "`a` or `b`"
+    assert describe_kind(fields.Integer(3)) == "integer, at least 3"
+    assert describe_kind(fields.PipelineRef(many=True)) == "pipeline, or a list of them"
+    assert describe_kind(fields.DurationOr(("window_closes",))) == "`window_closes` or a duration"
+    assert describe_kind(fields.Expr(("key", "value"))) == "expression of `key` `value`"
