@@ -71,6 +71,8 @@ class Topology:
             self._read.add(topic)
             if is_global:
                 self.global_topics[topic] = name
+            if description.get("internal") and topic not in self.internal_topics:
+                self.add_internal_topic(node, topic)
         self.nodes[name] = WrittenNode("source", name, node, description=description, is_global=is_global)
         self._groups.add(name)
 

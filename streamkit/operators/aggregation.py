@@ -145,9 +145,9 @@ def aggregate_stream(
     parent: GraphNode = group.node
     sources = group.sources
     if group.repartition_required:
-        repartition = _group_repartition(step, ctx, group, store.name)
-        ctx.graph.add(group.node, repartition)
-        parent, sources = repartition, (repartition.source_name,)
+        parent, source = _group_repartition(step, ctx, group, store.name)
+        ctx.graph.add(group.node, parent)
+        sources = (source,)
     work = AggregateWork(store)
     node = ProcessorNode(
         name,
@@ -162,8 +162,8 @@ def aggregate_stream(
     return Table(name, node, sources, key_serde, store.value_serde, work)
 
 
-def _group_repartition(step: Step, ctx: Context, group: GroupedStream, store: str) -> RepartitionNode:
-    """Return the group's repartition node; a named group has one for all its aggregations."""
+def _group_repartition(step: Step, ctx: Context, group: GroupedStream, store: str) -> tuple[RepartitionNode, str]:
+    """Return the group's repartition node and its source's name; a named group has one for all its aggregations."""
     serdes = (
         need(group.key_serde, "key", step, "the repartition topic"),
         need(group.value_serde, "value", step, "the repartition topic"),
@@ -172,7 +172,7 @@ def _group_repartition(step: Step, ctx: Context, group: GroupedStream, store: st
     made = repartition_node(ctx, group.given_name or store, serdes)
     if group.repartition is None or group.given_name is None:
         group.repartition = made
-    return group.repartition
+    return group.repartition, made.source_name
 
 
 def aggregate_table(

@@ -85,7 +85,7 @@ def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: st
     suffixes = ("-outer-this-join" if right_outer else "-this-join", "-outer-other-join" if left_outer else "-other-join")
     joined = generated if given is None else (given + suffixes[0], given + suffixes[1])
     merge_name = names.named(given, "KSTREAM-MERGE-", "-merge")
-    base = step.get("store")
+    base = step.options["store"].name if step.get("store") is not None else None
     stores = tuple(
         _window_store(step, f"{name if base is None else base + suffix}-store", side, before + after, grace)
         for name, suffix, side in zip(generated, suffixes, (left, right), strict=True)

@@ -1,0 +1,44 @@
+"""From a checked file to the frozen Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamkit.errors import TopologyError
+from streamkit.plan.model import Plan
+
+if TYPE_CHECKING:
+    from streamkit.spec.model import TopologyModel
+
+
+def load(path: str | Path, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Return the Plan of a topology file.
+
+    env: values for `${NAME}`, the environment where None; overrides: settings that go before those of the file.
+    Raises TopologyError with every problem, ConfigError.
+    """
+    from streamkit import spec
+
+    return build(spec.load(path, env), overrides)
+
+
+def build(model: TopologyModel, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Return the Plan of a checked file. Raises TopologyError with every problem of meaning, ConfigError."""
+    from streamkit.plan.assemble import Assembler
+    from streamkit.plan.copartition import broken_copartitions, copartition_groups
+    from streamkit.plan.freeze import freeze
+    from streamkit.plan.settings import make_config, optimizations
+
+    config = make_config(model, overrides)
+    assembler = Assembler(model)
+    assembler.build()
+    if assembler.problems:
+        raise TopologyError(assembler.problems)
+    topology = assembler.graph.write(optimizations(config))
+    groups = copartition_groups(assembler.graph, topology)
+    problems = [*topology.problems, *broken_copartitions(model, assembler.graph, topology, groups)]
+    if problems:
+        raise TopologyError(problems)
+    return freeze(model, config, topology, groups, (assembler.read, assembler.written))

@@ -55,6 +55,9 @@ class ProcessorNode:
     origin: StepRef | None = None
     on_error: Any = None
     """OnError of the step (its dead-letter topic by physical name), or None: the application's handler."""
+    key_serde: Serde | None = None
+    """The serde of the keys that the node forwards; None where merged streams disagree and nothing needs one."""
+    value_serde: Serde | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,330 @@
+"""Builds the pipelines of a file through the operators, in Java's order of DSL calls."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from streamkit.errors import Problem
+from streamkit.graph.builder import GraphBuilder
+from streamkit.operators import OPERATORS
+from streamkit.operators.base import BuildError
+from streamkit.operators.fields import BranchSpec, ForEachSpec, Ref, SinkSpec, Step
+from streamkit.operators.serdes import AnySerde, meet, need
+from streamkit.operators.sink import add_for_each, add_sink
+from streamkit.operators.source import global_table_source, stream_source, table_source
+from streamkit.operators.upstream import Branches, Stream
+from streamkit.plan.model import StepRef
+from streamkit.serdes.base import Serde
+from streamkit.spec.model import PipelineSpec, StoreSpec, TopicSpec, TopologyModel
+from streamkit.state.definitions import StoreDef
+
+_UNBUILT = object()
+_FAILED = object()
+"""Stands for what a mistake has kept from being built; whatever needs it stays silent."""
+
+
+class Assembler:
+    """The plan in the making; what operators know as `Context`."""
+
+    def __init__(self, model: TopologyModel):
+        self.model = model
+        self.graph = GraphBuilder(model.application)
+        self.default_key: Serde = model.defaults.key
+        self.default_value: Serde = model.defaults.value
+        self.problems: list[Problem] = []
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+        self._results: dict[str, Any] = {}
+        self._stack: list[str] = []
+        self._stores: dict[str, StoreDef] = {}
+
+    def build(self) -> None:
+        """Build every pipeline in file order; `problems` holds the mistakes."""
+        for name in self.model.pipelines:
+            self._pipeline(name)
+
+    # -- What operators ask --
+
+    def serde(self, spec: Any) -> Serde:
+        """Return a serde of the language."""
+        from streamkit.serdes import create
+
+        return create(spec)
+
+    def resolve(self, ref: Ref, step: Step) -> Any:
+        """Return what a reference means, building it first if need be. Raises BuildError where it failed."""
+        if ref.kind != "pipeline":
+            return self._source(ref, step.pipeline, step.position)
+        result = self._referred(ref, ref.position or step.position)
+        if result is _FAILED:
+            raise BuildError()
+        if isinstance(result, Branches):
+            raise BuildError(
+                ref.position or step.position,
+                f"pipeline {ref.pipeline} ends in branches; refer to one of them: {_choices(ref.pipeline, result)}",
+            )
+        return result
+
+    def custom_store(self, name: str, step: Step) -> Any:
+        """Return the definition of one of the file's stores, or the name of one that a step makes."""
+        spec = self.model.stores.get(name)
+        if spec is None:
+            return name
+        if name not in self._stores:
+            self._stores[name] = _custom_store(spec)
+        return self._stores[name]
+
+    def build_branches(self, upstreams: list[Any], branches: list[BranchSpec]) -> dict[str, Any]:
+        """Build the steps and ends below each branch."""
+        results = {}
+        for upstream, branch in zip(upstreams, branches, strict=True):
+            result: Any = upstream
+            for step in branch.steps:
+                result = self._step(step, result)
+            self._end(result, branch.to, branch.for_each, branch.position, self._stack[-1])
+            results[branch.name] = result
+        return results
+
+    # -- Pipelines --
+
+    def _pipeline(self, name: str) -> Any:
+        done = self._results.get(name, _UNBUILT)
+        if done is not _UNBUILT:
+            return done
+        spec = self.model.pipelines[name]
+        if name in self._stack:
+            circle = " -> ".join((*self._stack[self._stack.index(name) :], name))
+            self._complain(spec.position, f"pipelines refer to each other in a circle: {circle}")
+            self._results[name] = _FAILED
+            return _FAILED
+        self._stack.append(name)
+        saved = self.graph.origin, self.graph.on_error
+        result = self._begin(spec)
+        for step in spec.steps:
+            result = self._step(step, result)
+        self._end(result, spec.to, spec.for_each, spec.position, name)
+        self.graph.origin, self.graph.on_error = saved
+        self._stack.pop()
+        self._results[name] = result
+        return result
+
+    def _begin(self, spec: PipelineSpec) -> Any:
+        position = spec.source.position or spec.position
+        try:
+            if spec.source.kind != "pipeline":
+                return self._source(spec.source, spec.name, position)
+            result = self._referred(spec.source, position)
+            if isinstance(result, Branches):
+                raise BuildError(
+                    position,
+                    f"pipeline {spec.source.pipeline} ends in branches; go on from one of them: "
+                    f"{_choices(spec.source.pipeline, result)}",
+                )
+            return result
+        except BuildError as error:
+            self.problems.extend(error.problems)
+            return _FAILED
+
+    def _referred(self, ref: Ref, position: Any) -> Any:
+        assert ref.pipeline is not None
+        if ref.pipeline not in self.model.pipelines:
+            raise BuildError(position, f"there is no pipeline {ref.pipeline}")
+        result = self._pipeline(ref.pipeline)
+        if ref.branch is None or result is _FAILED:
+            return result
+        if not isinstance(result, Branches):
+            raise BuildError(position, f"pipeline {ref.pipeline} has no branches, so there is no {ref.pipeline}.{ref.branch}")
+        if ref.branch not in result.branches:
+            raise BuildError(
+                position, f"pipeline {ref.pipeline} has no branch {ref.branch}; there are {_choices(ref.pipeline, result)}"
+            )
+        return result.branches[ref.branch]
+
+    def _step(self, step: Step, upstream: Any) -> Any:
+        if upstream is _FAILED:
+            return _FAILED
+        operator = OPERATORS[step.operator]
+        saved = self.graph.origin, self.graph.on_error
+        self.graph.origin = StepRef(step.pipeline, step.operator, step.position)
+        self.graph.on_error = self._on_error(step)
+        try:
+            if upstream.kind not in operator.accepts:
+                raise BuildError(step.position, _wrong_kind(step, operator, upstream))
+            return operator.build(step, upstream, self)
+        except BuildError as error:
+            self.problems.extend(error.problems)
+            return _FAILED
+        finally:
+            self.graph.origin, self.graph.on_error = saved
+
+    def _on_error(self, step: Step) -> Any:
+        if step.on_error is None or step.on_error.topic is None:
+            return step.on_error
+        topic = self.model.topics[step.on_error.topic]
+        self.written.add(topic.name)
+        return type(step.on_error)(step.on_error.action, topic.topic)
+
+    def _complain(self, position: Any, message: str) -> None:
+        self.problems.append(Problem(position, message))
+
+    # -- Sources --
+
+    def _source(self, ref: Ref, pipeline: str, position: Any) -> Any:
+        saved = self.graph.origin, self.graph.on_error
+        self.graph.origin = StepRef(pipeline, ref.kind, ref.position or position)
+        self.graph.on_error = None
+        try:
+            description, serdes = self._description(ref)
+            if ref.kind == "stream":
+                return stream_source(self, description, serdes, ref.name)
+            make = table_source if ref.kind == "table" else global_table_source
+            return make(self, description, serdes, ref.name, ref.store)
+        finally:
+            self.graph.origin, self.graph.on_error = saved
+
+    def _description(self, ref: Ref) -> tuple[dict[str, Any], tuple[AnySerde, AnySerde]]:
+        """Return what a source node needs to know, and the serdes of what it gives."""
+        if ref.pattern is not None:
+            try:
+                re.compile(ref.pattern)
+            except re.error as error:
+                raise BuildError(ref.position or self.graph.origin.position, f"not a regular expression: {error}") from error
+            serdes: tuple[Any, Any] = (self.default_key, self.default_value)
+            return {"topics": (), "pattern": ref.pattern, "serdes": serdes}, serdes
+        entries: list[TopicSpec] = [self.model.topics[name] for name in ref.topics]
+        self.read.update(ref.topics)
+        serdes = (meet(*(entry.key for entry in entries)), meet(*(entry.value for entry in entries)))
+        return {
+            "topics": tuple(dict.fromkeys(entry.topic for entry in entries)),
+            "pattern": None,
+            "serdes": (entries[0].key, entries[0].value),
+            "topic_serdes": {entry.topic: (entry.key, entry.value) for entry in entries} if len(entries) > 1 else {},
+            "timestamps": {entry.topic: entry.timestamp for entry in entries},
+            "reset": {entry.topic: entry.reset for entry in entries},
+        }, serdes
+
+    # -- Ends --
+
+    def _end(self, result: Any, to: SinkSpec | None, for_each: ForEachSpec | None, position: Any, pipeline: str) -> None:
+        if result is _FAILED:
+            return
+        saved = self.graph.origin, self.graph.on_error
+        try:
+            if to is not None:
+                self.graph.origin, self.graph.on_error = StepRef(pipeline, "to", to.position or position), None
+                self._to(_ending(result, "to", self.graph.origin.position), to)
+            if for_each is not None:
+                self.graph.origin = StepRef(pipeline, "for_each", for_each.position or position)
+                add_for_each(self, _ending(result, "for_each", self.graph.origin.position), for_each)
+            if to is None and for_each is None:
+                _check_complete(result, position)
+        except BuildError as error:
+            self.problems.extend(error.problems)
+        finally:
+            self.graph.origin, self.graph.on_error = saved
+
+    def _to(self, stream: Stream, to: SinkSpec) -> None:
+        if to.topic is not None:
+            entry = self.model.topics[to.topic]
+            self.written.add(entry.name)
+            target = {"topic": entry.topic, "route": None, "serdes": (entry.key, entry.value)}
+        else:
+            step = Step("to", self.graph.origin.position)
+            serdes = (
+                need(stream.key_serde, "key", step, "the routed records"),
+                need(stream.value_serde, "value", step, "the routed records"),
+            )
+            target = {"topic": None, "route": to.route, "serdes": serdes}
+        add_sink(self, stream, {**target, "partition": to.partition}, to.name)
+
+
+def _choices(pipeline: str | None, branches: Branches) -> str:
+    return ", ".join(f"{pipeline}.{name}" for name in branches.branches)
+
+
+def _ending(result: Any, what: str, position: Any) -> Stream:
+    if isinstance(result, Stream):
+        return result
+    hints = {
+        "table": "a table is not written directly; add the step `to_stream` before it",
+        "branches": "a pipeline that ends in branches has no end of its own; give `to` to the branches",
+        "global_table": "a global table can't be written; use a `table`",
+    }
+    hint = hints.get(result.kind, "an aggregation (count, reduce, aggregate) and `to_stream` are missing before it")
+    raise BuildError(position, f"{what}: expected a stream, found {result.label}: {hint}")
+
+
+def _check_complete(result: Any, position: Any) -> None:
+    """A window or a cogroup by itself does nothing; a mere group may be another pipeline's input."""
+    if result.kind in ("windowed_stream", "windowed_cogroup"):
+        raise BuildError(position, "a `window` needs an aggregation after it: count, reduce or aggregate")
+
+
+def _wrong_kind(step: Step, operator: Any, upstream: Any) -> str:
+    """Return what is wrong when a step stands on the wrong kind, with the step that is likely missing."""
+    expected = " or ".join(_KIND_WORDS[kind] for kind in operator.accepts)
+    message = f"{step.operator}: expected {expected}, found {upstream.label}"
+    if upstream.kind == "branches":
+        return f"{step.operator}: a branch step ends its pipeline; go on in another one, with `from: {step.pipeline}.BRANCH`"
+    hint = _HINTS.get((step.operator, upstream.kind)) or _hint(operator.accepts, upstream.kind)
+    return f"{message}; {hint}" if hint else message
+
+
+_KIND_WORDS = {
+    "stream": "a stream",
+    "table": "a table",
+    "global_table": "a global table",
+    "grouped_stream": "a grouped stream",
+    "grouped_table": "a grouped table",
+    "windowed_stream": "a windowed stream",
+    "cogrouped": "a cogrouped stream",
+    "windowed_cogroup": "a windowed cogrouped stream",
+}
+
+_HINTS = {
+    ("suppress", "stream"): "suppress holds back a table's updates, so it comes before `to_stream`",
+    ("to_stream", "stream"): "this is a stream already",
+    ("to_table", "table"): "this is a table already",
+    ("group_by_key", "table"): "group a table with `group_by`",
+    ("count", "cogrouped"): "after `cogroup` comes `aggregate`",
+    ("reduce", "cogrouped"): "after `cogroup` comes `aggregate`",
+    ("count", "windowed_cogroup"): "after `cogroup` comes `aggregate`",
+    ("reduce", "windowed_cogroup"): "after `cogroup` comes `aggregate`",
+    ("window", "windowed_stream"): "one `window` is enough",
+    ("window", "grouped_table"): "tables have no windows",
+    ("cogroup", "grouped_table"): "only grouped streams can be cogrouped",
+}
+
+
+def _hint(accepts: tuple[str, ...], found: str) -> str:
+    if found == "global_table":
+        return "a global table is only for joins: `with:` of a stream's join"
+    if found in ("grouped_stream", "grouped_table", "windowed_stream", "cogrouped", "windowed_cogroup"):
+        return "an aggregation (count, reduce or aggregate) is missing before it"
+    if "grouped_stream" in accepts:
+        return "a `group_by` or `group_by_key` is missing before it"
+    if found == "table" and "stream" in accepts:
+        return "a `to_stream` is missing before it"
+    if found == "stream" and "table" in accepts:
+        return "a `to_table` or an aggregation is missing before it"
+    return ""
+
+
+def _custom_store(spec: StoreSpec) -> StoreDef:
+    logging = spec.logging is not False
+    window_size = spec.window_size
+    return StoreDef(
+        name=spec.name,
+        type=spec.type,  # type: ignore[arg-type]
+        key_serde=spec.key,
+        value_serde=spec.value,
+        persistent=spec.persistent is not False,
+        # Unlike Materialized, Stores.…StoreBuilder has caching off by default.
+        caching=spec.caching is True,
+        logging=logging,
+        retention=spec.retention,
+        window_size=window_size,
+        history=spec.history,
+        changelog_topic=f"{spec.name}-changelog" if logging else None,
+    )

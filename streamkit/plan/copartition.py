@@ -1,0 +1,63 @@
+"""Which source topics need equal numbers of partitions, and what the file itself already breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streamkit.errors import Problem
+from streamkit.graph.builder import GraphBuilder
+from streamkit.graph.topology import NOWHERE, Topology
+from streamkit.spec.model import TopologyModel
+
+
+def copartition_groups(graph: GraphBuilder, topology: Topology) -> tuple[frozenset[str], ...]:
+    """Return groups of topics, joined where they overlap (InternalTopologyBuilder.copartitionGroups)."""
+    groups: dict[str, set[str]] = {}
+    for sources in graph.copartitioned:
+        topics = [topic for source in sources for topic in topology.source_topics(source)]
+        group = next((groups[topic] for topic in topics if topic in groups), set())
+        group.update(topics)
+        for topic in topics:
+            groups[topic] = group
+    unique = dict.fromkeys(frozenset(group) for group in groups.values())
+    return tuple(unique)
+
+
+def broken_copartitions(
+    model: TopologyModel, graph: GraphBuilder, topology: Topology, groups: Iterable[frozenset[str]]
+) -> list[Problem]:
+    """Return what the declared numbers of partitions break: fixed repartitions, and external topics of the file."""
+    problems = []
+    declared = {entry.topic: entry.partitions for entry in model.topics.values() if entry.partitions is not None}
+    for group in groups:
+        fixed = {topic: topology.internal_topics.get(topic) for topic in group}
+        external = {topic: declared[topic] for topic in group if topic in declared}
+        if all(count is not None for count in fixed.values()) and len(set(fixed.values())) > 1:
+            text = f"Following topics do not have the same number of partitions: [{_java_map(fixed)}]"
+            problems.append(Problem(_place(topology, group), text))
+        elif len(set(external.values())) > 1:
+            text = f"Topics not co-partitioned: [{_java_map(external)}]"
+            problems.append(Problem(_place(topology, group), text))
+        elif external:
+            count = next(iter(external.values()))
+            for topic, partitions in sorted(fixed.items()):
+                if partitions is not None and partitions != count:
+                    text = (
+                        f"Number of partitions [{partitions}] of repartition topic [{topology.application}-{topic}] "
+                        f"doesn't match number of partitions [{count}] of the source topic."
+                    )
+                    problems.append(Problem(_place(topology, group), text))
+    return problems
+
+
+def _java_map(counts: dict[str, int | None] | dict[str, int]) -> str:
+    return "{" + ", ".join(f"{topic}={count}" for topic, count in sorted(counts.items())) + "}"
+
+
+def _place(topology: Topology, group: frozenset[str]) -> object:
+    """Return where the last source of a group stands, which is the step that brought the topics together."""
+    place = NOWHERE
+    for node in topology.nodes.values():
+        if node.kind == "source" and not group.isdisjoint(node.topics):
+            place = getattr(node.origin.origin, "position", None) or place
+    return place

@@ -1,0 +1,147 @@
+"""Turns the written topology into the frozen Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamkit.graph.hashing import hash_order
+from streamkit.graph.topology import Topology, WrittenNode
+from streamkit.plan.model import (
+    ExternalTopic,
+    InternalTopic,
+    Plan,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    SubTopology,
+)
+from streamkit.spec.model import TopologyModel
+
+REPARTITION_CONFIG = {
+    "cleanup.policy": "delete",
+    "segment.bytes": "52428800",
+    "retention.ms": "-1",
+    "message.timestamp.type": "CreateTime",
+}
+"""RepartitionTopicConfig."""
+
+
+def freeze(
+    model: TopologyModel,
+    config: Any,
+    topology: Topology,
+    copartition_groups: tuple[frozenset[str], ...],
+    used: tuple[set[str], set[str]],
+) -> Plan:
+    """Return the Plan; `used`: the entries of external topics that the topology reads, and those that it writes."""
+    sub_topologies = tuple(_sub_topology(index, nodes) for index, nodes in enumerate(topology.node_groups()))
+    connected = {name for each in sub_topologies for name in each.stores}
+    stores = {**topology.stores, **topology.global_stores}
+    return Plan(
+        application=model.application,
+        file=model.file,
+        config=config,
+        sub_topologies=sub_topologies,
+        stores={name: store for name, store in stores.items() if name in connected},
+        external_topics=_external_topics(model, *used),
+        internal_topics={
+            name: InternalTopic(name, partitions, dict(REPARTITION_CONFIG), _topic_kind(name, topology))
+            for name, partitions in topology.internal_topics.items()
+            if any(name in node.topics for node in topology.nodes.values())
+        },
+        copartition_groups=copartition_groups,
+        functions=dict(model.functions),
+        default_serdes=(model.defaults.key, model.defaults.value),
+    )
+
+
+def _sub_topology(index: int, written: list[WrittenNode]) -> SubTopology:
+    stores: dict[str, None] = {}
+    for each in written:
+        # Java registers a node's stores in the order of their HashSet.
+        stores.update(dict.fromkeys(hash_order(each.stores, copied=False)))
+    return SubTopology(
+        id=index,
+        nodes={each.name: _node(each) for each in written},
+        is_global=any(each.is_global for each in written),
+        stores=tuple(stores),
+        source_topics=tuple(dict.fromkeys(topic for each in written for topic in each.topics)),
+        sink_topics=tuple(
+            dict.fromkeys(
+                each.description["topic"] for each in written if each.kind == "sink" and each.description["topic"]
+            )
+        ),
+    )
+
+
+def _node(written: WrittenNode) -> SourceNode | ProcessorNode | SinkNode:
+    description = written.description
+    if written.kind == "source":
+        return SourceNode(
+            name=written.name,
+            topics=description["topics"],
+            pattern=description["pattern"],
+            key_serde=description["serdes"][0],
+            value_serde=description["serdes"][1],
+            children=tuple(written.children),
+            internal=description.get("internal", False),
+            topic_serdes=description.get("topic_serdes", {}),
+            timestamps=description.get("timestamps", {}),
+            reset=description.get("reset", {}),
+            value_kind=description.get("value_kind", "plain"),
+            origin=written.origin.origin,
+        )
+    if written.kind == "sink":
+        return SinkNode(
+            name=written.name,
+            parents=written.parents,
+            topic=description["topic"],
+            route=description.get("route"),
+            key_serde=description["serdes"][0],
+            value_serde=description["serdes"][1],
+            internal=description.get("internal", False),
+            partition=description.get("partition"),
+            value_kind=description.get("value_kind", "plain"),
+            origin=written.origin.origin,
+        )
+    work = written.work
+    return ProcessorNode(
+        name=written.name,
+        processor=work() if callable(work) else work,
+        parents=written.parents,
+        children=tuple(written.children),
+        stores=tuple(written.stores),
+        origin=written.origin.origin,
+        on_error=written.origin.on_error,
+        key_serde=written.serdes[0],
+        value_serde=written.serdes[1],
+    )
+
+
+def _topic_kind(name: str, topology: Topology) -> str:
+    for node in topology.nodes.values():
+        if name in node.topics:
+            kind: str = node.description.get("value_kind", "plain")
+            return kind if kind in ("subscription", "response") else "repartition"
+    return "repartition"
+
+
+def _external_topics(model: TopologyModel, read: set[str], written: set[str]) -> Mapping[str, ExternalTopic]:
+    topics: dict[str, ExternalTopic] = {}
+    for entry in model.topics.values():
+        other = topics.get(entry.topic)
+        topics[entry.topic] = ExternalTopic(
+            name=entry.topic,
+            entry=entry.name,
+            key_serde=entry.key,
+            value_serde=entry.value,
+            partitions=entry.partitions,
+            replication_factor=entry.replication_factor,
+            config=dict(entry.config),
+            read=entry.name in read or (other is not None and other.read),
+            written=entry.name in written or (other is not None and other.written),
+            timestamp=entry.timestamp,
+            reset=entry.reset,
+        )
+    return topics
