@@ -33,13 +33,13 @@ def input_lines(path: str) -> Iterator[str]:
 
 
 def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yield lines as text. Raises UsageError at the first that is not UTF-8."""
+    """Yield lines as text. Raises SerdeError at the first that is not UTF-8."""
     for number, line in enumerate(stream, 1):
         try:
             # A byte order mark is what some editors put before the first line.
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise UsageError(f"{name}:{number}: not UTF-8 text at byte {error.start + 1}") from None
+            raise SerdeError(f"{name}:{number}: not UTF-8 text at byte {error.start + 1}") from None
 
 
 def json_line(record: Any) -> str:
@@ -48,13 +48,13 @@ def json_line(record: Any) -> str:
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """Return the record of a JSON line. Raises UsageError."""
+    """Return the record of a JSON line. Raises SerdeError."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"not JSON: {error}") from None
+        raise SerdeError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
-        raise UsageError("expected an object with key, value, timestamp, headers, partition")
+        raise SerdeError("expected an object with key, value, timestamp, headers, partition")
     return record
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamkit.errors import StreamkitError, UsageError
+from streamkit.errors import SerdeError, StreamkitError
 
 from .lines import STDIN, input_lines, parsed, value_of_line
 from .loading import find_topic, load_plan
@@ -43,9 +43,9 @@ def command(
                 producer.send(rows)
                 written += len(rows)
             producer.flush()
-        except UsageError as error:
+        except SerdeError as error:
             producer.flush()
-            raise UsageError(f"{error}; the {written} records before it are written") from None
+            raise SerdeError(f"{error}; the {written} records before it are written") from None
         finally:
             producer.close()
     if sys.stderr.isatty():
@@ -61,7 +61,7 @@ def _batches(rows: Iterator[Any]) -> Iterator[list[tuple]]:
             if len(batch) == BATCH:
                 yield batch
                 batch = []
-    except UsageError:
+    except SerdeError:
         if batch:
             yield batch
         raise
@@ -79,17 +79,17 @@ def _rows(plan: Plan, target: ExternalTopic, partitions: int, lines: bool) -> It
         try:
             record = {"value": value_of_line(line, target.value_serde)} if lines else parsed(line)
             if record.get("topic", target.name) not in (target.name, target.entry):
-                raise UsageError(f"the record is for topic {record['topic']!r}, not {target.entry!r}")
+                raise SerdeError(f"the record is for topic {record['topic']!r}, not {target.entry!r}")
             _check_partition(record.get("partition"), partitions)
             row = form.encode({**record, "topic": target.name}, time.time_ns() // 1_000_000, _any_topic)
         except StreamkitError as error:
-            raise UsageError(f"{STDIN}:{number}: {error}") from None
+            raise SerdeError(f"{STDIN}:{number}: {error}") from None
         yield row
 
 
 def _check_partition(partition: Any, partitions: int) -> None:
     if partition is not None and (type(partition) is not int or not 0 <= partition < partitions):
-        raise UsageError(f"partition is {partition!r}; the topic has {partitions}")
+        raise SerdeError(f"partition is {partition!r}; the topic has {partitions}")
 
 
 def _any_topic(topic: str) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from streamkit.errors import StateError
+from streamkit.errors import SerdeError, StateError, UsageError
 
-from .lines import input_lines, json_line
+from .lines import input_lines, input_name, json_line
 from .loading import load_plan
 from .options import EnvFile, File, Settings
 
@@ -33,8 +33,12 @@ def command(
     plan = load_plan(file, settings, env_file)
     lines = input_lines(records)
     with Driver(plan) as driver:
-        for record in run_lines(driver, lines, "stdin" if records == "-" else records):
-            sys.stdout.write(json_line(record))
+        try:
+            for record in run_lines(driver, lines, input_name(records)):
+                sys.stdout.write(json_line(record))
+        except UsageError as error:
+            # A bad line is no wrong use of the command: the records failed.
+            raise SerdeError(str(error)) from error
         if stores is not None:
             _write_stores(stores, driver.stores())
 

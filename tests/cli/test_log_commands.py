@@ -106,7 +106,7 @@ def test_topics_are_named_as_the_file_names_them(upper: Path) -> None:
 )
 def test_a_bad_line_is_named_and_what_came_before_is_written(line: bytes, reason: str, upper: Path) -> None:
     done = streamkit("produce", upper, "words", stdin=b'{"value": "first"}\n' + line + b'\n{"value": "third"}\n')
-    assert_one_clear_line(done, 2, "stdin:2: ", reason)
+    assert_one_clear_line(done, 1, "stdin:2: ", reason)
     assert streamkit("consume", upper, "words", "--until-idle", "--lines").out == "first\n"
 
 
