@@ -249,7 +249,11 @@ class PartitionGroup:
         """Return whether the task may process: no empty partition is worth waiting for (max.task.idle.ms)."""
         if not self._heap:
             return False
-        if self._idle_ms < 0 or len(self._heap) == len(self.queues):
+        if self._idle_ms < 0:
+            return True
+        if len(self._heap) == len(self.queues):
+            if self._deadlines:
+                self._deadlines.clear()
             return True
         now = clock()
         for partition, queue in self.queues.items():

@@ -36,6 +36,7 @@ class Task:
         self.commit_requested = False
         self.commit_needed = False
         self.dropped_total = 0
+        """Dropped records since the owner last counted them."""
         self.now = environment.clock
         self.partitions = environment.partitions
         self.print_line = environment.print_line

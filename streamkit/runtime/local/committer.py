@@ -86,6 +86,7 @@ class Committer:
         self._failing_since = None
         for active in dirty:
             active.task.post_commit()
+            self._count_dropped(active.task)
         if not self._settings.exactly_once:
             self.checkpoint(dirty, enforce=False)
         return True
@@ -121,6 +122,12 @@ class Committer:
         finally:
             if self._admin is not None:
                 self._admin.close()
+
+    def _count_dropped(self, task: Task) -> None:
+        dropped, task.dropped_total = task.dropped_total, 0
+        if dropped:
+            self._shared.metrics.add("dropped-records-total", dropped, task.task_id)
+            log.warning("task %s dropped %d records since its last commit", task.task_id, dropped)
 
     def _group_metadata(self) -> bytes:
         coordinator = self._shared.coordinator

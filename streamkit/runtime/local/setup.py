@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamkit.compile import Program, compile_sub_topology
 from streamkit.errors import ConfigError
+from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TopicPartition
 from streamkit.runtime.handlers import Handlers
@@ -87,6 +88,7 @@ class Shared:
     """Set: threads commit as soon as they find nothing to do."""
     changed: Callable[[Any], None] = lambda thread: None
     """Called by a thread after its state changed."""
+    metrics: Metrics = field(default_factory=Metrics)
     coordinator: Coordinator | None = None
     """Set before threads start; None: commits go to the log without a membership."""
     programs: dict[int, Program] = field(default_factory=dict)

@@ -296,6 +296,9 @@ class StreamThread:
 
     def _shut_down(self, clean: bool) -> None:
         self._to(ThreadState.PENDING_SHUTDOWN)
+        if not clean and not self._settings.exactly_once:
+            # What was put out before the failure is out, dead letters included; offsets are not committed.
+            self._send_rest()
         try:
             self._close(list(self._tasks.values()), clean=clean)
         except BaseException as error:
@@ -309,6 +312,13 @@ class StreamThread:
             except BaseException as error:
                 self.error = self.error or error
         self._to(ThreadState.DEAD)
+
+    def _send_rest(self) -> None:
+        try:
+            for active in self._tasks.values():
+                self._committer.send(active.task)
+        except Exception:
+            log.debug("%s: sending the rest failed", self.name, exc_info=True)
 
     def _to(self, state: ThreadState) -> None:
         check_transition(self.state, state)

@@ -46,9 +46,7 @@ def _prepare(plan: Plan, admin: Admin) -> TopicsOnLog:
     return TopicsOnLog(existing, tasks)
 
 
-def _create_internal(
-    plan: Plan, admin: Admin, existing: dict[str, int], inputs: Mapping[int, tuple[str, ...]]
-) -> None:
+def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], inputs: Mapping[int, tuple[str, ...]]) -> None:
     """Create repartition topics and changelogs, or check the counts of those that exist."""
     extra = {"replication_factor": int(plan.config.get("replication.factor") or -1)}
     wanted: list[NewTopic] = []

@@ -1,0 +1,165 @@
+"""Which records a task takes next, with which timestamps, and when it waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamkit.errors import ProcessingError
+from streamkit.record import TopicPartition
+from streamkit.runtime.queues import Idling
+from tests.runtime.fakes import Clock, FakeProgram, batch, make_task
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+def test_a_lonely_queue_hands_over_a_whole_batch():
+    program = FakeProgram()
+    task = make_task(program)
+    task.add(batch("in", [5, 3, 9]))
+    assert task.process(100) == 3
+    assert program.seen == [("in", [0, 1, 2])]
+    assert task.stream_time() == 9
+
+
+def test_a_run_ends_where_another_head_is_older():
+    program = FakeProgram(("a", "b"))
+    task = make_task(program)
+    task.add(batch("a", [1, 2, 5, 6]))
+    task.add(batch("b", [3, 4, 7]))
+    task.set_lags({A: 0, B: 0})
+    assert task.process(100) == 7
+    assert program.seen == [("a", [0, 1]), ("b", [0, 1]), ("a", [2, 3]), ("b", [2])]
+
+
+def test_equal_times_go_by_topic_name():
+    program = FakeProgram(("b", "a"))
+    task = make_task(program)
+    task.add(batch("b", [1, 1]))
+    task.add(batch("a", [1, 1]))
+    task.set_lags({A: 0, B: 0})
+    task.process(100)
+    assert program.seen == [("a", [0, 1]), ("b", [0, 1])]
+
+
+def test_only_heads_are_compared():
+    # b's second record is older than a's head, but hidden behind b's first.
+    program = FakeProgram(("a", "b"))
+    task = make_task(program)
+    task.add(batch("a", [5, 6]))
+    task.add(batch("b", [7, 1]))
+    task.set_lags({A: 0, B: 0})
+    task.process(100)
+    assert program.seen == [("a", [0, 1]), ("b", [0, 1])]
+
+
+def test_a_limit_cuts_a_run():
+    program = FakeProgram()
+    task = make_task(program)
+    task.add(batch("in", [1, 2, 3]))
+    assert [task.process(2), task.process(2), task.process(2)] == [2, 1, 0]
+
+
+def test_waits_while_an_empty_partition_lags():
+    task = make_task(FakeProgram(("a", "b")))
+    task.add(batch("a", [1]))
+    assert task.process(10) == 0  # nobody knows the lag of b
+    task.set_lags({B: 3})
+    assert task.process(10) == 0
+    task.set_lags({B: 0})
+    assert task.process(10) == 1
+
+
+def test_never_waits_with_idling_off():
+    task = make_task(FakeProgram(("a", "b")), idling=Idling(-1))
+    task.add(batch("a", [1]))
+    assert task.process(10) == 1
+
+
+def test_waits_for_the_idle_time_at_lag_0():
+    clock = Clock(1000)
+    task = make_task(FakeProgram(("a", "b")), clock, idling=Idling(50))
+    task.add(batch("a", [1]))
+    task.set_lags({B: 0})
+    assert task.process(10) == 0
+    clock.now = 1049
+    assert task.process(10) == 0
+    clock.now = 1050
+    assert task.process(10) == 1
+
+
+def test_data_from_the_empty_partition_restarts_the_wait():
+    clock = Clock(0)
+    task = make_task(FakeProgram(("a", "b")), clock, idling=Idling(50))
+    task.add(batch("a", [1, 9]))
+    task.set_lags({B: 0})
+    assert task.process(10) == 0
+    clock.now = 40
+    task.add(batch("b", [2]))
+    assert task.process(10) == 2
+    assert task.process(10) == 0
+    clock.now = 89
+    assert task.process(10) == 0
+    clock.now = 90
+    assert task.process(10) == 1
+
+
+def test_an_invalid_timestamp_fails_after_what_came_before():
+    program = FakeProgram()
+    task = make_task(program)
+    task.add(batch("in", [4, -1, 5]))
+    assert task.process(1) == 1
+    with pytest.raises(ProcessingError, match="topic in, partition 0, offset 1: the timestamp -1 is negative"):
+        task.process(10)
+    assert program.seen == [("in", [0])]
+
+
+def test_log_and_skip_drops_and_still_commits():
+    program = FakeProgram(policies={"in": "log_and_skip"})
+    task = make_task(program)
+    task.add(batch("in", [-1, -1]))
+    assert task.process(10) == 0
+    assert task.dropped_total == 2
+    offsets = task.prepare_commit(lambda partition: 2)
+    assert {tp: offset.offset for tp, offset in offsets.items()} == {TopicPartition("in", 0): 2}
+
+
+def test_partition_time_replaces_invalid_timestamps():
+    task = make_task(FakeProgram(policies={"in": "use_partition_time"}))
+    task.add(batch("in", [7, -1, 3, -5]))
+    task.process(10)
+    assert [row[3] for row in task.output] == [7, 7, 3, 7]
+
+
+def test_partition_time_must_be_known():
+    task = make_task(FakeProgram(policies={"in": "use_partition_time"}))
+    task.add(batch("in", [-1]))
+    with pytest.raises(ProcessingError, match="the partition has no time yet"):
+        task.process(1)
+
+
+def test_wallclock_ignores_the_records_own_time():
+    task = make_task(FakeProgram(policies={"in": "wallclock"}), Clock(77))
+    task.add(batch("in", [-1, 5]))
+    task.process(10)
+    assert [row[3] for row in task.output] == [77, 77]
+
+
+def test_an_extractor_gives_times_drops_negatives_and_fails_at_the_head():
+    def extract(keys, values, timestamps, headers, offsets, partition):
+        return [10, -3, KeyError("at"), 12]
+
+    task = make_task(FakeProgram(extractors={"in": extract}))
+    task.add(batch("in", [0, 0, 0, 0]))
+    assert task.process(1) == 1
+    assert (task.output[0][3], task.dropped_total) == (10, 1)
+    with pytest.raises(ProcessingError, match="offset 2: the timestamp expression failed: field 'at' is missing"):
+        task.process(10)
+
+
+def test_stream_time_is_exact_within_a_run():
+    seen = []
+    program = FakeProgram(on_record=lambda rt, value, time: seen.append(rt.stream_time()))
+    task = make_task(program)
+    task.add(batch("in", [5, 3, 9, 8]))
+    task.process(10)
+    assert seen == [5, 5, 9, 9]
