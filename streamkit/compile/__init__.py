@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamkit.compile.generator import Generator
 from streamkit.compile.program import Program
 from streamkit.compile.services import BoundProgram, FailedRecord
@@ -12,7 +14,7 @@ from streamkit.plan.model import Plan, SourceNode, SubTopology
 # A failure that some node has already answered with `fail`, or that no handler may answer.
 FATAL = (ProcessingError, DeserializationError, ProductionError, StateError, TransportError)
 
-_HEAD = '''
+_HEAD = """
 def bind(rt):
     out = rt.output.append
     dropped = rt.dropped
@@ -28,11 +30,17 @@ def bind(rt):
             raise error
         rt.on_error(node, error, failed(k, v, t, c))
 
+    def initialise(node, call):
+        try:
+            call()
+        except Exception as error:
+            raise ProcessingError(not_initialised(NODES[node], error)) from error
+
     def undecodable(node, error, t, h):
         rt.on_deserialization_error(node, error, FailedRecord(here[0], here[1], o, t, kb, vb, h))
-'''
+"""
 
-_TAIL = '''
+_TAIL = """
     return BoundProgram(
         sources={sources},
         patterns={patterns},
@@ -42,7 +50,7 @@ _TAIL = '''
         close={close},
         position=lambda: (*here, o),
     )
-'''
+"""
 
 
 def compile_sub_topology(plan: Plan, sub_topology: SubTopology) -> Program:
@@ -63,7 +71,14 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology) -> Program:
             elif isinstance(node.timestamps.get(topic), str):
                 policies[name] = repr(node.timestamps[topic])
     gen.emit_pending()
-    gen.namespace.update(BoundProgram=BoundProgram, FailedRecord=FailedRecord, FATAL=FATAL)
+    gen.namespace.update(
+        BoundProgram=BoundProgram,
+        FailedRecord=FailedRecord,
+        FATAL=FATAL,
+        NODES=gen.nodes,
+        ProcessingError=ProcessingError,
+        not_initialised=_not_initialised,
+    )
     tail = _TAIL.format(
         sources=_mapping(sources),
         patterns=_mapping(patterns),
@@ -77,6 +92,12 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology) -> Program:
     epilogue = "".join(f"    {line}\n" for line in gen.epilogue_lines)
     source = head + prologue + "\n" + "\n".join(gen.lines) + "\n" + epilogue + tail
     return Program(source, gen.nodes, gen.namespace)
+
+
+def _not_initialised(node: Any, error: Exception) -> str:
+    origin = node.origin
+    where = f"pipeline {origin.pipeline}, step {origin.step} ({origin.position})" if origin else f"node {node.name}"
+    return f"{where}: the processor's init failed: {type(error).__name__}: {error}"
 
 
 def _mapping(entries: dict[str, str]) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streamkit.compile.hand import Hand, Slot
 from streamkit.compile.sinks import emit_sink
 from streamkit.compile.writer import Writer
+from streamkit.operators.hand import Hand, Slot
 from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
+from streamkit.record import WindowedKey
 from streamkit.serdes.base import Serde
 
 # Beyond this the code moves to a function of its own: Python refuses about 100 levels of indentation.
@@ -30,7 +31,7 @@ class Generator(Writer):
         self.caching = plan.config["statestore.cache.max.bytes"] > 0
         self.hand: Hand = None  # type: ignore[assignment]
         self._functions: dict[tuple, str] = {}
-        self._pending: list[tuple[str, Any, bool, bool]] = []
+        self._pending: list[tuple[str, Callable[[str], None]]] = []
         self._node: Any = None
 
     # -- What processors use -------------------------------------------------------------------------------------
@@ -136,7 +137,9 @@ class Generator(Writer):
         value = hand.value.var or hand.value.raw
         self.line("except Exception as e:")
         with self.indented():
-            self.line(f"fail({self.index(node)}, e, {self._known(key)}, {self._known(value)}, {hand.time}, {hand.context})")
+            self.line(
+                f"fail({self.index(node)}, e, {self._known(key)}, {self._known(value)}, {hand.time}, {hand.context})"
+            )
         self.line("else:")
         self.depth += 1
 
@@ -153,6 +156,15 @@ class Generator(Writer):
         hand = dataclasses.replace(self.hand, **changes)
         for name in node.children:
             self._child(self.sub_topology.nodes[name], hand.copy())
+
+    def forward_to(self, node: Any, child: str, **changes: Any) -> None:
+        """Write one child of a node for the record in hand."""
+        hand = dataclasses.replace(self.hand, **changes)
+        self._child(self.sub_topology.nodes[child], hand.copy())
+
+    def child_function(self, child: str, table: bool = False) -> str:
+        """Return the name of the function that does the work of a node by its name."""
+        return self.node_function(self.sub_topology.nodes[child], table)
 
     def _child(self, child: Any, hand: Hand) -> None:
         if len(child.parents) == 1 and self.depth < MAX_DEPTH:
@@ -173,28 +185,53 @@ class Generator(Writer):
 
     def node_function(self, node: Any, table: bool) -> str:
         """Return the name of a function that does a node's work: (k, v, t, c), for tables (k, v, old, t, c, latest)."""
-        return self._function(node, table, children=False)
+        return self.later(
+            ("node", node.name, table),
+            f"n{self.index(node)}",
+            lambda name: self._plain_function(name, node, table, False),
+        )
 
     def forward_function(self, node: Any, table: bool) -> str:
         """Return the name of a function that hands a record to all children of a node; signatures as node_function."""
-        return self._function(node, table, children=True)
-
-    def _function(self, node: Any, table: bool, children: bool) -> str:
-        key = (node.name, table, children)
-        if key not in self._functions:
-            name = f"{'f' if children else 'n'}_{self.index(node)}{'t' if table else ''}"
-            self._functions[key] = name
-            self._pending.append((name, node, table, children))
-        return self._functions[key]
+        return self.later(
+            ("forward", node.name, table),
+            f"f{self.index(node)}",
+            lambda name: self._plain_function(name, node, table, True),
+        )
 
     def flush_listener(self, node: Any, key_serde: Serde, window: str | None = None) -> str:
-        """Return the name of a listener `(key bytes, new, old, timestamp, context)` that forwards a cache's entry."""
-        name = f"l_{self.index(node)}"
-        key = (node.name, "listener")
+        """Return the name of a listener that forwards what leaves a store's cache (state.base.FlushListener).
+
+        `window`: "time" or "session" for the form with start and end; a session's time is its end.
+        """
+        return self.later(
+            ("listener", node.name), f"l{self.index(node)}", lambda name: self._listener(name, node, key_serde, window)
+        )
+
+    def callable_of(self, expression: Any, parameters: dict[str, str], more: str = "") -> str:
+        """Return the name of a function of an expression; `parameters` maps the expression's names to the function's.
+
+        The function takes the mapped parameters in order, then those of `more` ("t, c": names read from a context are
+        then known).
+        """
+        signature = ", ".join([*parameters.values(), *([more] if more else [])])
+
+        def write(name: str) -> None:
+            saved, self.hand = self.hand, Hand(Slot("k"), Slot("v"), "t", "c")
+            self.line(f"def {name}({signature}):")
+            with self.indented():
+                self.line(f"return {self.expr(expression, **parameters)}")
+            self.hand = saved
+
+        return self.later(("callable", id(expression), signature), "x", write)
+
+    def later(self, key: tuple, prefix: str, write: Callable[[str], None]) -> str:
+        """Return the name of a function that `write` writes once, when the present one is complete."""
         if key not in self._functions:
+            name = self.var(prefix)
             self._functions[key] = name
-            self._pending.append((name, node, True, (key_serde, window)))  # type: ignore[arg-type]
-        return name
+            self._pending.append((name, write))
+        return self._functions[key]
 
     def emit_node(self, node: Any, hand: Hand) -> None:
         """Write the work of a node for a record, at the present depth."""
@@ -210,7 +247,9 @@ class Generator(Writer):
 
     def comment(self, node: Any) -> None:
         """Write which node, and which step of the file, the next lines are."""
-        origin = f"  ({node.origin.pipeline}: {node.origin.step}, line {node.origin.position.line})" if node.origin else ""
+        origin = (
+            f"  ({node.origin.pipeline}: {node.origin.step}, line {node.origin.position.line})" if node.origin else ""
+        )
         self.line(f"# {node.name}{origin}")
 
     # -- Functions that were asked for ---------------------------------------------------------------------------
@@ -218,11 +257,11 @@ class Generator(Writer):
     def emit_pending(self) -> None:
         """Write every function that a call was written for, until no new ones appear."""
         while self._pending:
-            name, node, table, what = self._pending.pop(0)
-            if isinstance(what, tuple):
-                self._listener(name, node, *what)
-            else:
-                self._plain_function(name, node, table, what)
+            name, write = self._pending.pop(0)
+            saved, self.depth = self.depth, 1
+            write(name)
+            self.fill_empty()
+            self.depth = saved
 
     def _plain_function(self, name: str, node: Any, table: bool, children: bool) -> None:
         self.line(f"def {name}(k, v, old, t, c, latest):" if table else f"def {name}(k, v, t, c):")
@@ -236,10 +275,18 @@ class Generator(Writer):
             self.fill_empty()
 
     def _listener(self, name: str, node: Any, key_serde: Serde, window: str | None) -> None:
-        self.line(f"def {name}(kb, v, old, t, c):")
-        with self.indented():
+        if window is None:
+            self.line(f"def {name}(kb, v, old, t, c):")
             key = Slot(raw="kb", serde=key_serde, never_none=True)
-            self.hand, self._node = Hand(key, Slot("v"), "t", "c", Slot("old")), node
+        else:
+            self.line(f"def {name}(kb, start, end, v, old, t, c):")
+            key = Slot("k", never_none=True)
+        with self.indented():
+            if window is not None:
+                windowed = self.name_of(WindowedKey, "WindowedKey")
+                self.line(f"k = {windowed}({self.decoded(key_serde, 'kb', True)}, start, end)")
+            time = "end" if window == "session" else "t"
+            self.hand, self._node = Hand(key, Slot("v"), time, "c", Slot("old")), node
             self.forward(node)
             self.fill_empty()
 

@@ -57,6 +57,9 @@ class TaskServices(Protocol):
     def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Cancellable:
         """Call back at "stream_time" or "wall_clock" intervals (PunctuationSchedule)."""
 
+    def print_line(self, text: str) -> None:
+        """Show a line of the `print` step: stdout, and stderr under `try`."""
+
     def request_commit(self) -> None:
         """Ask for a commit as soon as possible (ProcessorContext.commit)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamkit.compile.changed import join_changed
 from streamkit.errors import StreamkitError
 from streamkit.plan.model import SinkNode
 from streamkit.serdes.base import Serde
@@ -17,13 +18,25 @@ def emit_sink(node: SinkNode, gen: Generator) -> None:
     """Write the encoding of the record in hand and the row that it becomes."""
     with gen.guard(node):
         key = gen.raw(gen.hand.key, node.key_serde)
-        if node.value_kind == "plain":
-            value = gen.raw(gen.hand.value, node.value_serde)
-        else:
-            value = gen.obj(gen.hand.value)
+        value = _value(node, gen)
         topic = _topic(node, gen)
         where = _partition(node, gen, key, topic)
     gen.line(f"out(({topic}, {key}, {value}, {gen.hand.time}, {gen.headers()}, {where}))")
+
+
+def _value(node: SinkNode, gen: Generator) -> str:
+    """Return the variable of the value's bytes."""
+    if node.value_kind == "plain":
+        return gen.raw(gen.hand.value, node.value_serde)
+    if node.value_kind == "changed":
+        assert gen.hand.old is not None
+        new, old = gen.raw(gen.hand.value, node.value_serde), gen.raw(gen.hand.old, node.value_serde)
+        value = gen.var("b")
+        gen.line(f"{value} = {gen.name_of(join_changed, 'join_changed')}({new}, {old})")
+        return value
+    # Foreign-key joins hand over bytes; a response comes with the partition that asked.
+    value = gen.obj(gen.hand.value)
+    return f"{value}[0]" if node.value_kind == "response" else value
 
 
 def _topic(node: SinkNode, gen: Generator) -> str:
@@ -35,6 +48,8 @@ def _topic(node: SinkNode, gen: Generator) -> str:
 
 
 def _partition(node: SinkNode, gen: Generator, key: str, topic: str) -> str:
+    if node.value_kind == "response":
+        return f"{gen.obj(gen.hand.value)}[1]"
     if node.partition is not None:
         count, name = gen.var("count"), gen.var("partition")
         gen.line(f"{count} = rt.partitions({topic})")
@@ -72,5 +87,3 @@ def checked_partition(number: Any, count: int) -> int:
     if type(number) is not int or not 0 <= number < count:
         raise StreamkitError(f"partition gave {number!r}; expected a number from 0 to {count - 1}")
     return number
-
-

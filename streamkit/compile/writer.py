@@ -71,6 +71,13 @@ class Writer:
         if line not in self.epilogue_lines:
             self.epilogue_lines.append(line)
 
+    def instance(self, key: tuple, prefix: str, source: str) -> str:
+        """Return a variable that is set once a task, after all functions are defined, to what `source` gives."""
+        if key not in self._prologue:
+            self._prologue[key] = self.var(prefix)
+            self.epilogue(f"{self._prologue[key]} = {source}")
+        return self._prologue[key]
+
     def on(self, moment: str, call: str) -> None:
         """Have something called at "init" (stores restored) or "close" (each call once)."""
         if call not in self._lifecycle[moment]:

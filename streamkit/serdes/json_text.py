@@ -1,0 +1,146 @@
+"""The json serde: compact UTF-8 text, field order kept, numbers as Java prints them (Jackson's JsonNode.toString)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import orjson
+
+from streamkit.errors import SerdeError
+from streamkit.serdes.base import Serde
+from streamkit.serdes.primitives import kind_of
+
+# Floats that Java writes with an exponent: below 0.001 and from 10,000,000 on. A match inside a text costs only time.
+_EXPONENT = re.compile(rb"[0-9]{8}\.[0-9]|[0-9]e-?[0-9]|0\.000")
+_BIG_NUMBER = re.compile(rb"[0-9]{19}")
+_NOT_DIGITS = bytes(byte for byte in range(256) if byte not in b"0123456789")
+
+_dumps, _loads = orjson.dumps, orjson.loads
+
+
+def encode(value: Any) -> bytes:
+    """Return the text of a value. Raises SerdeError for what JSON can't hold."""
+    try:
+        data = _dumps(value)
+    except TypeError:
+        return "".join(_pieces(value)).encode("utf-8", "replace")
+    if b"." in data or b"e" in data:
+        # orjson also writes numbers that are none as null.
+        if _EXPONENT.search(data) is not None or b"null" in data:
+            return "".join(_pieces(value)).encode("utf-8", "replace")
+    elif b"null" in data:
+        return "".join(_pieces(value)).encode("utf-8", "replace")
+    return data
+
+
+def decode(data: bytes) -> Any:
+    """Return the value of a text. Raises SerdeError."""
+    try:
+        if len(data) > 18 and len(data.translate(None, _NOT_DIGITS)) > 18 and _BIG_NUMBER.search(data) is not None:
+            # orjson turns whole numbers beyond 64 bits into floats.
+            return json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+        return _loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SerdeError(f"serde json: not JSON: {error}: {data[:60]!r}{'…' * (len(data) > 60)}") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def java_double(number: float) -> str:
+    """Return a number as Double.toString writes it; numbers that are none are quoted, as Jackson does.
+
+    >>> java_double(1e10), java_double(0.0001), java_double(0.001), java_double(-12.5), java_double(float("nan"))
+    ('1.0E10', '1.0E-4', '0.001', '-12.5', '"NaN"')
+    """
+    if math.isnan(number):
+        return '"NaN"'
+    if math.isinf(number):
+        return '"Infinity"' if number > 0 else '"-Infinity"'
+    size = abs(number)
+    if size == 0 or 0.001 <= size < 10_000_000:
+        return repr(number) if size == 0 or "e" not in repr(number) else f"{number:.17f}".rstrip("0")
+    digits, exponent = f"{number!r}", 0
+    sign = "-" if digits.startswith("-") else ""
+    mantissa, _, power = digits.lstrip("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    exponent = int(power or 0) + len(whole) - 1
+    figures = (whole + fraction).lstrip("0")
+    if whole == "0":
+        exponent = int(power or 0) - (len(fraction) - len(fraction.lstrip("0"))) - 1
+    figures = figures.rstrip("0") or "0"
+    return f"{sign}{figures[0]}.{figures[1:] or '0'}E{exponent}"
+
+
+def _pieces(value: Any) -> Any:
+    """Yield the text of a value in pieces; the slow way, for what orjson writes differently."""
+    if value is None:
+        yield "null"
+    elif value is True or value is False:
+        yield "true" if value else "false"
+    elif type(value) is int:
+        yield str(value)
+    elif type(value) is float:
+        yield java_double(value)
+    elif isinstance(value, str):
+        yield _text(value)
+    elif isinstance(value, dict):
+        yield "{"
+        for number, (name, item) in enumerate(value.items()):
+            yield f"{',' if number else ''}{_text(_field_name(name))}:"
+            yield from _pieces(item)
+        yield "}"
+    elif isinstance(value, (list, tuple)):
+        yield "["
+        for number, item in enumerate(value):
+            if number:
+                yield ","
+            yield from _pieces(item)
+        yield "]"
+    else:
+        raise SerdeError(f"serde json can't hold {kind_of(value)}: {repr(value)[:80]}")
+
+
+def _text(value: str) -> str:
+    try:
+        return _dumps(value).decode()
+    except TypeError:
+        return _dumps(value.encode("utf-8", "replace").decode()).decode()
+
+
+def _field_name(name: Any) -> str:
+    if isinstance(name, str):
+        return name
+    if type(name) in (int, bool, float) or name is None:
+        return "".join(_pieces(name))
+    raise SerdeError(f"serde json: a field's name must be text, not {kind_of(name)}")
+
+
+class JsonSerde(Serde):
+    """Any plain data as JSON; the text `null` reads as an absent value."""
+
+    spec = "json"
+
+    def encode(self, value: Any) -> bytes:
+        return encode(value)
+
+    def decode(self, data: bytes) -> Any:
+        return decode(data)
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+    def from_json(self, data: Any) -> Any:
+        return data
+
+    def encode_source(self, variable: str) -> str:
+        return f"_s_json_encode({variable})"
+
+    def decode_source(self, variable: str) -> str:
+        return f"_s_json_decode({variable})"
+
+    inline_globals: dict[str, Any] = {"_s_json_encode": encode, "_s_json_decode": decode}

@@ -1,0 +1,256 @@
+"""The serdes of org.apache.kafka.common.serialization.Serdes: same names, same bytes (big-endian)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+import uuid
+from typing import Any
+
+from streamkit.errors import SerdeError
+from streamkit.serdes.base import Serde
+
+
+def kind_of(value: Any) -> str:
+    """Return what a person calls the type of a value.
+
+    >>> kind_of({}), kind_of("a"), kind_of(True)
+    ('an object', 'text', 'a boolean')
+    """
+    names = {
+        str: "text",
+        bool: "a boolean",
+        int: "a whole number",
+        float: "a number",
+        dict: "an object",
+        list: "a list",
+        tuple: "a list",
+        bytes: "bytes",
+        type(None): "null",
+    }
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def refused(serde: str, expected: str, value: Any) -> SerdeError:
+    """Return the error of a value that a serde can't encode."""
+    shown = repr(value)
+    return SerdeError(f"serde {serde} takes {expected}, not {kind_of(value)}: {shown[:80]}{'…' * (len(shown) > 80)}")
+
+
+class StringSerde(Serde):
+    """UTF-8; what is malformed becomes U+FFFD when read and `?` when written, as in Java."""
+
+    spec = "string"
+    immutable = True
+    inline_globals: dict[str, Any] = {}
+
+    def encode(self, value: Any) -> bytes:
+        if type(value) is not str:
+            raise refused("string", "text", value)
+        return value.encode("utf-8", "replace")
+
+    def decode(self, data: bytes) -> str:
+        return data.decode("utf-8", "replace")
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+    def from_json(self, data: Any) -> Any:
+        if data is not None and not isinstance(data, str):
+            raise refused("string", "text", data)
+        return data
+
+    def encode_source(self, variable: str) -> str:
+        return f'_s_encode({variable}, "utf-8", "replace")'
+
+    def decode_source(self, variable: str) -> str:
+        return f'{variable}.decode("utf-8", "replace")'
+
+    def canonical_source(self, variable: str) -> str:
+        return f"{variable}.isascii()"
+
+
+# The unbound method refuses other types, and so is check and call in one.
+StringSerde.inline_globals = {"_s_encode": str.encode}
+
+
+class BytesSerde(Serde):
+    """Bytes as they are."""
+
+    spec = "bytes"
+    immutable = True
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, bytes):
+            raise refused("bytes", "bytes", value)
+        return value
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+    def to_json(self, value: Any) -> Any:
+        return None if value is None else {"base64": base64.b64encode(value).decode()}
+
+    def from_json(self, data: Any) -> Any:
+        if data is None:
+            return None
+        if not isinstance(data, dict) or set(data) != {"base64"}:
+            raise refused("bytes", 'an object {"base64": …}', data)
+        try:
+            return base64.b64decode(data["base64"], validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            raise SerdeError(f"serde bytes: not base64: {error}") from error
+
+    def decode_source(self, variable: str) -> str:
+        return variable
+
+    def canonical_source(self, variable: str) -> str:
+        return "True"
+
+
+class NumberSerde(Serde):
+    """A number of fixed size."""
+
+    immutable = True
+
+    def __init__(self, name: str, code: str, floating: bool = False):
+        self.spec = name
+        self._code = code
+        self._floating = floating
+        self._size = struct.calcsize(code)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        packer = struct.Struct(self._code)
+        self._pack, self._unpack = packer.pack, packer.unpack
+        self.inline_globals = {f"_s_{self.spec}_unpack": self._unpack}
+
+    def __getstate__(self) -> Any:
+        return {"spec": self.spec, "_code": self._code, "_floating": self._floating, "_size": self._size}
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def encode(self, value: Any) -> bytes:
+        if type(value) is not int and not (self._floating and type(value) is float):
+            raise refused(self.spec, "a number" if self._floating else "a whole number", value)
+        try:
+            return self._pack(value)
+        except (struct.error, OverflowError) as error:
+            raise SerdeError(f"serde {self.spec}: {value} does not fit into {self._size} bytes") from error
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return self._unpack(data)[0]
+        except struct.error as error:
+            raise SerdeError(f"serde {self.spec}: expected {self._size} bytes, found {len(data)}") from error
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+    def from_json(self, data: Any) -> Any:
+        if data is None:
+            return None
+        if self._floating and type(data) in (int, float):
+            return float(data)
+        if type(data) is float and data.is_integer():
+            data = int(data)
+        if type(data) is not int or self._floating:
+            raise refused(self.spec, "a number" if self._floating else "a whole number", data)
+        return data
+
+    def canonical_source(self, variable: str) -> str:
+        return f"len({variable}) == {self._size}"
+
+
+class BooleanSerde(Serde):
+    """One byte, 0 or 1."""
+
+    spec = "boolean"
+    immutable = True
+
+    def encode(self, value: Any) -> bytes:
+        if type(value) is not bool:
+            raise refused("boolean", "true or false", value)
+        return b"\x01" if value else b"\x00"
+
+    def decode(self, data: bytes) -> bool:
+        if data == b"\x01":
+            return True
+        if data == b"\x00":
+            return False
+        raise SerdeError(f"serde boolean: expected one byte 0 or 1, found {data[:8].hex(' ')!r}")
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+    def from_json(self, data: Any) -> Any:
+        if data is not None and type(data) is not bool:
+            raise refused("boolean", "true or false", data)
+        return data
+
+
+class UuidSerde(Serde):
+    """A UUID as its 36 characters of text; the value in expressions is that text (UUIDSerializer)."""
+
+    spec = "uuid"
+    immutable = True
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return str(uuid.UUID(value if isinstance(value, str) else str(value))).encode()
+        except ValueError as error:
+            raise refused("uuid", "a UUID", value) from error
+
+    def decode(self, data: bytes) -> str:
+        try:
+            return str(uuid.UUID(data.decode("utf-8", "replace")))
+        except ValueError as error:
+            raise SerdeError(f"serde uuid: {data[:40]!r} is not a UUID") from error
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+    def from_json(self, data: Any) -> Any:
+        return None if data is None else self.encode(data).decode()
+
+
+class VoidSerde(Serde):
+    """Nothing: only absent values (VoidSerializer)."""
+
+    spec = "void"
+    immutable = True
+
+    def encode(self, value: Any) -> bytes:
+        raise refused("void", "nothing", value)
+
+    def decode(self, data: bytes) -> Any:
+        raise SerdeError("serde void: expected no bytes at all, found some")
+
+    def to_json(self, value: Any) -> Any:
+        return None
+
+    def from_json(self, data: Any) -> Any:
+        if data is not None:
+            raise refused("void", "null", data)
+        return None
+
+
+STRING, BYTES = StringSerde(), BytesSerde()
+PRIMITIVES: dict[str, Serde] = {
+    serde.spec: serde
+    for serde in (
+        STRING,
+        BYTES,
+        BooleanSerde(),
+        NumberSerde("short", ">h"),
+        NumberSerde("integer", ">i"),
+        NumberSerde("long", ">q"),
+        NumberSerde("float", ">f", True),
+        NumberSerde("double", ">d", True),
+        UuidSerde(),
+        VoidSerde(),
+    )
+}
