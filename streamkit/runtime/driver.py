@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.compile import compile_sub_topology
-from streamkit.errors import StreamkitError, TopicError, UsageError
+from streamkit.errors import SerdeError, StreamkitError, TopicError
 from streamkit.operators.kernels.durations import milliseconds
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
@@ -222,7 +222,7 @@ def _make_task(sub: SubTopology, environment: TaskEnvironment) -> Task:
 def _duration(value: Any) -> int:
     time = milliseconds(value)
     if time < 0:
-        raise UsageError(f"{CONTROL} is {value!r}; the clock only moves forward")
+        raise SerdeError(f"{CONTROL} is {value!r}; the clock only moves forward")
     return time
 
 
@@ -235,9 +235,9 @@ def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iter
             try:
                 record = json.loads(line)
             except ValueError as error:
-                raise UsageError(f"not JSON: {error}") from error
+                raise SerdeError(f"not JSON: {error}") from error
             if not isinstance(record, dict):
-                raise UsageError("expected an object with a topic")
+                raise SerdeError("expected an object with a topic")
             printed = driver.pipe(record)
         except StreamkitError as error:
             yield from driver.printed()

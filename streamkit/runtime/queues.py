@@ -62,11 +62,12 @@ class RecordQueue:
         self._policy = policy
         self._extractor = extractor
         self._services = services
-        self._chunks: deque[Columns] = deque()
+        self._chunks: deque[tuple[Columns, int]] = deque()
+        """Columns, and the highest timestamp in them."""
         self._at = 0
         self._assigned_time = UNKNOWN
         """The highest timestamp given out so far: the partition time as use_partition_time sees it."""
-        self._failures: deque[tuple[int, Exception]] = deque()
+        self.failures: deque[tuple[int, Exception]] = deque()
         """(offset, error) of records that can't be given a time."""
 
     def add(self, batch: RecordBatch) -> None:
@@ -81,53 +82,60 @@ class RecordQueue:
         elif min(columns.timestamps) < 0:
             columns = self._repair(columns)
         if columns.offsets:
-            self._assigned_time = max(self._assigned_time, max(columns.timestamps))
-            self._chunks.append(columns)
+            highest = max(columns.timestamps)
+            self._assigned_time = max(self._assigned_time, highest)
+            self._chunks.append((columns, highest))
             self.size += len(columns.offsets)
 
     def head_time(self) -> int:
-        """Return the head record's timestamp (ms); the queue must not be empty. Raises what its extraction raised."""
-        chunk = self._chunks[0]
-        if self._failures and self._failures[0][0] <= chunk.offsets[self._at]:
-            raise self._failures[0][1]
-        return chunk.timestamps[self._at]
+        """Return the head record's timestamp (ms); the queue must not be empty."""
+        return self._chunks[0][0].timestamps[self._at]
+
+    def check_head(self) -> None:
+        """Raise what the extraction of the head record raised, if anything."""
+        if self.failures and self.failures[0][0] <= self._chunks[0][0].offsets[self._at]:
+            raise self.failures[0][1]
 
     def head_offset(self) -> int | None:
         """Return the offset of the head record, None when empty."""
-        return self._chunks[0].offsets[self._at] if self._chunks else None
+        return self._chunks[0][0].offsets[self._at] if self._chunks else None
 
-    def take(self, limit: int, before: tuple[int, int] | None, due: int | None = None) -> Columns:
-        """Return the next records: at most `limit`, all of one chunk, each one's (time, rank) smaller than `before`.
+    def take(self, limit: int, before: tuple | None, due: int | None = None) -> tuple[Columns, int]:
+        """Return the next records and their highest timestamp: at most `limit`, all of one chunk.
+
+        `before`: each one's (time, rank) is smaller than this.
 
         `due`: a time (ms) that no record but the last one reaches, so that punctuators fire where they must.
         """
-        chunk, start = self._chunks[0], self._at
+        (chunk, highest), start = self._chunks[0], self._at
         stop = min(len(chunk.offsets), start + limit)
         if before is not None:
             stop = self._end_of_run(chunk.timestamps, start, stop, before)
         if due is not None:
             stop = next((at + 1 for at in range(start, stop) if chunk.timestamps[at] >= due), stop)
-        if self._failures:
+        if self.failures:
             # The failing record itself becomes the head and raises there, after everything before it was processed.
-            stop = min(stop, bisect_left(chunk.offsets, self._failures[0][0]))
-        taken = chunk if start == 0 and stop == len(chunk.offsets) else chunk.slice(start, stop)
+            stop = min(stop, bisect_left(chunk.offsets, self.failures[0][0]))
+        taken = chunk
+        if stop - start < len(chunk.offsets):
+            taken = chunk.slice(start, stop)
+            highest = max(taken.timestamps)
         if stop == len(chunk.offsets):
             self._chunks.popleft()
             self._at = 0
         else:
             self._at = stop
         self.size -= stop - start
-        highest = max(taken.timestamps)
         if highest > self.partition_time:
             self.partition_time = highest
-        return taken
+        return taken, highest
 
     def restore_time(self, time: int) -> None:
         """Take the partition time of the last commit (ms)."""
         self.partition_time = self._assigned_time = time
 
     def _end_of_run(self, timestamps: list, start: int, stop: int, before: tuple[int, int]) -> int:
-        limit, other_rank = before
+        limit, other_rank = before[0], before[1]
         # On equal times the queue of the smaller rank goes first.
         if self.rank > other_rank:
             limit -= 1
@@ -181,7 +189,7 @@ class RecordQueue:
         topic, partition = self.partition
         offset = columns.offsets[at]
         if isinstance(reason, ProcessingError):
-            self._failures.append((offset, reason))
+            self.failures.append((offset, reason))
             return
         if reason is None:
             what = f"the timestamp {columns.timestamps[at]} is negative"
@@ -194,7 +202,7 @@ class RecordQueue:
         error = ProcessingError(f"topic {topic}, partition {partition}, offset {offset}: {what}")
         if isinstance(reason, Exception):
             error.__cause__ = reason
-        self._failures.append((offset, error))
+        self.failures.append((offset, error))
 
 
 @dataclass(frozen=True)
@@ -266,24 +274,26 @@ class PartitionGroup:
                 return False
         return True
 
-    def next_run(self, limit: int, due: int | None = None) -> tuple[TopicPartition, Columns] | None:
-        """Take the next records of one partition; None when there are none. Raises what extraction raised.
+    def next_run(self, limit: int, due: int | None = None) -> tuple[TopicPartition, Columns, int] | None:
+        """Take the next records of one partition, with their highest timestamp; None when there are none.
 
+        Raises what extraction raised.
         `limit`: at most so many; `due`: none after the first record whose timestamp (ms) reaches it.
         """
         heap = self._heap
         if not heap:
             return None
         queue = heap[0][2]
-        queue.head_time()
+        if queue.failures:
+            queue.check_head()
         count = len(heap)
-        before = None if count == 1 else heap[1][:2] if count == 2 or heap[1] < heap[2] else heap[2][:2]
-        columns = queue.take(limit, before, due)
+        before = None if count == 1 else heap[1] if count == 2 or heap[1] < heap[2] else heap[2]
+        columns, highest = queue.take(limit, before, due)
         if queue.size:
-            heapq.heapreplace(heap, (queue._chunks[0].timestamps[queue._at], queue.rank, queue))
+            heapq.heapreplace(heap, (queue.head_time(), queue.rank, queue))
         else:
             heapq.heappop(heap)
-        return queue.partition, columns
+        return queue.partition, columns, highest
 
     def restore_time(self, partition: TopicPartition, time: int) -> None:
         """Take the partition time of a committed offset; the task's stream time is the highest of them."""
@@ -291,4 +301,4 @@ class PartitionGroup:
         self.stream_time = max(self.stream_time, time)
 
     def _push(self, queue: RecordQueue) -> None:
-        heapq.heappush(self._heap, (queue._chunks[0].timestamps[queue._at], queue.rank, queue))
+        heapq.heappush(self._heap, (queue.head_time(), queue.rank, queue))

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from streamkit.errors import SerdeError, UsageError
+from streamkit.errors import SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers
 from streamkit.serdes.base import Serde
@@ -39,19 +39,19 @@ class RecordJson:
                     self._written[plan.internal_name(node.topic)] = (node.key_serde, node.value_serde)
 
     def encode(self, record: Mapping[str, Any], now: int, check: Callable[[str], None]) -> tuple:
-        """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises UsageError, SerdeError, as `check`."""
+        """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises SerdeError, SerdeError, as `check`."""
         unknown = [name for name in record if name not in _FIELDS]
         if unknown:
-            raise UsageError(f"unknown field {unknown[0]!r}; a record has {', '.join(sorted(_FIELDS))}")
+            raise SerdeError(f"unknown field {unknown[0]!r}; a record has {', '.join(sorted(_FIELDS))}")
         topic = record.get("topic")
         if not isinstance(topic, str):
-            raise UsageError("a record needs a topic")
+            raise SerdeError("a record needs a topic")
         check(topic)
         timestamp = record.get("timestamp")
         if timestamp is None:
             timestamp = now
         elif type(timestamp) is not int:
-            raise UsageError(f"timestamp is {timestamp!r}; expected milliseconds")
+            raise SerdeError(f"timestamp is {timestamp!r}; expected milliseconds")
         key_serde, value_serde = self._read.get(topic, self._default)
         key = _encode(key_serde, record.get("key"), "key", topic)
         value = _encode(value_serde, record.get("value"), "value", topic)
@@ -97,13 +97,13 @@ def _key_json(key: Any, to_json: Callable[[Any], Any]) -> Any:
 
 
 def headers_from_json(headers: Any) -> Headers | None:
-    """Return headers of their JSON form `[[name, text or {"base64": …}], …]`; none are None. Raises UsageError."""
+    """Return headers of their JSON form `[[name, text or {"base64": …}], …]`; none are None. Raises SerdeError."""
     if not headers:
         return None
     try:
         return [(name, _header_bytes(value)) for name, value in headers]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise UsageError(f'headers are {headers!r}; expected [["name", "text" or {{"base64": …}}], …]') from error
+        raise SerdeError(f'headers are {headers!r}; expected [["name", "text" or {{"base64": …}}], …]') from error
 
 
 def headers_to_json(headers: Headers) -> list:

@@ -184,9 +184,9 @@ class Task:
             run = group.next_run(max_records - done, due)
             if run is None:
                 break
-            partition, columns = run
+            partition, columns, highest = run
             done += len(columns.offsets)
-            self._process_run(partition, columns)
+            self._process_run(partition, columns, highest)
             if due is not None:
                 self.punctuate_stream_time()
             if self.commit_requested:
@@ -284,12 +284,12 @@ class Task:
                 return make(topic)
         raise StateError(f"task {self.task_id} does not read topic {topic}")
 
-    def _process_run(self, partition: TopicPartition, columns: Columns) -> None:
+    def _process_run(self, partition: TopicPartition, columns: Columns, highest: int) -> None:
         keys, values, timestamps, headers, offsets = columns
         group = self._group
         if len(timestamps) == 1:
-            if timestamps[0] > group.stream_time:
-                group.stream_time = timestamps[0]
+            if highest > group.stream_time:
+                group.stream_time = highest
         else:
             self._running = _Run(group.stream_time, timestamps, offsets)
         run = self._sources.get(partition.topic) or self._run(partition.topic)
@@ -302,7 +302,7 @@ class Task:
         finally:
             if self._running is not None:
                 self._running = None
-                group.stream_time = max(group.stream_time, max(timestamps))
+                group.stream_time = max(group.stream_time, highest)
         self._consumed[partition] = offsets[-1]
         self._touched.add(partition)
         self.commit_needed = True
