@@ -1,0 +1,26 @@
+"""The log: Kafka, the embedded one on disk, and one in memory, behind one interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamkit.errors import ConfigError
+from streamkit.transport.base import Transport
+from streamkit.transport.kafka import KafkaTransport, Settings
+
+EMBEDDED = "embedded"
+
+
+def open_transport(bootstrap_servers: str, settings: Settings | None, state_dir: str | Path) -> Transport:
+    """Return the transport that `bootstrap.servers` names: `embedded` (below state_dir), `embedded:DIR`, else Kafka.
+
+    settings: librdkafka's settings per role; the embedded log has none. Nothing is opened before it is used.
+    """
+    if not bootstrap_servers.strip():
+        raise ConfigError("bootstrap.servers is empty: give host:port, `embedded` or `embedded:DIR`")
+    kind, _, place = bootstrap_servers.partition(":")
+    if kind != EMBEDDED or place.isdigit():
+        return KafkaTransport(bootstrap_servers, settings)
+    from streamkit.transport.embedded import EmbeddedTransport
+
+    return EmbeddedTransport(Path(place) if place else Path(state_dir) / EMBEDDED)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamkit.errors import TransportError
 from streamkit.record import OutputRow, RecordBatch, TopicPartition
 
 EARLIEST = -2
@@ -63,7 +64,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching these until resumed."""
+        """Give no records of these until resumed; what was fetched already is kept."""
 
     @abstractmethod
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
@@ -94,6 +95,10 @@ class Consumer(ABC):
         """Commit for the group, synchronously."""
 
     @abstractmethod
+    def group_metadata(self) -> bytes:
+        """Return what Producer.commit takes when there is no Membership: the group's name without a generation."""
+
+    @abstractmethod
     def close(self) -> None:
         """Leave."""
 
@@ -114,11 +119,18 @@ class Producer(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin a transaction (transactional producers only; the first call initialises and fences predecessors)."""
+        """Begin a transaction (transactional producers only; the first call initialises and fences predecessors).
+
+        Raises FencedError.
+        """
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], group_metadata: bytes | None) -> None:
-        """Commit the transaction with these consumer offsets in it. Raises FencedError."""
+        """Commit the transaction with these consumer offsets in it.
+
+        group_metadata: from Membership or Consumer.group_metadata(); may be None only without offsets. Raises FencedError
+        (another producer of the same transactional id, or a stale generation); the caller aborts after any error.
+        """
 
     @abstractmethod
     def abort(self) -> None:
@@ -161,14 +173,96 @@ class Admin(ABC):
         """Leave."""
 
 
-Assignment = Callable[[list[TopicPartition]], None]
+@dataclass(frozen=True)
+class Member:
+    """What the leader knows of a member: its own metadata, the topics it subscribes to, the partitions it still owns."""
+
+    metadata: bytes
+    topics: frozenset[str]
+    owned: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class MemberAssignment:
+    """What the leader wants a member to own, and data for it that the transport passes on unread."""
+
+    partitions: tuple[TopicPartition, ...]
+    data: bytes = b""
+
+
+Assign = Callable[[Mapping[str, Member]], Mapping[str, MemberAssignment]]
+"""The leader's decision; it may want anything: partitions that another member still owns are held back until given up."""
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """A new assignment of this member.
+
+    `partitions` are owned from now on; those that are `revoked` must be finished, committed and stopped before the next
+    Membership.poll, which tells the group that they are free. `data` is that of the leader's decision, which may name
+    partitions that follow in a later Rebalance, when their owners have given them up.
+    """
+
+    generation: int
+    partitions: frozenset[TopicPartition]
+    revoked: frozenset[TopicPartition]
+    added: frozenset[TopicPartition]
+    data: bytes
+
+
+class Membership(ABC):
+    """This member's place in a consumer group; heartbeats go on in the background. Used by one thread.
+
+    A Kafka membership client fits behind this: poll() is its poll with all partitions paused, `assign` its assignor.
+    """
+
+    member_id: str
+
+    @abstractmethod
+    def join(self, metadata: bytes, topics: Iterable[str]) -> None:
+        """Join, or tell the group of new metadata or topics; either brings a rebalance. Returns at once."""
+
+    @abstractmethod
+    def poll(self, timeout_ms: int) -> Rebalance | None:
+        """Take part in the group; return a changed assignment, or None after timeout_ms.
+
+        Must be called more often than max_poll_interval_ms. Raises FencedError once when the group went on without
+        this member (its partitions are lost, don't commit); the next poll joins again.
+        """
+
+    @abstractmethod
+    def rebalance(self) -> None:
+        """Ask for a rebalance without a change of this member (a follow-up, a probe)."""
+
+    @abstractmethod
+    def group_metadata(self) -> bytes:
+        """Return what Producer.commit takes: group, generation and member."""
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit for the group, synchronously. Raises FencedError when the generation is stale."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Leave the group and end the heartbeats; the others get the partitions."""
+
+
+TRANSACTIONS = "transactions"
+MEMBERSHIP = "membership"
 
 
 class Transport(ABC):
-    """A log: makes consumers, producers and admins. Shared by threads."""
+    """A log: makes consumers, producers and admins. Shared by threads.
+
+    `features` says which of TRANSACTIONS and MEMBERSHIP it offers; asking for another raises TransportError.
+    """
+
+    features: frozenset[str] = frozenset()
 
     @abstractmethod
-    def consumer(self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = "") -> Consumer:
+    def consumer(
+        self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
+    ) -> Consumer:
         """Make a consumer; role picks the config prefix: main, restore or global."""
 
     @abstractmethod
@@ -178,6 +272,10 @@ class Transport(ABC):
     @abstractmethod
     def admin(self) -> Admin:
         """Make an admin client."""
+
+    def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
+        """Make a member of a group; `assign` decides when this member leads. Raises TransportError where not offered."""
+        raise TransportError(f"{type(self).__name__} offers no group membership")
 
     @abstractmethod
     def close(self) -> None:

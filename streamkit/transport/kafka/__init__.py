@@ -1,0 +1,87 @@
+"""Kafka through confluent-kafka, which is imported here only and only when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamkit.transport.base import TRANSACTIONS, Admin, Consumer, Producer, Transport
+from streamkit.transport.kafka.errors import logger
+
+DEFAULT_TIMEOUT_MS = 15_000
+TIMEOUT_SETTING = "default.api.timeout.ms"
+
+Settings = Mapping[str, Mapping[str, str]]
+
+# Measured with 100-byte records on a 2-core machine. A full queue makes librdkafka wait fetch.queue.backoff.ms (1 s by
+# default) before it fetches again, which a fast reader notices as a stall.
+_CONSUMER = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    # At the end of a partition the event tells how far the position is past control records, which no record does.
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": "false",
+    "queued.min.messages": "100000",
+    "queued.max.messages.kbytes": "65536",
+    "fetch.queue.backoff.ms": "5",
+}
+_PRODUCER = {
+    "enable.idempotence": "true",
+    "partitioner": "murmur2_random",
+    "linger.ms": "100",
+    "batch.size": "262144",
+    "batch.num.messages": "10000",
+    "queue.buffering.max.messages": "500000",
+    "queue.buffering.max.kbytes": "262144",
+}
+
+
+class KafkaTransport(Transport):
+    """A Kafka cluster.
+
+    settings: librdkafka's names, per role: common, consumer, main, restore, global, producer, admin; the more special
+    wins. `default.api.timeout.ms` (not one of librdkafka's) bounds every call that waits for an answer.
+    """
+
+    features = frozenset({TRANSACTIONS})
+
+    def __init__(self, bootstrap: str, settings: Settings | None = None):
+        self.bootstrap = bootstrap
+        self._settings = settings or {}
+
+    def consumer(
+        self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
+    ) -> Consumer:
+        from streamkit.transport.kafka.consumer import KafkaConsumer
+
+        config, timeout = self._config(_CONSUMER, ("consumer", role), client_id)
+        # librdkafka wants a group even of a consumer that never commits.
+        config["group.id"] = group or "streamkit-no-group"
+        config["isolation.level"] = "read_committed" if read_committed else "read_uncommitted"
+        return KafkaConsumer(config, timeout, logger)
+
+    def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
+        from streamkit.transport.kafka.producer import KafkaProducer
+
+        config, timeout = self._config(_PRODUCER, ("producer",), client_id)
+        if transactional_id is not None:
+            config["transactional.id"] = transactional_id
+        return KafkaProducer(config, timeout, logger)
+
+    def admin(self) -> Admin:
+        from streamkit.transport.kafka.admin import KafkaAdmin
+
+        config, timeout = self._config({}, ("admin",), "")
+        return KafkaAdmin(config, timeout, logger)
+
+    def close(self) -> None:
+        pass
+
+    def _config(self, defaults: Mapping[str, str], roles: tuple[str, ...], client_id: str) -> tuple[dict, float]:
+        config = {"bootstrap.servers": self.bootstrap, **defaults}
+        for role in ("common", *roles):
+            config.update(self._settings.get(role, {}))
+        if client_id:
+            config["client.id"] = client_id
+        timeout = float(config.pop(TIMEOUT_SETTING, DEFAULT_TIMEOUT_MS)) / 1000
+        return config, timeout

@@ -1,0 +1,82 @@
+"""Kafka's errors as streamkit's: the one place that knows librdkafka's codes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from streamkit.errors import (
+    FencedError,
+    RetriableTransportError,
+    TopicError,
+    TransportError,
+    UnreachableError,
+)
+
+# librdkafka logs to stderr unless it is given a logger; without a handler Python's last resort would print there too.
+logger = logging.getLogger("streamkit.kafka")
+logger.addHandler(logging.NullHandler())
+
+_UNREACHABLE = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_WAIT_COORD"}
+_FENCED = {
+    "_FENCED",
+    "FENCED_INSTANCE_ID",
+    "ILLEGAL_GENERATION",
+    "INVALID_PRODUCER_EPOCH",
+    "PRODUCER_FENCED",
+    "UNKNOWN_MEMBER_ID",
+}
+_TOPIC = {
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_TOPIC",
+    "_UNKNOWN_PARTITION",
+    "_AUTO_OFFSET_RESET",
+    "OFFSET_OUT_OF_RANGE",
+    "TOPIC_EXCEPTION",
+    "TOPIC_ALREADY_EXISTS",
+    "INVALID_PARTITIONS",
+    "INVALID_REPLICATION_FACTOR",
+    "INVALID_CONFIG",
+    "POLICY_VIOLATION",
+    "TOPIC_AUTHORIZATION_FAILED",
+}
+_RETRIABLE = {
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "CONCURRENT_TRANSACTIONS",
+    "LEADER_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION",
+    "NOT_COORDINATOR",
+    "NOT_CONTROLLER",
+    "NOT_LEADER_FOR_PARTITION",
+    "REBALANCE_IN_PROGRESS",
+    "REQUEST_TIMED_OUT",
+    "UNSTABLE_OFFSET_COMMIT",
+    "_IN_PROGRESS",
+    "_RETRY",
+    "_TIMED_OUT_QUEUE",
+}
+
+
+def kafka_error(error: Any) -> Any:
+    """Return the KafkaError inside a KafkaException, or the error itself."""
+    inner = error.args[0] if isinstance(error, BaseException) and error.args else error
+    return inner if hasattr(inner, "code") else error
+
+
+def translate(error: Any, what: str, address: str) -> TransportError:
+    """Return the streamkit error for a KafkaException or KafkaError; `what` says what could not be done."""
+    inner = kafka_error(error)
+    if not hasattr(inner, "code"):
+        return TransportError(f"{what}: {error}")
+    name = inner.name()
+    text = f"{what}: {inner.str()}"
+    if name in _UNREACHABLE:
+        return UnreachableError(f"{what}: no Kafka broker answers at {address} ({inner.str()})")
+    if name in _FENCED:
+        return FencedError(text)
+    if name in _TOPIC:
+        return TopicError(text)
+    if name in _RETRIABLE or inner.retriable():
+        return RetriableTransportError(text)
+    return TransportError(text)

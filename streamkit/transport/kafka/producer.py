@@ -1,0 +1,171 @@
+"""The Kafka producer: rows to `produce`, errors collected from delivery reports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as Client
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamkit.errors import FencedError, ProductionError, StreamkitError, TransportError
+from streamkit.record import OutputRow, TopicPartition
+from streamkit.transport.base import CommittedOffset, Producer
+from streamkit.transport.kafka.errors import kafka_error, translate
+
+_FULL_QUEUE_WAIT = 0.05
+
+
+class KafkaProducer(Producer):
+    """A librdkafka producer; `timeout` seconds bound each transactional call."""
+
+    def __init__(self, config: dict[str, Any], timeout: float, logger: logging.Logger):
+        self._address = config["bootstrap.servers"]
+        self._timeout = timeout
+        self._transactional = "transactional.id" in config
+        self._initialised = False
+        self._failure: StreamkitError | None = None
+        reports = {"delivery.report.only.error": True, "on_delivery": self._on_error}
+        try:
+            self._client = Client({**config, **reports}, logger=logger)
+        except KafkaException as error:
+            raise translate(error, "the producer was refused its settings", self._address) from error
+
+    def send(self, rows: Sequence[OutputRow | tuple]) -> None:
+        produce = self._client.produce
+        iterator = iter(rows)
+        while True:
+            try:
+                # A try around the loop costs nothing; the row that failed is in hand, the iterator goes on behind it.
+                for topic, key, value, timestamp, headers, partition in iterator:
+                    # produce(topic, value, key, partition, callback, on_delivery, timestamp, headers): by position is
+                    # faster than by name. To librdkafka 0 is now, so event time 0 becomes 1.
+                    produce(
+                        topic,
+                        value,
+                        key,
+                        -1 if partition is None else partition,
+                        None,
+                        None,
+                        (timestamp or 1) if timestamp is not None and timestamp != -1 else 0,
+                        headers,
+                    )
+                break
+            except BufferError:
+                self._send_when_free((topic, key, value, timestamp, headers, partition))
+            except KafkaException as error:
+                self._failure = self._failure or self._production_error(topic, kafka_error(error), error)
+        self._serve(self._client.poll, 0)
+        self._raise_failure()
+
+    def _send_when_free(self, row: tuple) -> None:
+        topic, key, value, timestamp, headers, partition = row
+        time = (timestamp or 1) if timestamp is not None and timestamp != -1 else 0
+        place = -1 if partition is None else partition
+        while True:
+            self._serve(self._client.poll, _FULL_QUEUE_WAIT)
+            try:
+                return self._client.produce(topic, value, key, place, None, None, time, headers)
+            except BufferError:
+                continue
+            except KafkaException as error:
+                self._failure = self._failure or self._production_error(topic, kafka_error(error), error)
+                return None
+
+    def flush(self) -> None:
+        # The queue empties within delivery.timeout.ms, be it by failures.
+        while self._serve(self._client.flush, 1.0):
+            self._raise_failure()
+        self._raise_failure()
+
+    def begin(self) -> None:
+        self._need_transactions()
+        if not self._initialised:
+            self._call(self._client.init_transactions, "the transactional id could not be taken", self._timeout)
+            self._initialised = True
+        self._failure = None
+        self._call(self._client.begin_transaction, "a transaction could not begin")
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], group_metadata: bytes | None) -> None:
+        self._need_transactions()
+        self.flush()
+        if offsets:
+            if group_metadata is None:
+                raise TransportError("offsets in a transaction need the metadata of their group")
+            positions = [KafkaPartition(p.topic, p.partition, c.offset, c.metadata) for p, c in offsets.items()]
+            self._call(
+                self._client.send_offsets_to_transaction,
+                "offsets could not be added to the transaction",
+                positions,
+                group_metadata,
+                self._timeout,
+            )
+        self._call(self._client.commit_transaction, "the transaction could not be committed", self._timeout)
+        self._raise_failure()
+
+    def abort(self) -> None:
+        self._need_transactions()
+        self._call(self._client.abort_transaction, "the transaction could not be aborted", self._timeout)
+        self._failure = None
+
+    def close(self) -> None:
+        if not self._transactional:
+            self._client.flush(self._timeout)
+        self._client.purge()
+        self._client.poll(0)
+
+    def _serve(self, function: Callable, seconds: float) -> Any:
+        """Let librdkafka call back; a fatal error (fenced) comes out of it, also wrapped by the callback it interrupts."""
+        try:
+            return function(seconds)
+        except (KafkaException, SystemError) as error:
+            found = error if isinstance(error, KafkaException) else error.__cause__
+            if not isinstance(found, KafkaException):
+                raise TransportError(f"the producer failed: {error}") from error
+            raise translate(found, "records could not be written", self._address) from error
+
+    def _call(self, function: Callable, what: str, *arguments: Any) -> None:
+        """Call a transactional function, again while librdkafka calls the error retriable and time is left."""
+        deadline = monotonic() + self._timeout
+        while True:
+            try:
+                function(*arguments)
+                return
+            except KafkaException as error:
+                inner = kafka_error(error)
+                if inner.retriable() and monotonic() < deadline:
+                    continue
+                raise self._transaction_error(error, what) from error
+
+    def _transaction_error(self, error: KafkaException, what: str) -> StreamkitError:
+        inner = kafka_error(error)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            return failure
+        return translate(error, what, self._address)
+
+    def _on_error(self, error: KafkaError, message: Message) -> None:
+        # What an abort or a close throws away did not fail.
+        if self._failure is None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._failure = self._production_error(message.topic(), error)
+
+    def _production_error(self, topic: str | None, error: Any, cause: Exception | None = None) -> StreamkitError:
+        fenced = error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+        where = f" (broker {self._address})" if error.code() == KafkaError._MSG_TIMED_OUT else ""
+        kind = FencedError if fenced else ProductionError
+        failure = kind(f"a record for topic {topic} could not be written: {error.str()}{where}")
+        # It is raised later, from the next call: the cause is kept by hand.
+        failure.__cause__ = cause or KafkaException(error)
+        return failure
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _need_transactions(self) -> None:
+        if not self._transactional:
+            raise TransportError("this producer has no transactional id")
