@@ -11,7 +11,6 @@ from streamkit.operators.context import Context
 from streamkit.operators.fields import (
     NAME,
     VALUE_SERDE,
-    BaseName,
     Duration,
     Expr,
     Field,

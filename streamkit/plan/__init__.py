@@ -41,4 +41,5 @@ def build(model: TopologyModel, overrides: Mapping[str, Any] | None = None) -> P
     problems = [*topology.problems, *broken_copartitions(model, assembler.graph, topology, groups)]
     if problems:
         raise TopologyError(problems)
-    return freeze(model, config, topology, groups, (assembler.read, assembler.written))
+    sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
+    return freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))

@@ -31,10 +31,13 @@ def freeze(
     model: TopologyModel,
     config: Any,
     topology: Topology,
-    copartition_groups: tuple[frozenset[str], ...],
+    copartition: tuple[tuple[frozenset[str], ...], tuple[frozenset[str], ...]],
     used: tuple[set[str], set[str]],
 ) -> Plan:
-    """Return the Plan; `used`: the entries of external topics that the topology reads, and those that it writes."""
+    """Return the Plan.
+
+    copartition: groups of topics, and of source nodes; used: the entries of external topics that the topology reads, and those that it writes.
+    """
     sub_topologies = tuple(_sub_topology(index, nodes) for index, nodes in enumerate(topology.node_groups()))
     connected = {name for each in sub_topologies for name in each.stores}
     stores = {**topology.stores, **topology.global_stores}
@@ -50,7 +53,8 @@ def freeze(
             for name, partitions in topology.internal_topics.items()
             if any(name in node.topics for node in topology.nodes.values())
         },
-        copartition_groups=copartition_groups,
+        copartition_groups=copartition[0],
+        copartition_sources=copartition[1],
         functions=dict(model.functions),
         default_serdes=(model.defaults.key, model.defaults.value),
     )

@@ -131,6 +131,9 @@ class Plan:
     external_topics: Mapping[str, ExternalTopic]
     internal_topics: Mapping[str, InternalTopic]
     copartition_groups: tuple[frozenset[str], ...]
+    """Topics, without prefix, that need equal numbers of partitions; patterns left out."""
+    copartition_sources: tuple[frozenset[str], ...]
+    """The same by names of source nodes, as the DSL calls asked for it, not joined where they overlap."""
     functions: Mapping[str, Any]
     default_serdes: tuple[Serde, Serde]
 

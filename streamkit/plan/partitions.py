@@ -1,0 +1,205 @@
+"""Tasks and internal topics, given the partition counts of the topics that exist.
+
+Follows RepartitionTopics, CopartitionedTopicsEnforcer, PartitionGrouper and ChangelogTopics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamkit.errors import InvalidTopologyError
+from streamkit.plan.model import Plan, SourceNode, SubTopology
+from streamkit.state.definitions import changelog_config
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """An internal topic as it has to exist, by its name on the log."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a Plan meets the topics that exist."""
+
+    partitions: Mapping[str, int]
+    """Counts by topic name on the log: the external ones that it reads, and all repartition topics."""
+    sources: Mapping[int, tuple[str, ...]]
+    """The topics that each sub-topology reads, by their names on the log; topics that match a pattern included."""
+    tasks: tuple[tuple[int, int], ...]
+    """(sub-topology, partition), ascending."""
+    repartitions: tuple[NewTopic, ...]
+    changelogs: tuple[NewTopic, ...]
+
+    def task_partitions(self, task: tuple[int, int]) -> tuple[tuple[str, int], ...]:
+        """Return the partitions that a task reads: its own number of each topic that has so many."""
+        return tuple(
+            (topic, task[1]) for topic in self.sources[task[0]] if task[1] < self.partitions[topic]
+        )
+
+
+def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
+    """Return the tasks and internal topics for topics with these counts.
+
+    counts: external topics by physical name; may hold others, which patterns match. Raises InvalidTopologyError.
+    """
+    sources = {each.id: _source_topics(plan, each, counts) for each in plan.sub_topologies if not each.is_global}
+    partitions: dict[str, int | None] = {}
+    enforced: set[str] = set()
+    for topics in sources.values():
+        for topic in topics:
+            partitions[topic] = counts.get(topic)
+    for name, topic in plan.internal_topics.items():
+        partitions[plan.internal_name(name)] = topic.partitions
+        if topic.partitions is not None:
+            enforced.add(plan.internal_name(name))
+    internal = {plan.internal_name(name) for name in plan.internal_topics}
+    _check_missing(sources, partitions, internal)
+    _derive(plan, sources, partitions, internal)
+    known = {topic: count for topic, count in partitions.items() if count is not None}
+    for group in _copartition_groups(plan, counts):
+        _enforce(group, known, internal, enforced)
+    tasks = tuple(
+        (index, partition)
+        for index, topics in sources.items()
+        for partition in range(max((known[topic] for topic in topics), default=0))
+    )
+    repartitions = tuple(
+        NewTopic(plan.internal_name(name), known[plan.internal_name(name)], topic.config)
+        for name, topic in plan.internal_topics.items()
+    )
+    return Layout(known, sources, tasks, repartitions, _changelogs(plan, tasks))
+
+
+def _node_topics(plan: Plan, node: SourceNode, counts: Mapping[str, int]) -> tuple[str, ...]:
+    if node.pattern is None:
+        return tuple(plan.internal_name(topic) for topic in node.topics)
+    own = {plan.internal_name(topic) for topic in plan.internal_topics}
+    own.update(name for store in plan.stores if (name := plan.changelog_name(store)) is not None)
+    compiled = re.compile(node.pattern)
+    return tuple(topic for topic in sorted(counts) if topic not in own and compiled.fullmatch(topic))
+
+
+def _source_topics(plan: Plan, sub_topology: SubTopology, counts: Mapping[str, int]) -> tuple[str, ...]:
+    nodes = [node for node in sub_topology.nodes.values() if isinstance(node, SourceNode)]
+    return tuple(dict.fromkeys(topic for node in nodes for topic in _node_topics(plan, node, counts)))
+
+
+def _check_missing(
+    sources: Mapping[int, tuple[str, ...]], partitions: Mapping[str, int | None], internal: set[str]
+) -> None:
+    for index, topics in sources.items():
+        missing = [topic for topic in topics if topic not in internal and partitions[topic] is None]
+        if missing:
+            raise InvalidTopologyError(f"Missing source topics [{', '.join(missing)}] for subtopology {index}")
+
+
+def _derive(
+    plan: Plan, sources: Mapping[int, tuple[str, ...]], partitions: dict[str, int | None], internal: set[str]
+) -> None:
+    """Give each repartition topic without a count the largest of what is upstream, until nothing changes."""
+    writers: dict[str, list[int]] = {}
+    for each in plan.sub_topologies:
+        for topic in each.sink_topics:
+            writers.setdefault(plan.internal_name(topic), []).append(each.id)
+    waiting = [topic for topic in partitions if topic in internal and partitions[topic] is None]
+    while waiting:
+        left = []
+        for topic in waiting:
+            upstream = [
+                count
+                for index in writers.get(topic, ())
+                for source in sources.get(index, ())
+                if (count := partitions[source]) is not None
+            ]
+            if upstream:
+                partitions[topic] = max(upstream)
+            else:
+                left.append(topic)
+        if len(left) == len(waiting):
+            raise InvalidTopologyError(
+                "Failed to compute number of partitions for all repartition topics, make sure all user input topics are "
+                "created and all Pattern subscriptions match at least one topic in the cluster"
+            )
+        waiting = left
+
+
+def _copartition_groups(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]:
+    """Return the groups of topics on the log, joined where they overlap."""
+    nodes = {
+        name: node
+        for each in plan.sub_topologies
+        for name, node in each.nodes.items()
+        if isinstance(node, SourceNode)
+    }
+    groups: dict[str, set[str]] = {}
+    for members in plan.copartition_sources:
+        topics = [topic for name in members if name in nodes for topic in _node_topics(plan, nodes[name], counts)]
+        group = next((groups[topic] for topic in topics if topic in groups), set())
+        group.update(topics)
+        for topic in topics:
+            groups[topic] = group
+    unique: list[set[str]] = []
+    for group in groups.values():
+        if not any(group is other for other in unique):
+            unique.append(group)
+    return unique
+
+
+def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], enforced: set[str]) -> None:
+    """Make the repartition topics of a group fit, or say why they can't (CopartitionedTopicsEnforcer.enforce)."""
+    repartitions = sorted(group & internal)
+    external = {topic: partitions[topic] for topic in sorted(group - internal)}
+    if external:
+        if len(set(external.values())) > 1:
+            raise InvalidTopologyError(f"Invalid topology: Topics not co-partitioned: [{_java_map(external)}]")
+        wanted = next(iter(external.values()))
+    else:
+        fixed = [topic for topic in repartitions if topic in enforced]
+        if len({partitions[topic] for topic in fixed}) > 1:
+            shown = _java_map({topic: partitions[topic] for topic in repartitions})
+            raise InvalidTopologyError(
+                f"Invalid topology: Following topics do not have the same number of partitions: [{shown}]"
+            )
+        wanted = partitions[fixed[0]] if fixed else max((partitions[topic] for topic in repartitions), default=0)
+    for topic in repartitions:
+        if topic not in enforced:
+            partitions[topic] = wanted
+        elif partitions[topic] != wanted:
+            raise InvalidTopologyError(
+                f"Invalid topology: Number of partitions [{partitions[topic]}] of repartition topic [{topic}] "
+                f"doesn't match number of partitions [{wanted}] of the source topic."
+            )
+
+
+def _java_map(counts: Mapping[str, int]) -> str:
+    return "{" + ", ".join(f"{topic}={count}" for topic, count in sorted(counts.items())) + "}"
+
+
+def _changelogs(plan: Plan, tasks: tuple[tuple[int, int], ...]) -> tuple[NewTopic, ...]:
+    """Return the changelogs that stand on their own, with as many partitions as their sub-topology has tasks."""
+    topics: dict[str, NewTopic] = {}
+    for each in plan.sub_topologies:
+        count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
+        for store in each.stores:
+            definition = plan.stores[store]
+            name = plan.changelog_name(store)
+            if definition.changelog_topic is not None and name is not None and count:
+                topics[name] = NewTopic(name, count, changelog_config(definition))
+    return tuple(topics.values())
+
+
+def repartition_counts(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the partition counts of repartition topics by their names without prefix. Raises InvalidTopologyError."""
+    known = lay_out(plan, counts).partitions
+    return {name: known[plan.internal_name(name)] for name in plan.internal_topics}
+
+
+def changelog_topics(plan: Plan, counts: Mapping[str, int]) -> dict[str, tuple[int, Mapping[str, str]]]:
+    """Return count and configuration of every changelog by its name on the log. Raises InvalidTopologyError."""
+    return {topic.name: (topic.partitions, topic.config) for topic in lay_out(plan, counts).changelogs}
