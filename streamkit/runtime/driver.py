@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.compile import compile_sub_topology
-from streamkit.errors import SerdeError, StreamkitError, TopicError
-from streamkit.operators.kernels.durations import milliseconds
+from streamkit.errors import ConfigError, SerdeError, StreamkitError, TopicError
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
@@ -23,6 +22,7 @@ from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.runtime.stores import MemoryStores
 from streamkit.runtime.task import Task
+from streamkit.spec import durations
 
 CONTROL = "advance_wall_clock"
 
@@ -220,10 +220,10 @@ def _make_task(sub: SubTopology, environment: TaskEnvironment) -> Task:
 
 
 def _duration(value: Any) -> int:
-    time = milliseconds(value)
-    if time < 0:
-        raise SerdeError(f"{CONTROL} is {value!r}; the clock only moves forward")
-    return time
+    try:
+        return durations.parse(value)
+    except ConfigError as error:
+        raise SerdeError(f"{CONTROL} {error}") from error
 
 
 def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iterator[dict]:

@@ -39,7 +39,7 @@ class RecordJson:
                     self._written[plan.internal_name(node.topic)] = (node.key_serde, node.value_serde)
 
     def encode(self, record: Mapping[str, Any], now: int, check: Callable[[str], None]) -> tuple:
-        """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises SerdeError, SerdeError, as `check`."""
+        """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises SerdeError, and as `check`."""
         unknown = [name for name in record if name not in _FIELDS]
         if unknown:
             raise SerdeError(f"unknown field {unknown[0]!r}; a record has {', '.join(sorted(_FIELDS))}")

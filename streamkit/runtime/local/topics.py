@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from streamkit.errors import InvalidTopologyError, TopicError
-from streamkit.plan.model import Plan, SourceNode, SubTopology
-from streamkit.plan.partitions import changelog_topics, repartition_counts
+from streamkit.plan.model import Plan
+from streamkit.plan.partitions import NewTopic as InternalTopic
+from streamkit.plan.partitions import lay_out
 from streamkit.runtime.local.setup import TopicsOnLog
 from streamkit.transport.base import Admin, NewTopic, Transport
 
@@ -15,8 +15,8 @@ from streamkit.transport.base import Admin, NewTopic, Transport
 def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
     """Create what is missing and may be created; check the rest.
 
-    The file's topics are created where it gives `partitions`. Raises TopicError for other missing sources, InvalidTopologyError
-    for counts that do not fit (TopologyException), TransportError.
+    The file's topics are created where it gives `partitions`. Raises TopicError for other missing sources,
+    InvalidTopologyError for counts that do not fit (TopologyException), TransportError.
     """
     admin = transport.admin()
     try:
@@ -40,21 +40,14 @@ def _prepare(plan: Plan, admin: Admin) -> TopicsOnLog:
         raise TopicError(
             f"source topics are missing: {', '.join(lost)}; create them, or give them `partitions` in {plan.file}"
         )
-    inputs = {sub.id: _source_topics(plan, sub, existing) for sub in plan.sub_topologies}
-    _create_internal(plan, admin, existing, inputs)
-    tasks = {number: topics for number, topics in inputs.items() if not _is_global(plan, number)}
-    return TopicsOnLog(existing, tasks)
+    layout = lay_out(plan, existing)
+    _create_internal(plan, admin, existing, (*layout.repartitions, *layout.changelogs))
+    return TopicsOnLog(existing, layout.sources)
 
 
-def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], inputs: Mapping[int, tuple[str, ...]]) -> None:
-    """Create repartition topics and changelogs, or check the counts of those that exist."""
-    extra = {"replication_factor": int(plan.config.get("replication.factor") or -1)}
-    wanted: list[NewTopic] = []
-    for name, count in repartition_counts(plan, existing).items():
-        wanted.append(NewTopic(plan.internal_name(name), count, plan.internal_topics[name].config, **extra))
-    counts = {**existing, **{topic.name: topic.partitions for topic in wanted}}
-    for name, (count, config) in changelog_topics(plan, counts).items():
-        wanted.append(NewTopic(name, count, config, **extra))
+def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted: Sequence[InternalTopic]) -> None:
+    """Create repartition topics and changelogs, or check the counts of those that exist; `existing` is updated."""
+    replicas = int(plan.config["replication.factor"])
     for topic in wanted:
         found = existing.get(topic.name)
         if found is not None and found != topic.partitions:
@@ -62,21 +55,6 @@ def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], inputs:
                 f"existing internal topic {topic.name} has {found} partitions, but the topology needs {topic.partitions}; "
                 "reset the application to have it created anew"
             )
-    admin.create_topics([topic for topic in wanted if topic.name not in existing])
+    missing = [topic for topic in wanted if topic.name not in existing]
+    admin.create_topics([NewTopic(topic.name, topic.partitions, topic.config, replicas) for topic in missing])
     existing.update({topic.name: topic.partitions for topic in wanted})
-
-
-def _source_topics(plan: Plan, sub: SubTopology, existing: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the topics on the log that a sub-topology reads; patterns match what exists now, internal topics excluded."""
-    topics = [plan.internal_name(topic) for topic in sub.source_topics]
-    internal = re.compile(re.escape(plan.application) + r"-.*(-changelog|-repartition|-topic)")
-    for node in sub.nodes.values():
-        if isinstance(node, SourceNode) and node.pattern is not None:
-            pattern = re.compile(node.pattern)
-            found = [name for name in sorted(existing) if pattern.fullmatch(name) and not internal.fullmatch(name)]
-            topics.extend(name for name in found if name not in topics)
-    return tuple(topics)
-
-
-def _is_global(plan: Plan, number: int) -> bool:
-    return next(sub.is_global for sub in plan.sub_topologies if sub.id == number)
