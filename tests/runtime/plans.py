@@ -1,0 +1,66 @@
+"""Plans made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, SinkNode, SourceNode, SubTopology
+from streamkit.serdes.primitives import StringSerde
+
+CONFIG: dict[str, Any] = {
+    "statestore.cache.max.bytes": 0,
+    "max.task.idle.ms": 0,
+    "processing.guarantee": "at_least_once",
+    "poll.ms": 1,
+    "commit.interval.ms": 30_000,
+    "buffered.records.per.partition": 1000,
+    "task.timeout.ms": 300_000,
+    "repartition.purge.interval.ms": 30_000,
+    "replication.factor": -1,
+    "num.stream.threads": 2,
+}
+
+
+def pass_through(state_dir: Any = None, **config: Any) -> Plan:
+    """Return a plan that copies "in" to the repartition topic "again", and that to "out"."""
+    text = StringSerde()
+
+    def external(name: str, partitions: int) -> ExternalTopic:
+        return ExternalTopic(name, name, text, text, partitions, None, {}, name == "in", name == "out")
+
+    first = SubTopology(
+        0,
+        {
+            "source-0": SourceNode("source-0", ("in",), None, text, text, ("sink-0",)),
+            "sink-0": SinkNode("sink-0", ("source-0",), "again", None, text, text, internal=True),
+        },
+        False,
+        (),
+        ("in",),
+        ("again",),
+    )
+    second = SubTopology(
+        1,
+        {
+            "source-1": SourceNode("source-1", ("again",), None, text, text, ("sink-1",), internal=True),
+            "sink-1": SinkNode("sink-1", ("source-1",), "out", None, text, text),
+        },
+        False,
+        (),
+        ("again",),
+        ("out",),
+    )
+    options: dict[str, Any] = {
+        "application": "app",
+        "file": "app.yaml",
+        "config": {**CONFIG, "state.dir": state_dir, **config},
+        "sub_topologies": (first, second),
+        "stores": {},
+        "external_topics": {"in": external("in", 3), "out": external("out", 1)},
+        "internal_topics": {"again": InternalTopic("again", None, {"cleanup.policy": "delete"})},
+        "copartition_sources": (),
+        "functions": {},
+        "default_serdes": (text, text),
+    }
+    names = Plan.__dataclass_fields__
+    return Plan(**{"copartition_groups": (), **{name: value for name, value in options.items() if name in names}})
