@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.errors import ConfigError, StreamkitError
+from streamkit.errors import ConfigError, FencedError, StreamkitError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
@@ -173,7 +173,11 @@ class Application:
             self._assign(self._next)
             self._next = None
             return
-        tasks = self._coordinator.poll()
+        try:
+            tasks = self._coordinator.poll()
+        except FencedError as error:
+            log.warning("%s; joining again", error)
+            tasks = {}
         if tasks is not None:
             # No two threads may have a task at once: first everybody gives up, then everybody takes.
             self._assign(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from streamkit.errors import ProductionError, RetriableTransportError
+from streamkit.errors import ProductionError, RetriableTransportError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.handlers import CONTINUE
 from streamkit.runtime.local.active import ActiveTask
@@ -118,6 +118,11 @@ class Committer:
     def close(self) -> None:
         """Leave the log; output of a failed transaction stays invisible."""
         try:
+            if self._settings.exactly_once:
+                try:
+                    self._producer.abort()
+                except TransportError:
+                    log.debug("aborting failed", exc_info=True)
             self._producer.close()
         finally:
             if self._admin is not None:

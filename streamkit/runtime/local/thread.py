@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from streamkit.errors import RetriableTransportError, StreamkitError, TaskCorruptedError
+from streamkit.errors import FencedError, RetriableTransportError, StreamkitError, TaskCorruptedError
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.active import ActiveTask, open_files
@@ -109,8 +109,8 @@ class StreamThread:
         self._committer.begin()
 
     def _round(self) -> None:
-        self._take_assignment()
         try:
+            self._take_assignment()
             batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
             polled_at = self._shared.clock()
             for batch in batches:
@@ -119,8 +119,15 @@ class StreamThread:
             worked = self._process(polled_at)
             self._balance_fetching()
         except TaskCorruptedError as error:
-            log.warning("%s: %s; the task is restored from its changelogs", self.name, error)
-            self._revive()
+            log.warning("%s: %s; its tasks are restored from their changelogs", self.name, error)
+            self._revive(wipe=True)
+            return
+        except FencedError as error:
+            if self._shared.coordinator is None or self._shared.coordinator.group_metadata() is None:
+                raise
+            # The group went on without this commit; a rebalance says what is left, until then from the last commit on.
+            log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
+            self._revive(wipe=False)
             return
         except RetriableTransportError as error:
             self._committer.failed(error)
@@ -199,7 +206,12 @@ class StreamThread:
         self._to(ThreadState.PARTITIONS_REVOKED)
         gone = [task for task in self._tasks if task not in wanted]
         if gone:
-            self._close([self._tasks.pop(task) for task in gone], clean=True)
+            try:
+                self._close([self._tasks.pop(task) for task in gone], clean=True)
+            except FencedError:
+                with self._lock:
+                    self._assigned = wanted if self._assigned is None else self._assigned
+                raise
         self._to(ThreadState.PARTITIONS_ASSIGNED)
         fresh = [task for task in wanted if task not in self._tasks]
         for task in fresh:
@@ -258,14 +270,15 @@ class StreamThread:
             )
         return LATEST if reset == "latest" else EARLIEST
 
-    def _revive(self) -> None:
-        """Close all tasks as they are, delete what is on disk, and start again from offsets and changelogs."""
+    def _revive(self, *, wipe: bool) -> None:
+        """Close all tasks as they are and start again from committed offsets; `wipe`: without what is on disk."""
         tasks = list(self._tasks)
         self._committer.abort()
         self._close(list(self._tasks.values()), clean=False)
         self._tasks = {}
-        for sub, partition in tasks:
-            self._shared.directory.wipe(f"{sub}_{partition}")
+        if wipe:
+            for sub, partition in tasks:
+                self._shared.directory.wipe(f"{sub}_{partition}")
         with self._lock:
             if self._assigned is None:
                 self._assigned = tasks
@@ -289,8 +302,8 @@ class StreamThread:
                     if clean:
                         raise
                     log.debug("closing %s failed", active.id, exc_info=True)
-        if partitions:
-            self._consumer.remove(partitions)
+            if partitions:
+                self._consumer.remove(partitions)
 
     # -- End ----------------------------------------------------------------------------------------------------------
 
