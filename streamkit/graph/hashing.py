@@ -18,24 +18,25 @@ def java_hash(text: str) -> int:
     return result
 
 
-def hash_order(names: Iterable[str], copied: bool = True) -> list[str]:
+def hash_order(names: Iterable[str], copied: bool = True, capacity: int | None = None) -> list[str]:
     """Return names in the order in which a Java HashSet of them iterates.
 
-    copied: the set was made from a collection of known size (`new HashSet<>(collection)`), else by adding one by one.
+    copied: the set was made from a collection of known size (`new HashSet<>(collection)`), else by adding one by one,
+    to a set of the default capacity or the one given (`new HashSet<>(capacity)`).
 
     >>> hash_order(["t3", "t1", "t2", "alpha", "beta"])
     ['alpha', 't1', 't2', 'beta', 't3']
     """
     unique = list(dict.fromkeys(names))
-    capacity = 16
+    least = 16 if capacity is None else capacity
     if copied:
-        wanted = max(int(len(unique) / 0.75) + 1, 16)
-        while capacity < wanted:
-            capacity *= 2
-    else:
-        while len(unique) > 0.75 * capacity:
-            capacity *= 2
-    mask = capacity - 1
+        least = max(int(len(unique) / 0.75) + 1, 16)
+    buckets = 1
+    while buckets < least:
+        buckets *= 2
+    while len(unique) > 0.75 * buckets:
+        buckets *= 2
+    mask = buckets - 1
 
     def bucket(name: str) -> int:
         value = java_hash(name)

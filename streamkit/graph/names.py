@@ -51,7 +51,5 @@ def illegal_name(name: str) -> str | None:
     if len(name) > LONGEST_NAME:
         return f"Name is illegal, it can't be longer than {LONGEST_NAME} characters, name: {name}"
     if not _LEGAL.fullmatch(name):
-        return (
-            f"Name \"{name}\" is illegal, it contains a character other than ASCII alphanumerics, '.', '_' and '-'"
-        )
+        return f"Name \"{name}\" is illegal, it contains a character other than ASCII alphanumerics, '.', '_' and '-'"
     return None

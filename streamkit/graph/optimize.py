@@ -47,6 +47,9 @@ def merge_duplicate_sources(graph: GraphBuilder) -> None:
 def _absorb(graph: GraphBuilder, main: SourceNode, other: SourceNode) -> None:
     if main.description.get("reset") != other.description.get("reset"):
         graph.problem(other, "Can't configure different offset reset policies on the same input topic(s)")
+    if main.description["serdes"] != other.description["serdes"]:
+        read = ", ".join(main.topics)
+        graph.problem(other, f"Two sources read the same topics [{read}] with different serdes; the first would decide")
     for child in other.children:
         other.remove_child(child)
         main.add_child(child)

@@ -21,6 +21,8 @@ from streamkit.operators.upstream import (
     WindowedStream,
 )
 from streamkit.operators.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+from streamkit.serdes.base import Serde
+from streamkit.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,14 @@ def stream_processor(
     return StreamAggregate(aggregation, store, send_old)
 
 
-def result_key(ctx: Context, key_serde: Any, windows: Windows | None) -> Any:
+def result_key(key_serde: Serde, windows: Windows | None) -> Serde:
     """Return the key serde of an aggregation's result: that of the group, windowed if it is windowed."""
     if windows is None:
         return key_serde
     if isinstance(windows, SessionWindows):
-        return ctx.serde({"session_windowed": key_serde.spec})
+        return SessionWindowedSerde(key_serde)
     size = windows.size if isinstance(windows, TimeWindows) else getattr(windows, "difference", 0)
-    return ctx.serde({"windowed": key_serde.spec, "size": size})
+    return TimeWindowedSerde(key_serde, size)
 
 
 def aggregate_stream(
@@ -154,7 +156,7 @@ def aggregate_stream(
         lambda: stream_processor(aggregation, windows, on_close, store.name, work.send_old),
         stores=(store,),
     )
-    key_serde = result_key(ctx, store.key_serde, windows)
+    key_serde = result_key(store.key_serde, windows)
     node.serdes = (key_serde, store.value_serde)
     node.window_grace = windows.close_delay if windows is not None else None
     node.output_versioned = not windowed and store.type == "versioned"

@@ -58,7 +58,7 @@ class Operator(ABC):
 
 
 @dataclass(frozen=True)
-class Processor(ABC):
+class Processor:
     """The work of one node, as immutable data; picklable. Subclasses add fields and know how to write their code."""
 
     def emit(self, node: Any, gen: Any) -> None:

@@ -12,7 +12,7 @@ from streamkit.operators.fields import AGGREGATE_NAMES, CogroupInput, CogroupInp
 from streamkit.operators.getters import Getter, StoreGetter
 from streamkit.operators.pass_through import TablePassThrough
 from streamkit.operators.repartitioning import repartition_node
-from streamkit.operators.serdes import certainly_differ, need
+from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stores import materialize
 from streamkit.operators.upstream import (
     AggregateWork,
@@ -46,7 +46,7 @@ def aggregate_cogroup(step: Step, ctx: Context, upstream: CogroupedStream | Wind
     first = next(iter(group.inputs))
     store = materialize(step, ctx, first.key_serde, value_serde, "COGROUPKSTREAM-AGGREGATE-", windows)
     _repartition(step, ctx, group, store.name)
-    key_serde = result_key(ctx, store.key_serde, windows)
+    key_serde = result_key(store.key_serde, windows)
     given = step.get("name")
     nodes: list[GraphNode] = []
     works: list[AggregateWork] = []
@@ -153,11 +153,6 @@ pipelines:
                     position,
                     f"cogroup: expected a grouped stream, found {other.label}; end its pipeline with group_by_key",
                 )
-            if certainly_differ(upstream.key_serde, other.key_serde):
-                raise BuildError(
-                    position,
-                    f"cogroup: the keys of the groups don't meet: serde {upstream.key_serde.spec} here, "
-                    f"{other.key_serde.spec} there",
-                )
+            check_keys_meet(step, upstream.key_serde, other.key_serde, position)
             inputs[other] = item.add
         return CogroupedStream(inputs)

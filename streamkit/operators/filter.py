@@ -136,7 +136,7 @@ pipelines:
         if step.get("store") is not None:
             raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
         name = builder.graph.names.named(step.get("name"), "KSTREAM-FILTER-")
-        node = ProcessorNode(name, Filter(step.options["if"], self.negate))
+        node: ProcessorNode = ProcessorNode(name, Filter(step.options["if"], self.negate))
         node.serdes = (plain_or_none(upstream.key_serde), plain_or_none(upstream.value_serde))
         builder.graph.add(upstream.node, node)
         result: Stream = upstream.below(name, node)
@@ -147,7 +147,7 @@ pipelines:
         name = ctx.graph.names.named(step.get("name"), "KTABLE-FILTER-")
         predicate = step.options["if"]
         work = _FilterWork(table, predicate, self.negate, store, ctx.graph.origin)
-        node = ProcessorNode(
+        node: ProcessorNode = ProcessorNode(
             name,
             lambda: TableFilter(
                 predicate,

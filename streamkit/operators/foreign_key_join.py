@@ -102,7 +102,9 @@ class _Parts:
         common: list[ForeignKeyJoin] = []
         send_name = self.name("-subscription-registration-processor", PREFIX + "SUBSCRIPTION-REGISTRATION-")
         on = step.options["on"]
-        send = ProcessorNode(send_name, lambda: SubscriptionSend(common[0], on, bool(send.versioned_parents)))
+        send: ProcessorNode = ProcessorNode(
+            send_name, lambda: SubscriptionSend(common[0], on, bool(send.versioned_parents))
+        )
         graph.add(left.node, send)
         serdes = self._serdes()
         foreign_serdes = (serdes[2], serdes[1])
@@ -117,7 +119,7 @@ class _Parts:
         answer = ProcessorNode(answer_name, lambda: SubscriptionJoin(common[0], foreign), stores=foreign.stores)
         graph.add(receive, answer)
         changed_name = self.name("-foreign-join-subscription", PREFIX + "SUBSCRIPTION-PROCESSOR-")
-        changed = ProcessorNode(
+        changed: ProcessorNode = ProcessorNode(
             changed_name,
             lambda: ForeignTableJoin(common[0], store.name, bool(changed.versioned_parents)),
             stores=(store,),
@@ -176,7 +178,7 @@ class _Parts:
         value_serde = step.get("value_serde", ctx.default_value)
         store = materialize(step, ctx, common.key_serde, value_serde, PREFIX + "OUTPUT-")
         work = SourceWork(store, materialized=step.get("store") is not None)
-        node = ProcessorNode(result_name, lambda: source_work(work), stores=work.definitions)
+        node: ProcessorNode = ProcessorNode(result_name, lambda: source_work(work), stores=work.definitions)
         resolver.serdes = node.serdes = (common.key_serde, value_serde)
         node.output_versioned = store.type == "versioned"
         graph.add(resolver, node)

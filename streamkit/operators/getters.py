@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from streamkit.graph.hashing import hash_order
+
 
 @dataclass(frozen=True)
 class Getter(ABC):
@@ -88,7 +90,11 @@ class JoinGetter(Getter):
 
     @property
     def stores(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
+        # Java gathers them in three sets of just that capacity (KTableKTableJoinMerger.view).
+        one, other = self.left.stores, self.right.stores
+        forth = hash_order((*one, *other), copied=False, capacity=len(one) + len(other))
+        back = hash_order((*other, *one), copied=False, capacity=len(one) + len(other))
+        return tuple(hash_order((*forth, *back), copied=False, capacity=len(forth) + len(back)))
 
     @property
     def versioned(self) -> bool:

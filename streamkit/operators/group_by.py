@@ -105,7 +105,7 @@ pipelines:
         key, value = step.options["key"], step.get("value")
         fallback = table.value_serde if value is None else ctx.default_value
         name = ctx.graph.names.named(given, "KTABLE-SELECT-")
-        node = ProcessorNode(name, lambda: TableGroupBy(key, value, bool(node.versioned_parents)))
+        node: ProcessorNode = ProcessorNode(name, lambda: TableGroupBy(key, value, bool(node.versioned_parents)))
         key_serde = step.get("key_serde", ctx.default_key)
         value_serde = step.get("value_serde", fallback)
         node.serdes = (key_serde, value_serde)

@@ -50,7 +50,9 @@ class JoinOperator(Operator):
         Field("before", Duration(0), "Two streams: how much earlier the right record may be."),
         Field("after", Duration(0), "Two streams: how much later the right record may be."),
         Field(
-            "grace", Duration(0), "Two streams: how long the window takes late records. Versioned table: how long to wait."
+            "grace",
+            Duration(0),
+            "Two streams: how long the window takes late records. Versioned table: how long to wait.",
         ),
         Field("store", StoreField(), "Two tables: the store of the result. Two streams: what store names begin with."),
         VALUE_SERDE,
@@ -109,7 +111,9 @@ pipelines:
             raise BuildError(step.at("on"), "outer_join: a foreign-key join is inner or left")
         value = step.options["value"]
         if "key" in getattr(value, "names", ()) and getattr(value, "call", None) is None:
-            raise BuildError(step.at("value"), f"{self.name}: `value` of a foreign-key join has `left` and `right` only")
+            raise BuildError(
+                step.at("value"), f"{self.name}: `value` of a foreign-key join has `left` and `right` only"
+            )
         return join_foreign_key(step, builder, upstream, other, self.kind == "left")
 
     def _join_stream(self, step: Step, stream: Stream, other: Any, ctx: Context, position: Any) -> Stream:
@@ -120,7 +124,8 @@ pipelines:
             raise BuildError(position, f"{self.name}: expected a stream or a table, found {other.label}")
         if self.kind == "outer":
             raise BuildError(
-                position, f"outer_join: a stream joins {other.label} by `join` or `left_join` only; there is no outer join"
+                position,
+                f"outer_join: a stream joins {other.label} by `join` or `left_join` only; there is no outer join",
             )
         self._refuse(step, f"a stream and {other.label}", *_WINDOW, "store")
         if isinstance(other, Table):
@@ -128,7 +133,9 @@ pipelines:
             return join_table(step, ctx, stream, other, self.kind == "left")
         self._refuse(step, "a stream and a global table", "grace")
         if step.get("on") is None:
-            raise BuildError(step.position, f"{self.name}: `on` is needed, which gives the key to look up in the global table")
+            raise BuildError(
+                step.position, f"{self.name}: `on` is needed, which gives the key to look up in the global table"
+            )
         return join_global(step, ctx, stream, other, self.kind == "left")
 
     def _refuse(self, step: Step, kind: str, *options: str) -> None:

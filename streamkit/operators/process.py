@@ -48,7 +48,7 @@ class ProcessOperator(Operator):
 
     name: ClassVar[str] = "process"
     main = "call"
-    fields = (
+    fields: ClassVar[tuple[Field, ...]] = (
         Field("call", Callable_(), "The class or function: `module:Name`.", required=True),
         Field("stores", StoreNames(), "The names of the stores that it uses."),
         KEY_SERDE,

@@ -50,10 +50,12 @@ def plain_or_none(serde: AnySerde) -> Any:
     return None if isinstance(serde, Disagreement) else serde
 
 
-def certainly_differ(one: AnySerde, other: AnySerde) -> bool:
-    """Whether two serdes can't give the same bytes for the same key, as far as their names tell."""
+def check_keys_meet(step: Step, one: AnySerde, other: AnySerde, position: Any = None) -> None:
+    """Raise BuildError where two serdes can't give the same bytes for the same key, as far as their names tell."""
     if isinstance(one, Disagreement) or isinstance(other, Disagreement):
-        return False
-    if not (isinstance(one.spec, str) and isinstance(other.spec, str)):
-        return False
-    return one.spec != other.spec
+        return
+    if isinstance(one.spec, str) and isinstance(other.spec, str) and one.spec != other.spec:
+        raise BuildError(
+            position or step.at("with"),
+            f"{step.operator}: the keys don't meet: their serde is {one.spec} here and {other.spec} there",
+        )

@@ -11,7 +11,7 @@ from streamkit.operators.context import Context
 from streamkit.operators.fields import Step
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.repartitioning import repartition_node
-from streamkit.operators.serdes import certainly_differ, need
+from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.upstream import Stream
 from streamkit.state.definitions import StoreDef
 
@@ -61,11 +61,7 @@ class SelfJoin(Processor):
 def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: str) -> Stream:
     """Build an inner, left or outer join of two streams (KStreamImpl.doJoin, KStreamImplJoin)."""
     before, after = _window(step)
-    if certainly_differ(left.key_serde, right.key_serde):
-        raise BuildError(
-            step.at("with"),
-            f"{step.operator}: the keys don't meet: serde {left.key_serde.spec} here, {right.key_serde.spec} there",  # type: ignore[union-attr]
-        )
+    check_keys_meet(step, left.key_serde, right.key_serde)
     given = step.get("name")
     left = _repartitioned(step, ctx, left, "-left")
     right = _repartitioned(step, ctx, right, "-right")
@@ -82,7 +78,10 @@ def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: st
         names.processor("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-"),
         names.processor("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-"),
     )
-    suffixes = ("-outer-this-join" if right_outer else "-this-join", "-outer-other-join" if left_outer else "-other-join")
+    suffixes = (
+        "-outer-this-join" if right_outer else "-this-join",
+        "-outer-other-join" if left_outer else "-other-join",
+    )
     joined = generated if given is None else (given + suffixes[0], given + suffixes[1])
     merge_name = names.named(given, "KSTREAM-MERGE-", "-merge")
     base = step.options["store"].name if step.get("store") is not None else None
@@ -91,9 +90,9 @@ def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: st
         for name, suffix, side in zip(generated, suffixes, (left, right), strict=True)
     )
     for name, store, side in zip(windowed, stores, (left, right), strict=True):
-        node = ProcessorNode(name, JoinWindow(store.name), stores=(store,))
-        node.serdes = (store.key_serde, store.value_serde)
-        ctx.graph.add(side.node, node)
+        window_node = ProcessorNode(name, JoinWindow(store.name), stores=(store,))
+        window_node.serdes = (store.key_serde, store.value_serde)
+        ctx.graph.add(side.node, window_node)
     shared = _shared_store(generated[0], base, kind, stores) if left_outer else None
     shared_name = shared.name if shared is not None else None
     value = step.options["value"]
@@ -126,7 +125,8 @@ def _window(step: Step) -> tuple[int, int]:
         return within, within
     if step.get("before") is None and step.get("after") is None:
         raise BuildError(
-            step.position, f"{step.operator}: two streams join within a window; expected `within`, or `before` and `after`"
+            step.position,
+            f"{step.operator}: two streams join within a window; expected `within`, or `before` and `after`",
         )
     return step.get("before") or 0, step.get("after") or 0
 

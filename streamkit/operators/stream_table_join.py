@@ -10,7 +10,7 @@ from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import Step
 from streamkit.operators.getters import Getter
-from streamkit.operators.serdes import certainly_differ, need
+from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stream_stream_join import repartition_for_join
 from streamkit.operators.upstream import Stream, Table
 from streamkit.state.definitions import StoreDef
@@ -32,11 +32,7 @@ class StreamTableJoin(Processor):
 
 def join_table(step: Step, ctx: Context, stream: Stream, table: Table, left: bool) -> Stream:
     """Build a join of a stream and a table (KStreamImpl.doStreamTableJoin)."""
-    if certainly_differ(stream.key_serde, table.key_serde):
-        raise BuildError(
-            step.at("with"),
-            f"{step.operator}: the keys don't meet: serde {stream.key_serde.spec} here, {table.key_serde.spec} there",  # type: ignore[union-attr]
-        )
+    check_keys_meet(step, stream.key_serde, table.key_serde)
     given = step.get("name")
     stream = repartition_for_join(step, ctx, stream, given)
     sources = tuple(dict.fromkeys((*stream.sources, *table.sources)))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import TableJoinNode
-from streamkit.operators.base import BuildError, Processor
+from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import Step
 from streamkit.operators.getters import Getter, JoinGetter, StoreGetter
-from streamkit.operators.serdes import certainly_differ, need
+from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stores import materialize
 from streamkit.operators.upstream import Table, TableWork
 
@@ -60,11 +60,7 @@ class _JoinWork(TableWork):
 
 def join_tables(step: Step, ctx: Context, left: Table, right: Table, kind: str) -> Table:
     """Build an inner, left or outer join of two tables (KTableImpl.doJoin)."""
-    if certainly_differ(left.key_serde, right.key_serde):
-        raise BuildError(
-            step.at("with"),
-            f"{step.operator}: the keys don't meet: serde {left.key_serde.spec} here, {right.key_serde.spec} there",  # type: ignore[union-attr]
-        )
+    check_keys_meet(step, left.key_serde, right.key_serde)
     given = step.get("name")
     value_serde = step.get("value_serde", ctx.default_value)
     store = materialize(step, ctx, left.key_serde, value_serde)
@@ -84,7 +80,7 @@ def join_tables(step: Step, ctx: Context, left: Table, right: Table, kind: str) 
     )
     rules = {"inner": ("inner", "inner"), "left": ("left", "right"), "outer": ("outer", "outer")}[kind]
     getters = work.getters
-    node = TableJoinNode(
+    node: TableJoinNode = TableJoinNode(
         name,
         (left.name, right.name),
         (

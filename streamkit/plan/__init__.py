@@ -34,12 +34,13 @@ def build(model: TopologyModel, overrides: Mapping[str, Any] | None = None) -> P
     config = make_config(model, overrides)
     assembler = Assembler(model)
     assembler.build()
-    if assembler.problems:
-        raise TopologyError(assembler.problems)
     topology = assembler.graph.write(optimizations(config))
     groups = copartition_groups(assembler.graph, topology)
-    problems = [*topology.problems, *broken_copartitions(model, assembler.graph, topology, groups)]
+    problems = [*topology.problems, *broken_copartitions(model, topology, groups)]
+    if assembler.problems:
+        # What a failed step would have made is missing, which is not another mistake.
+        problems = [*assembler.problems, *(each for each in problems if "is not added yet" not in each.message)]
     if problems:
-        raise TopologyError(problems)
+        raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))
     sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
     return freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from streamkit.errors import Problem
@@ -48,9 +49,9 @@ class Assembler:
 
     def serde(self, spec: Any) -> Serde:
         """Return a serde of the language."""
-        from streamkit.serdes import create
+        from streamkit import serdes
 
-        return create(spec)
+        return serdes.parse(spec, str(Path(self.model.file).parent))
 
     def resolve(self, ref: Ref, step: Step) -> Any:
         """Return what a reference means, building it first if need be. Raises BuildError where it failed."""
@@ -134,10 +135,13 @@ class Assembler:
         if ref.branch is None or result is _FAILED:
             return result
         if not isinstance(result, Branches):
-            raise BuildError(position, f"pipeline {ref.pipeline} has no branches, so there is no {ref.pipeline}.{ref.branch}")
+            raise BuildError(
+                position, f"pipeline {ref.pipeline} has no branches, so there is no {ref.pipeline}.{ref.branch}"
+            )
         if ref.branch not in result.branches:
             raise BuildError(
-                position, f"pipeline {ref.pipeline} has no branch {ref.branch}; there are {_choices(ref.pipeline, result)}"
+                position,
+                f"pipeline {ref.pipeline} has no branch {ref.branch}; there are {_choices(ref.pipeline, result)}",
             )
         return result.branches[ref.branch]
 
@@ -189,7 +193,9 @@ class Assembler:
             try:
                 re.compile(ref.pattern)
             except re.error as error:
-                raise BuildError(ref.position or self.graph.origin.position, f"not a regular expression: {error}") from error
+                raise BuildError(
+                    ref.position or self.graph.origin.position, f"not a regular expression: {error}"
+                ) from error
             serdes: tuple[Any, Any] = (self.default_key, self.default_value)
             return {"topics": (), "pattern": ref.pattern, "serdes": serdes}, serdes
         entries: list[TopicSpec] = [self.model.topics[name] for name in ref.topics]
@@ -206,7 +212,9 @@ class Assembler:
 
     # -- Ends --
 
-    def _end(self, result: Any, to: SinkSpec | None, for_each: ForEachSpec | None, position: Any, pipeline: str) -> None:
+    def _end(
+        self, result: Any, to: SinkSpec | None, for_each: ForEachSpec | None, position: Any, pipeline: str
+    ) -> None:
         if result is _FAILED:
             return
         saved = self.graph.origin, self.graph.on_error

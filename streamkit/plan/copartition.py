@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streamkit.errors import Problem
+from streamkit.errors import Position, Problem
 from streamkit.graph.builder import GraphBuilder
 from streamkit.graph.topology import NOWHERE, Topology
 from streamkit.spec.model import TopologyModel
@@ -23,9 +23,7 @@ def copartition_groups(graph: GraphBuilder, topology: Topology) -> tuple[frozens
     return tuple(unique)
 
 
-def broken_copartitions(
-    model: TopologyModel, graph: GraphBuilder, topology: Topology, groups: Iterable[frozenset[str]]
-) -> list[Problem]:
+def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterable[frozenset[str]]) -> list[Problem]:
     """Return what the declared numbers of partitions break: fixed repartitions, and external topics of the file."""
     problems = []
     declared = {entry.topic: entry.partitions for entry in model.topics.values() if entry.partitions is not None}
@@ -54,7 +52,7 @@ def _java_map(counts: dict[str, int | None] | dict[str, int]) -> str:
     return "{" + ", ".join(f"{topic}={count}" for topic, count in sorted(counts.items())) + "}"
 
 
-def _place(topology: Topology, group: frozenset[str]) -> object:
+def _place(topology: Topology, group: frozenset[str]) -> Position:
     """Return where the last source of a group stands, which is the step that brought the topics together."""
     place = NOWHERE
     for node in topology.nodes.values():

@@ -38,9 +38,7 @@ class Layout:
 
     def task_partitions(self, task: tuple[int, int]) -> tuple[tuple[str, int], ...]:
         """Return the partitions that a task reads: its own number of each topic that has so many."""
-        return tuple(
-            (topic, task[1]) for topic in self.sources[task[0]] if task[1] < self.partitions[topic]
-        )
+        return tuple((topic, task[1]) for topic in self.sources[task[0]] if task[1] < self.partitions[topic])
 
 
 def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
@@ -54,9 +52,9 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
     for topics in sources.values():
         for topic in topics:
             partitions[topic] = counts.get(topic)
-    for name, topic in plan.internal_topics.items():
-        partitions[plan.internal_name(name)] = topic.partitions
-        if topic.partitions is not None:
+    for name, internal_topic in plan.internal_topics.items():
+        partitions[plan.internal_name(name)] = internal_topic.partitions
+        if internal_topic.partitions is not None:
             enforced.add(plan.internal_name(name))
     internal = {plan.internal_name(name) for name in plan.internal_topics}
     _check_missing(sources, partitions, internal)
@@ -132,10 +130,7 @@ def _derive(
 def _copartition_groups(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]:
     """Return the groups of topics on the log, joined where they overlap."""
     nodes = {
-        name: node
-        for each in plan.sub_topologies
-        for name, node in each.nodes.items()
-        if isinstance(node, SourceNode)
+        name: node for each in plan.sub_topologies for name, node in each.nodes.items() if isinstance(node, SourceNode)
     }
     groups: dict[str, set[str]] = {}
     for members in plan.copartition_sources:

@@ -22,4 +22,12 @@ def describe(plan: Plan, form: str = "text") -> str:
     return FORMATS[form](plan)
 
 
-__all__ = ["FORMATS", "describe", "describe_document", "describe_dot", "describe_json", "describe_mermaid", "describe_text"]
+__all__ = [
+    "FORMATS",
+    "describe",
+    "describe_document",
+    "describe_dot",
+    "describe_json",
+    "describe_mermaid",
+    "describe_text",
+]

@@ -72,7 +72,7 @@ def _node(node: SourceNode | ProcessorNode | SinkNode) -> dict[str, Any]:
         read = {"topics": list(node.topics)} if node.pattern is None else {"pattern": node.pattern}
         return {"type": "source", "name": node.name, **read, "successors": list(node.children)}
     if isinstance(node, SinkNode):
-        written = {"topic": node.topic} if node.topic is not None else {"route": str(node.route)}
+        written = {"topic": node.topic} if node.topic is not None else {"route": node.route.text}
         return {"type": "sink", "name": node.name, **written, "predecessors": list(node.parents)}
     return {
         "type": "processor",
@@ -101,7 +101,7 @@ def _edges(plan: Plan) -> Iterator[tuple[str, str, str]]:
                 for topic in node.topics or (node.pattern or "",):
                     yield "topic", f"topic {topic}", name
             elif isinstance(node, SinkNode):
-                yield "topic", name, f"topic {node.topic if node.topic is not None else node.route}"
+                yield "topic", name, f"topic {node.topic if node.topic is not None else node.route.text}"
             if not isinstance(node, SinkNode):
                 for child in node.children:
                     yield "record", name, child

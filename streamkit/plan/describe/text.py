@@ -83,7 +83,7 @@ def _node_text(described: _Described) -> str:
         read = f"[{', '.join(hash_order(node.topics))}]" if node.pattern is None else node.pattern
         return f"Source: {node.name} (topics: {read})\n      --> {_names(described.successors)}"
     if isinstance(node, SinkNode):
-        target = f"topic: {node.topic}" if node.topic is not None else f"extractor class: {node.route}"
+        target = f"topic: {node.topic}" if node.topic is not None else f"extractor class: {node.route.text}"
         return f"Sink: {node.name} ({target})\n      <-- {_names(described.predecessors)}"
     stores = ", ".join(hash_order(hash_order(node.stores, copied=False)))
     return (
