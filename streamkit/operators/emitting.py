@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamkit.operators.getters import FilterGetter, Getter, JoinGetter, MapValuesGetter, StoreGetter, SuppressGetter
-from streamkit.operators.hand import Slot
+from streamkit.operators.hand import Hand, Slot
 from streamkit.state.versioned import NOT_PUT, VALID_TO_UNDEFINED
 
 NONE = Slot("None")
@@ -92,8 +92,6 @@ def _write_lookup(gen: Any, name: str, getter: Getter) -> None:
 
 
 def _hand(gen: Any, getter: Getter) -> Any:
-    from streamkit.operators.hand import Hand
-
     # Lookups have no record of their own: its headers are absent, and so are topic, partition and offset.
     context = "(None, None, -1, -1)" if gen.full_context else "None"
     return Hand(
@@ -130,3 +128,37 @@ def emit_null_key_check(gen: Any, more: str = "") -> None:
     gen.line("else:")
     gen.depth += 1
     gen.hand.key.never_none = True
+
+
+def emit_call(node: Any, gen: Any, instance: str, key_serde: Any) -> None:
+    """Write the call of a kernel's `process(key bytes, key, value, timestamp, context)`."""
+    with gen.guard(node):
+        hand = gen.hand
+        key = gen.raw(hand.key, key_serde)
+        record = (key, gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context)
+        gen.line(f"{instance}.process({', '.join(record)})")
+
+
+def joiner(gen: Any, value: Any) -> str:
+    """Return the name of a join's function `(key, left, right)`."""
+    name: str = gen.callable_of(value, {"key": "k", "left": "left", "right": "right"})
+    return name
+
+
+def names_of(gen: Any, serdes: tuple[Any, ...]) -> str:
+    """Return the source of a tuple of serdes."""
+    return f"({', '.join(gen.name_of(serde, 'serde') for serde in serdes)})"
+
+
+def forward_by_bytes(gen: Any, node: Any, key_serde: Any) -> str:
+    """Return the name of a function `(key bytes, value, timestamp, context)` that forwards to a node's children."""
+
+    def write(name: str) -> None:
+        gen.line(f"def {name}(kb, v, t, c):")
+        with gen.indented():
+            gen.hand = Hand(Slot(raw="kb", serde=key_serde, never_none=True), Slot("v"), "t", "c")
+            gen.forward(node)
+            gen.fill_empty()
+
+    name: str = gen.later(("by bytes", node.name), "fb", write)
+    return name

@@ -8,8 +8,10 @@ from typing import Any
 from streamkit.graph.node import ProcessorNode, SinkNode, SourceNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
+from streamkit.operators.emitting import emit_null_key_check, forward_by_bytes, lookup, names_of
 from streamkit.operators.fields import Step
 from streamkit.operators.getters import Getter
+from streamkit.operators.kernels import foreign_key as kernels
 from streamkit.operators.serdes import need
 from streamkit.operators.source import source_work
 from streamkit.operators.stores import materialize
@@ -42,6 +44,18 @@ class SubscriptionSend(Processor):
     on: Any
     versioned_parent: bool
 
+    def emit(self, node: Any, gen: Any) -> None:
+        extract = gen.callable_of(self.on, {"key": "k", "value": "v"}, "t, c")
+        serdes = (self.join.key_serde, self.join.value_serde, self.join.foreign_key_serde)
+        parts = (str(self.join.left), extract, names_of(gen, serdes), gen.forward_function(node, False))
+        sender = gen.name_of(kernels.SubscriptionSender, "SubscriptionSender")
+        instance = gen.instance(("send", node.name), "p", f"{sender}(rt, {', '.join(parts)})")
+        emit_null_key_check(gen, f" or not {gen.hand.latest}" if self.versioned_parent else "")
+        with gen.guard(node):
+            hand = gen.hand
+            record = (gen.obj(hand.key), gen.obj(hand.value), gen.obj(hand.old), hand.time, hand.context)
+            gen.line(f"{instance}.process({', '.join(record)})")
+
 
 @dataclass(frozen=True)
 class SubscriptionReceive(Processor):
@@ -50,6 +64,14 @@ class SubscriptionReceive(Processor):
     join: ForeignKeyJoin
     store: str
 
+    def emit(self, node: Any, gen: Any) -> None:
+        receiver = gen.name_of(kernels.SubscriptionReceiver, "SubscriptionReceiver")
+        source = f"{receiver}(rt, {gen.store(self.store)}, {gen.forward_function(node, False)})"
+        instance = gen.instance(("receive", node.name), "p", source)
+        with gen.guard(node):
+            key = gen.raw(gen.hand.key, self.join.foreign_key_serde)
+            gen.line(f"{instance}.process({key}, {gen.obj(gen.hand.value)}, {gen.hand.time}, {gen.hand.context})")
+
 
 @dataclass(frozen=True)
 class SubscriptionJoin(Processor):
@@ -57,6 +79,17 @@ class SubscriptionJoin(Processor):
 
     join: ForeignKeyJoin
     foreign: Getter
+
+    def emit(self, node: Any, gen: Any) -> None:
+        encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
+        forward = forward_by_bytes(gen, node, self.join.key_serde)
+        join = gen.name_of(kernels.SubscriptionJoin, "SubscriptionJoin")
+        source = f"{join}({lookup(gen, self.foreign)}, {encode}, {forward})"
+        instance = gen.instance(("subscription", node.name), "p", source)
+        with gen.guard(node):
+            # Key and value are the foreign key's bytes and the subscription, as SubscriptionReceive forwards them.
+            key, value = gen.obj(gen.hand.key), gen.obj(gen.hand.value)
+            gen.line(f"{instance}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
 
 
 @dataclass(frozen=True)
@@ -67,6 +100,22 @@ class ForeignTableJoin(Processor):
     store: str
     versioned_parent: bool
 
+    def emit(self, node: Any, gen: Any) -> None:
+        encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
+        forward = forward_by_bytes(gen, node, self.join.key_serde)
+        join = gen.name_of(kernels.ForeignTableJoin, "ForeignTableJoin")
+        source = f"{join}(rt, {gen.store(self.store)}, {encode}, {forward})"
+        instance = gen.instance(("foreign", node.name), "p", source)
+        if self.versioned_parent:
+            gen.line(f"if not {gen.hand.latest}:")
+            with gen.indented():
+                gen.drop()
+            gen.line("else:")
+            gen.depth += 1
+        with gen.guard(node):
+            key, value = gen.raw(gen.hand.key, self.join.foreign_key_serde), gen.obj(gen.hand.value)
+            gen.line(f"{instance}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
+
 
 @dataclass(frozen=True)
 class ResponseJoin(Processor):
@@ -75,6 +124,25 @@ class ResponseJoin(Processor):
     join: ForeignKeyJoin
     value: Any
     primary: Getter
+
+    def emit(self, node: Any, gen: Any) -> None:
+        joined = gen.callable_of(self.value, {"key": "k", "left": "left", "right": "right"}, "t, c")
+        serdes = names_of(gen, (self.join.value_serde, self.join.foreign_value_serde))
+        join = gen.name_of(kernels.ResponseJoin, "ResponseJoin")
+        parts = (
+            str(self.join.left),
+            lookup(gen, self.primary),
+            serdes,
+            f"({joined}, {gen.forward_function(node, False)})",
+        )
+        instance = gen.instance(("response", node.name), "p", f"{join}(rt, {', '.join(parts)})")
+        emit_null_key_check(gen)
+        with gen.guard(node):
+            hand = gen.hand
+            key = gen.raw(hand.key, self.join.key_serde)
+            gen.line(
+                f"{instance}.process({key}, {gen.obj(hand.key)}, {gen.obj(hand.value)}, {hand.time}, {hand.context})"
+            )
 
 
 def join_foreign_key(step: Step, ctx: Context, left: Table, right: Table, is_left_join: bool) -> Table:

@@ -9,6 +9,7 @@ from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import Step
+from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import GlobalTable, Stream
 
@@ -21,6 +22,31 @@ class StreamGlobalJoin(Processor):
     on: Any
     value: Any
     store: str
+
+    def emit(self, node: Any, gen: Any) -> None:
+        hand = gen.hand
+        mapped, right, value, key = gen.var("mapped"), gen.var("right"), gen.var("v"), gen.var("b")
+        serde = gen.plan.stores[self.store].key_serde
+        with gen.guard(node):
+            gen.line(f"{mapped} = {gen.expr(self.on)}")
+            gen.line(f"{key} = {gen.encoded(serde, mapped)}")
+        no_key = "" if self.left else f" or {mapped} is None"
+        gen.line(f"if {hand.value.test_var()} is None{no_key}:")
+        with gen.indented():
+            gen.drop()
+        gen.line("else:")
+        gen.depth += 1
+        with gen.guard(node):
+            gen.line(f"{right} = None if {key} is None else {gen.store(self.store)}.get({key})")
+            gen.line(f"if {right} is not None:")
+            with gen.indented():
+                gen.line(f"{right} = {right}[0]")
+        if not self.left:
+            gen.line(f"if {right} is not None:")
+            gen.depth += 1
+        with gen.guard(node):
+            gen.line(f"{value} = {gen.expr(self.value, left=gen.obj(hand.value), right=right)}")
+        gen.forward(node, value=Slot(value))
 
 
 def join_global(step: Step, ctx: Context, stream: Stream, table: GlobalTable, left: bool) -> Stream:

@@ -8,7 +8,11 @@ from typing import Any
 from streamkit.graph.node import ProcessorNode, StreamJoinNode
 from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
+from streamkit.operators.emitting import emit_call, joiner
 from streamkit.operators.fields import Step
+from streamkit.operators.kernels.stream_join import JoinWork, TimeTracker
+from streamkit.operators.kernels.stream_join import SelfJoin as SelfJoinKernel
+from streamkit.operators.kernels.stream_join import StreamJoin as JoinKernel
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import check_keys_meet, need
@@ -21,6 +25,20 @@ class JoinWindow(Processor):
     """Forwards a record, then keeps it in a window store for the other side (KStreamJoinWindow)."""
 
     store: str
+
+    def emit(self, node: Any, gen: Any) -> None:
+        hand = gen.hand
+        key_serde = gen.plan.stores[self.store].key_serde
+        with gen.guard(node):
+            key, value = gen.raw(hand.key, key_serde), gen.obj(hand.value)
+        depth = gen.depth
+        # The join comes before the record is kept: it must not meet itself.
+        gen.forward(node)
+        gen.fill_empty()
+        gen.depth = depth
+        gen.line(f"if {key} is not None and {value} is not None:")
+        with gen.indented(), gen.guard(node):
+            gen.line(f"{gen.store(self.store)}.put({key}, {value}, {hand.time})")
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,20 @@ class StreamStreamJoin(Processor):
     grace: int
     peer: str
 
+    def emit(self, node: Any, gen: Any) -> None:
+        key_serde = gen.plan.stores[self.store].key_serde
+        names = tuple(sorted((node.name, self.peer)))
+        tracker = gen.instance(("tracker", names), "tracker", f"{gen.name_of(TimeTracker, 'TimeTracker')}()")
+        times = (self.before, self.after, self.grace, self.left_lookahead, self.right_lookahead)
+        work = (
+            f"{gen.name_of(JoinWork, 'JoinWork')}({', '.join(map(repr, (*times, self.is_left, self.outer)))}, "
+            f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, {gen.name_of(key_serde.decode, 'decode')})"
+        )
+        unmatched = None if self.shared_store is None else gen.store(self.shared_store)
+        source = f"{gen.name_of(JoinKernel, 'StreamJoin')}(rt, {gen.store(self.store)}, {unmatched}, {tracker}, {work})"
+        instance = gen.instance(("join", node.name), "p", source)
+        emit_call(node, gen, instance, key_serde)
+
 
 @dataclass(frozen=True)
 class SelfJoin(Processor):
@@ -56,6 +88,20 @@ class SelfJoin(Processor):
     before: int
     after: int
     grace: int
+
+    def emit(self, node: Any, gen: Any) -> None:
+        definition = gen.plan.stores[self.store]
+        times = (self.before, self.after, self.grace, self.after, self.before)
+        work = (
+            f"{gen.name_of(JoinWork, 'JoinWork')}({', '.join(map(repr, (*times, True, False)))}, "
+            f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, "
+            f"{gen.name_of(definition.key_serde.decode, 'decode')})"
+        )
+        source = (
+            f"{gen.name_of(SelfJoinKernel, 'SelfJoin')}(rt, {gen.store(self.store)}, {definition.retention}, {work})"
+        )
+        instance = gen.instance(("join", node.name), "p", source)
+        emit_call(node, gen, instance, definition.key_serde)
 
 
 def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: str) -> Stream:

@@ -8,8 +8,11 @@ from typing import Any
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
+from streamkit.operators.emitting import key_serde_of, lookup
 from streamkit.operators.fields import Step
 from streamkit.operators.getters import Getter
+from streamkit.operators.hand import Hand, Slot
+from streamkit.operators.kernels.stream_table import GraceJoin
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stream_stream_join import repartition_for_join
 from streamkit.operators.upstream import Stream, Table
@@ -28,6 +31,74 @@ class StreamTableJoin(Processor):
     getter: Getter
     grace: int | None
     buffer: str | None
+
+    @property
+    def needs_context(self) -> bool:
+        """Whether records are buffered with where they came from."""
+        return self.buffer is not None
+
+    def emit(self, node: Any, gen: Any) -> None:
+        hand = gen.hand
+        key_serde = key_serde_of(gen, self.getter)
+        instance = None if self.buffer is None else self._buffered(node, gen)
+        if instance is not None:
+            gen.line(f"{instance}.observe({hand.time})")
+        no_key = "" if self.left else f" or {hand.key.test_var()} is None"
+        gen.line(f"if {hand.value.test_var()} is None{no_key}:")
+        with gen.indented():
+            gen.drop()
+        gen.line("else:")
+        gen.depth += 1
+        hand.value.never_none = True
+        hand.key.never_none = not self.left
+        if instance is None:
+            self._join(node, gen)
+            return
+        with gen.guard(node):
+            key = gen.raw(hand.key, key_serde)
+            record = f"{gen.obj(hand.key)}, {gen.obj(hand.value)}, {hand.time}, {hand.context}"
+            gen.line(f"if {key} is None:")
+            with gen.indented():
+                gen.line(f"{self._join_function(node, gen)}({record})")
+            gen.line("else:")
+            with gen.indented():
+                gen.line(f"{instance}.process({key}, {record})")
+
+    def _buffered(self, node: Any, gen: Any) -> str:
+        decode = gen.name_of(key_serde_of(gen, self.getter).decode, "decode")
+        join = self._join_function(node, gen)
+        source = f"{gen.name_of(GraceJoin, 'GraceJoin')}({gen.store(self.buffer)}, {decode}, {join})"
+        instance: str = gen.instance(("grace", node.name), "p", source)
+        return instance
+
+    def _join_function(self, node: Any, gen: Any) -> str:
+        def write(name: str) -> None:
+            gen.line(f"def {name}(k, v, t, c):")
+            with gen.indented():
+                gen.hand = Hand(Slot("k"), Slot("v"), "t", "c")
+                self._join(node, gen)
+                gen.fill_empty()
+
+        function: str = gen.later(("grace join", node.name), "j", write)
+        return function
+
+    def _join(self, node: Any, gen: Any) -> None:
+        hand = gen.hand
+        right, value = gen.var("right"), gen.var("v")
+        with gen.guard(node):
+            key = gen.raw(hand.key, key_serde_of(gen, self.getter))
+            as_of = f", {hand.time}" if self.getter.versioned else ""
+            found = f"{lookup(gen, self.getter)}({key}{as_of})"
+            gen.line(f"{right} = {found}" if hand.key.never_none else f"{right} = None if {key} is None else {found}")
+            gen.line(f"if {right} is not None:")
+            with gen.indented():
+                gen.line(f"{right} = {right}[0]")
+        if not self.left:
+            gen.line(f"if {right} is not None:")
+            gen.depth += 1
+        with gen.guard(node):
+            gen.line(f"{value} = {gen.expr(self.value, left=gen.obj(hand.value), right=right)}")
+        gen.forward(node, value=Slot(value))
 
 
 def join_table(step: Step, ctx: Context, stream: Stream, table: Table, left: bool) -> Stream:

@@ -8,8 +8,10 @@ from typing import Any
 from streamkit.graph.node import TableJoinNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
+from streamkit.operators.emitting import NONE, emit_keep, emit_null_key_check, key_serde_of, lookup
 from streamkit.operators.fields import Step
 from streamkit.operators.getters import Getter, JoinGetter, StoreGetter
+from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stores import materialize
 from streamkit.operators.upstream import Table, TableWork
@@ -31,6 +33,41 @@ class TableTableJoin(Processor):
     send_old: bool
     versioned_parent: bool
 
+    def emit(self, node: Any, gen: Any) -> None:
+        hand = gen.hand
+        more = f" or not {hand.latest}" if self.versioned_parent else ""
+        emit_null_key_check(gen, more)
+        found, other, time = gen.var("found"), gen.var("other"), gen.var("time")
+        new, old = gen.var("new"), gen.var("old")
+        with gen.guard(node):
+            key = gen.raw(hand.key, key_serde_of(gen, self.other))
+            after, before = gen.obj(hand.value), gen.obj(hand.old)
+            gen.line(f"{found} = {lookup(gen, self.other)}({key})")
+            gen.line(
+                f"{other}, {time} = (None, {hand.time}) if {found} is None else ({found}[0], max({hand.time}, {found}[1]))"
+            )
+        gen.line(f"if {self._joins(other, after, before)}:")
+        gen.depth += 1
+        with gen.guard(node):
+            gen.line(f"{new} = {self._joined(gen, after, other, new=True)}")
+            gen.line(f"{old} = {self._joined(gen, before, other, new=False) if self.send_old else None}")
+        gen.forward(node, value=Slot(new), old=Slot(old), time=time)
+
+    def _joins(self, other: str, after: str, before: str) -> str:
+        """Return the condition under which a change has any result."""
+        if self.rule in ("inner", "right"):
+            return f"{other} is not None"
+        return f"{other} is not None or {after} is not None or {before} is not None"
+
+    def _joined(self, gen: Any, this: str, other: str, new: bool) -> str:
+        left, right = (this, other) if self.is_left else (other, this)
+        joined = gen.expr(self.value, left=left, right=right)
+        if self.rule == "right":
+            return joined
+        if self.rule == "outer":
+            return f"{joined} if {other} is not None or {this} is not None else None"
+        return f"None if {this} is None else {joined}"
+
 
 @dataclass(frozen=True)
 class TableJoinMerge(Processor):
@@ -38,6 +75,13 @@ class TableJoinMerge(Processor):
 
     store: str | None
     send_old: bool
+
+    def emit(self, node: Any, gen: Any) -> None:
+        if self.store is None:
+            gen.forward(node, **({} if self.send_old else {"old": NONE}))
+            return
+        new, old = gen.obj(gen.hand.value), gen.obj(gen.hand.old)
+        emit_keep(gen, node, self.store, new, old if self.send_old else None, gen.hand.time)
 
 
 class _JoinWork(TableWork):
