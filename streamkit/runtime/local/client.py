@@ -188,24 +188,39 @@ class Application:
     def _all_idle(self) -> bool:
         self._wake.clear()
         threads = self.threads
-        if not threads or self._next is not None or not all(thread.idle and thread.settled() for thread in threads):
+        assert self._coordinator is not None
+        if (
+            not self._coordinator.assigned
+            or self._next is not None
+            or not all(thread.idle and thread.settled() for thread in threads)
+        ):
             return False
         before = [thread.activity for thread in threads]
-        positions = {tp: offset for thread in threads for tp, offset in thread.positions.items()}
-        ends = self._ends(list(positions))
-        behind = any(positions[tp] < end for tp, end in ends.items())
+        behind = self._behind({tp: offset for thread in threads for tp, offset in thread.positions.items()})
         # Had any thread worked meanwhile, it might have written behind what was just looked at.
         quiet = all(thread.idle for thread in threads) and before == [thread.activity for thread in threads]
         return quiet and not behind and self.state is ClientState.RUNNING
 
-    def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        if not partitions:
-            return {}
-        consumer = self._transport.consumer(None, read_committed=self._settings.exactly_once, client_id="idle")
+    def _behind(self, positions: dict[TopicPartition, int]) -> bool:
+        """Return whether any input has records beyond what this process read, or other processes committed."""
+        assert self._shared is not None
+        topics = self._shared.topics
+        inputs = list({tp for task in topics.tasks() for tp in topics.partitions_of(task)})
+        if not inputs:
+            return False
+        exactly_once = self._settings.exactly_once
+        consumer = self._transport.consumer(self.plan.application, read_committed=exactly_once, client_id="idle")
         try:
-            return consumer.end_offsets(partitions)
+            ends = consumer.end_offsets(inputs)
+            others = [tp for tp in inputs if tp not in positions]
+            committed = consumer.committed(others) if others else {}
+            empty = consumer.beginning_offsets([tp for tp in others if tp not in committed])
         finally:
             consumer.close()
+        # The marker of the last transaction is not read by who committed the records before it.
+        marker = 1 if exactly_once else 0
+        done = {**empty, **{tp: offset.offset + marker for tp, offset in committed.items()}, **positions}
+        return any(done[tp] < end for tp, end in ends.items())
 
     def _thread_changed(self, thread: StreamThread) -> None:
         if thread.error is not None and thread.state is ThreadState.DEAD:

@@ -21,6 +21,8 @@ class Coordinator:
     def __init__(self, topics: TopicsOnLog, threads: Sequence[str]):
         self._topics = topics
         self._threads = list(threads)
+        self.assigned = False
+        """Whether this process knows what is its own."""
         self._owned: dict[str, list[Id]] = {}
         self._membership: Membership | None = None
         self._lock = threading.Lock()
@@ -84,6 +86,7 @@ class Coordinator:
         return {name: MemberAssignment(tuple(partitions)) for name, partitions in wanted.items()}
 
     def _spread(self, tasks: list[Id]) -> dict[str, list[Id]]:
+        self.assigned = True
         self._owned = assign(tasks, self._threads, self._owned)
         return self._owned
 

@@ -1,0 +1,75 @@
+"""Applications over the embedded log: both guarantees, and two instances that share the tasks."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.client import Application
+from streamkit.transport.base import NewTopic
+from streamkit.transport.embedded import EmbeddedTransport
+from tests.runtime.plans import pass_through
+
+pytest.importorskip("streamkit.transport.embedded.membership")
+
+OUT = TopicPartition("out", 0)
+GUARANTEES = ["at_least_once", "exactly_once_v2"]
+
+
+@pytest.fixture
+def log(tmp_path):
+    transport = EmbeddedTransport(tmp_path / "log")
+    admin = transport.admin()
+    admin.create_topics([NewTopic("in", 3), NewTopic("out", 1)])
+    admin.close()
+    yield transport
+    transport.close()
+
+
+def fill(log: EmbeddedTransport, count: int) -> None:
+    producer = log.producer()
+    producer.send([("in", None, str(n).encode(), n + 1, None, n % 3) for n in range(count)])
+    producer.flush()
+    producer.close()
+
+
+def written(log: EmbeddedTransport) -> int:
+    consumer = log.consumer(None, read_committed=True)
+    try:
+        return consumer.end_offsets([OUT])[OUT]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_until_idle_and_again(log, tmp_path, guarantee):
+    fill(log, 300)
+    for total in (300, 600):
+        plan = pass_through(tmp_path, **{"processing.guarantee": guarantee})
+        Application(plan, log).run(until_idle=True, stop=threading.Event())
+        assert written(log) == total
+        fill(log, 300)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_two_instances_share_the_tasks(log, tmp_path, guarantee):
+    fill(log, 300)
+    config = {"processing.guarantee": guarantee, "commit.interval.ms": 10}
+    applications = [Application(pass_through(tmp_path / name, **config), log) for name in ("a", "b")]
+    errors: list[BaseException] = []
+
+    def run(application: Application) -> None:
+        try:
+            application.run(until_idle=True, stop=threading.Event())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(application,)) for application in applications]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert written(log) == 300
