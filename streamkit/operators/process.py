@@ -69,7 +69,7 @@ pipelines:
   words:
     stream: lines
     steps:
-      - process: {call: "words:split", value_serde: string}
+      - process: {call: "streamkit.operators.samples:split", value_serde: string}
     to: words
 """,
         input="""{"topic": "lines", "key": "k", "value": "to be", "timestamp": 0}

@@ -21,7 +21,7 @@ def load(path: str | Path, env: Mapping[str, str] | None = None, overrides: Mapp
     """
     from streamkit import spec
 
-    return build(spec.load(path, env), overrides)
+    return build(spec.load(path, environment=env), overrides)
 
 
 def build(model: TopologyModel, overrides: Mapping[str, Any] | None = None) -> Plan:

@@ -1,0 +1,197 @@
+"""Mistakes of meaning: every wrong kind, and what goes together badly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.plan.support import HEAD, problems_of
+
+CASES = {
+    "suppress on a stream": (
+        "p: {stream: a, steps: [suppress: 5s]}",
+        "suppress: expected a table, found a stream; suppress holds back a table's updates",
+    ),
+    "aggregation without a group": ("p: {stream: a, steps: [count]}", "a `group_by` or `group_by_key` is missing"),
+    "to on a table": ("p: {table: a, to: out}", "to: expected a stream, found a table: a table is not written directly"),
+    "to on a group": ("p: {stream: a, steps: [group_by_key], to: out}", "found a grouped stream: an aggregation"),
+    "stream step on a table": ("p: {table: a, steps: [peek: value]}", "peek: expected a stream, found a table; a `to_stream`"),
+    "step on a global table": ("p: {global_table: a, steps: [filter: value]}", "a global table is only for joins"),
+    "window alone": ("p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}]}", "`window` needs an aggregation"),
+    "step after a window": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, filter: value]}",
+        "found a windowed stream; an aggregation (count, reduce or aggregate) is missing",
+    ),
+    "two kinds of window": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s, session: 1s}, count]}",
+        "expected exactly one of tumbling, hopping, sliding, session",
+    ),
+    "hopping without advance": (
+        "p: {stream: a, steps: [group_by_key, window: {hopping: 1s}, count]}",
+        "`hopping` needs `advance`",
+    ),
+    "advance longer than the window": (
+        "p: {stream: a, steps: [group_by_key, window: {hopping: 1s, advance: 2s}, count]}",
+        "`advance` can't be longer than the window",
+    ),
+    "window on a table's group": (
+        "p: {table: a, steps: [group_by: value, window: {tumbling: 1s}, count]}",
+        "tables have no windows",
+    ),
+    "subtract missing": (
+        "p: {table: a, steps: [group_by: value, aggregate: {initial: '0', add: aggregate + 1}]}",
+        "on a grouped table `subtract` is needed",
+    ),
+    "reduce without subtract": ("p: {table: a, steps: [group_by: value, reduce: aggregate + value]}", "`subtract` is needed"),
+    "subtract on a stream": (
+        "p: {stream: a, steps: [group_by_key, reduce: {add: aggregate, subtract: aggregate}]}",
+        "`subtract` is for grouped tables",
+    ),
+    "session without merge": (
+        "p: {stream: a, steps: [group_by_key, window: {session: 1s}, aggregate: {initial: '0', add: aggregate}]}",
+        "session windows need `merge`",
+    ),
+    "merge without session": (
+        "p: {stream: a, steps: [group_by_key, aggregate: {initial: '0', add: aggregate, merge: left}]}",
+        "`merge` is for session windows",
+    ),
+    "aggregate without add": ("p: {stream: a, steps: [group_by_key, aggregate: {initial: '0'}]}", "`add` is needed"),
+    "count after cogroup": ("p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, count]}", "comes `aggregate`"),
+    "on_close after cogroup": (
+        "p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, window: {tumbling: 1s, emit: on_close}, "
+        "aggregate: {initial: '0'}]}",
+        "not available after `cogroup`",
+    ),
+    "add after cogroup": (
+        "p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, aggregate: {initial: '0', add: aggregate}]}",
+        "after `cogroup`, `add` stands with each input",
+    ),
+    "cogroup with a stream": (
+        "q: {stream: b}\np: {stream: a, steps: [group_by_key, cogroup: {add: aggregate, inputs: [{from: q, add: aggregate}]}, "
+        "aggregate: {initial: '0'}]}",
+        "cogroup: expected a grouped stream, found a stream",
+    ),
+    "merge with a table": ("p: {stream: a, steps: [merge: {with: {table: b}}]}", "merge: expected a stream, found a table"),
+    "stream-stream join without a window": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left}]}",
+        "two streams join within a window",
+    ),
+    "within and before": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, before: 1s}]}",
+        "`within` already says",
+    ),
+    "outer join with a table": (
+        "p: {stream: a, steps: [outer_join: {with: {table: b}, value: left}]}",
+        "there is no outer join",
+    ),
+    "table joins a stream": ("p: {table: a, steps: [join: {with: {stream: b}, value: left}]}", "a table joins a table"),
+    "global join without on": ("p: {stream: a, steps: [join: {with: {global_table: b}, value: left}]}", "`on` is needed"),
+    "stream-table join with on": ("p: {stream: a, steps: [join: {with: {table: b}, value: left, on: key}]}", "takes no `on`"),
+    "within for a table": ("p: {stream: a, steps: [join: {with: {table: b}, value: left, within: 1s}]}", "takes no `within`"),
+    "foreign key, outer": ("p: {table: a, steps: [outer_join: {with: {table: b}, value: left, on: value}]}", "inner or left"),
+    "foreign key value with key": (
+        "p: {table: a, steps: [join: {with: {table: b}, value: key + left, on: value}]}",
+        "`left` and `right` only",
+    ),
+    "grace without a versioned table": (
+        "p: {stream: a, steps: [join: {with: {table: b}, value: left, grace: 1s}]}",
+        "KTable must be versioned to use a grace period in a stream table join.",
+    ),
+    "grace beyond the history": (
+        "p: {stream: a, steps: [join: {with: {table: b, store: {name: s, versioned: 1s}}, value: left, grace: 2s}]}",
+        "History retention must be at least grace period.",
+    ),
+    "suppress without a window": (
+        "p: {table: a, steps: [suppress: window_closes]}",
+        "Window close time is only defined for windowed computations. Got [KTABLE-SOURCE-0000000002].",
+    ),
+    "suppress a versioned table": (
+        "p: {table: a, store: {name: s, versioned: 1s}, steps: [filter: value, suppress: 1s]}",
+        "suppress() is only supported for non-versioned KTables",
+    ),
+    "emit early with window_closes": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, count, "
+        "suppress: {until: window_closes, max_records: 5, when_full: emit_early}]}",
+        "results never come out early",
+    ),
+    "versioned windows": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, count: {store: {name: s, versioned: 1s}}]}",
+        "windows have a store of their own",
+    ),
+    "short retention": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, count: {store: {name: s, retention: 10ms}}]}",
+        "must be no smaller than its window size plus the grace period",
+    ),
+    "versioned global table": ("p: {global_table: a, store: {name: s, versioned: 1s}}", "GlobalTables cannot be versioned."),
+    "store on a stream's filter": ("p: {stream: a, steps: [filter: {if: value, store: s}]}", "`store` is for tables"),
+    "from a pipeline that ends in branches": (
+        "p: {stream: a, steps: [branch: {when: {x: value, y: key}}]}\nq: {from: p}",
+        "pipeline p ends in branches; go on from one of them: p.x, p.y",
+    ),
+    "step after a branch": ("p: {stream: a, steps: [branch: {when: {x: value}}, peek: value]}", "a branch step ends its pipeline"),
+    "stream and table of one topic": ("p: {stream: a}\nq: {table: a}", "Topic a has already been registered by another source."),
+    "overlapping streams": ("p: {stream: [a, b]}\nq: {stream: b}", "overlapping but not equal input topics"),
+    "pattern that matches": ("p: {stream: a}\nq: {stream: {pattern: '[a-c]'}}", "will match a topic that has already been"),
+    "names given twice": (
+        "p: {stream: a, steps: [filter: {if: value, name: n}, filter: {if: value, name: n}]}",
+        "Processor n is already added",
+    ),
+    "stores named twice": (
+        "p: {stream: a, steps: [group_by_key, count: s]}\nq: {stream: b, steps: [group_by_key, count: s]}",
+        "s",
+    ),
+    "keys that don't meet": (
+        "p: {stream: a, steps: [join: {with: {table: by-number}, value: left}]}",
+        "join: the keys don't meet: their serde is string here and long there",
+    ),
+    "partition counts": (
+        "p: {stream: a, steps: [join: {with: {table: c}, value: left}]}",
+        "Topics not co-partitioned: [{a=2, c=3}]",
+    ),
+    "fixed repartition against a topic": (
+        "p: {stream: a, steps: [repartition: {partitions: 4, name: r}, join: {with: {table: b}, value: left}]}",
+        "Number of partitions [4] of repartition topic [app-r-repartition] doesn't match number of partitions [2]",
+    ),
+    "fixed repartitions": (
+        "q: {stream: b, steps: [repartition: {partitions: 3, name: s}]}\n"
+        "p: {stream: a, steps: [repartition: {partitions: 4, name: r}, join: {with: q, value: left, within: 1s}]}",
+        "Following topics do not have the same number of partitions: [{r-repartition=4, s-repartition=3}]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_mistake(case: str, tmp_path: Path) -> None:
+    pipelines, expected = CASES[case]
+    found = problems_of(tmp_path, pipelines)
+    assert len(found) == 1, found
+    assert expected in found[0]
+
+
+def test_all_mistakes_at_once_and_no_echo(tmp_path: Path) -> None:
+    found = problems_of(
+        tmp_path,
+        "p: {stream: a, steps: [count, to_stream], to: out}\n"
+        "q: {from: p, steps: [suppress: 5s]}\n"
+        "r: {table: b, steps: [peek: value]}",
+    )
+    assert len(found) == 2
+    assert found[0].startswith("count:")
+    assert found[1].startswith("peek:")
+
+
+def test_merged_serdes_matter_only_where_one_is_needed(tmp_path: Path) -> None:
+    head = HEAD.replace("b: {value: string", "b: {value: json")
+    good = "p: {stream: a, steps: [merge: {with: {stream: b}}, map_values: {value: 'str(value)', value_serde: string}], to: out}"
+    from tests.plan.support import plan_of
+
+    plan_of(tmp_path, good, head)
+    found = problems_of(tmp_path, "p: {stream: a, steps: [merge: {with: {stream: b}}, repartition], to: out}", head)
+    assert "different value serdes (string and json)" in found[0]
+
+
+def test_internal_topics_with_names_too_long(tmp_path: Path) -> None:
+    name = "n" * 240
+    found = problems_of(tmp_path, f"p: {{stream: a, steps: [select_key: value, repartition: {{name: {name}}}]}}")
+    assert any("would be called app-nnn" in message for message in found)
