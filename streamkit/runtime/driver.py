@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from streamkit import durations
 from streamkit.compile import compile_sub_topology
 from streamkit.errors import ConfigError, SerdeError, StreamkitError, TopicError
 from streamkit.plan.model import Plan, SubTopology
@@ -22,7 +23,6 @@ from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.runtime.stores import MemoryStores
 from streamkit.runtime.task import Task
-from streamkit.spec import durations
 
 CONTROL = "advance_wall_clock"
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from streamkit import durations
 from streamkit.errors import StreamkitError
 from streamkit.record import Headers, Record
 from streamkit.state.views import processor_view
@@ -61,7 +62,6 @@ class ProcessorContext:
         """Call back at an interval ("10s", milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`."""
         if kind not in ("stream_time", "wall_clock"):
             raise StreamkitError(f"schedule takes stream_time or wall_clock, not {kind!r}")
-        from streamkit.operators.kernels.durations import milliseconds
 
         def fire(timestamp: int) -> None:
             saved = self._at, self._timestamp
@@ -71,7 +71,7 @@ class ProcessorContext:
             finally:
                 self._at, self._timestamp = saved
 
-        return self._rt.schedule(self._node, milliseconds(interval), kind, fire)
+        return self._rt.schedule(self._node, durations.parse(interval, 1), kind, fire)
 
     def forward_all(self, result: Any) -> None:
         """Forward what a processor returned or yields: a record, several, or nothing."""

@@ -1,0 +1,48 @@
+"""Durations of the language: `100ms 30s 5m 1h 7d`, ISO-8601, or an integer of milliseconds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from streamkit.errors import ConfigError
+
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SHORT = re.compile(r"([0-9]+)(ms|s|m|h|d)", re.ASCII)
+_ISO = re.compile(
+    r"P(?:([0-9]+)D)?(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?", re.ASCII | re.I
+)
+LONGEST = 2**63 - 1
+FORMS = "a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of milliseconds"
+
+
+def parse(value: Any, minimum: int = 0) -> int:
+    """Return a duration in milliseconds; parts of a millisecond are cut off, as Duration.toMillis does.
+
+    Raises ConfigError when it is none, below `minimum` or beyond a Java long.
+
+    >>> parse("5m"), parse("PT1.5S"), parse(20)
+    (300000, 1500, 20)
+    """
+    result = value if isinstance(value, int) and not isinstance(value, bool) else _text(value)
+    if result is None:
+        raise ConfigError(f"must be {FORMS}")
+    if result < minimum:
+        raise ConfigError(f"must be at least {minimum} ms")
+    if result > LONGEST:
+        raise ConfigError("is too long")
+    return result
+
+
+def _text(value: Any) -> int | None:
+    if not isinstance(value, str) or len(value) > 100:
+        return None
+    match = _SHORT.fullmatch(value)
+    if match:
+        return int(match[1]) * _UNITS[match[2]]
+    match = _ISO.fullmatch(value)
+    if not match or not any(match.groups()):
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
+    fraction = int((match[5] or "").ljust(3, "0")[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000 + fraction
