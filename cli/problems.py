@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from streamkit.errors import StreamkitError, TopologyError, UsageError
 
@@ -39,10 +40,12 @@ def _validate(file: str, excerpt: bool, settings: list[str] | None, env_file: st
 
 
 def _show(error: TopologyError, excerpt: bool) -> None:
-    if excerpt:
-        from streamkit.spec.report import render
+    from streamkit.spec.report import render
 
-        print(render(error.problems))
-        return
-    for problem in error.problems:
-        print(problem)
+    texts = {name: _text(name) for name in {problem.position.file for problem in error.problems}} if excerpt else None
+    print(render(error.problems, texts, excerpt))
+
+
+def _text(file: str) -> str:
+    # What is not UTF-8 is a problem that is shown, not one more error.
+    return Path(file).read_text(encoding="utf-8", errors="replace")
