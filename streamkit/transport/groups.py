@@ -40,9 +40,7 @@ def decode_generation(data: bytes) -> Generation:
     return Generation(group.decode(), int.from_bytes(body[:4], "little", signed=True), member.decode())
 
 
-def withhold(
-    members: Mapping[str, Member], wanted: Mapping[str, MemberAssignment]
-) -> dict[str, MemberAssignment]:
+def withhold(members: Mapping[str, Member], wanted: Mapping[str, MemberAssignment]) -> dict[str, MemberAssignment]:
     """Take from each wanted assignment what another member still owns: it must be given up first.
 
     Members without a wanted assignment get an empty one.

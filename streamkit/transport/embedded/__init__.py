@@ -1,0 +1,65 @@
+"""A log on disk without a broker: SQLite in one directory, for any number of threads and processes of one machine.
+
+It differs from Kafka in this: a transaction's records enter the log when it commits, so nobody sees open or aborted ones
+and the last stable offset is the end; records stay until delete_records or delete_topics, whatever a topic's retention
+or cleanup policy says (both are kept and shown, not acted on); a write is acknowledged before the disk has it (a power cut
+may lose the last moments, a killed process loses nothing).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamkit.transport.base import (
+    MEMBERSHIP,
+    TRANSACTIONS,
+    Admin,
+    Assign,
+    Consumer,
+    Membership,
+    Producer,
+    Transport,
+)
+
+SESSION_TIMEOUT_MS = 45_000
+MAX_POLL_INTERVAL_MS = 300_000
+
+
+class EmbeddedTransport(Transport):
+    """The log in a directory; the timeouts (ms) say when a silent process, or a member that stopped polling, is given up."""
+
+    features = frozenset({TRANSACTIONS, MEMBERSHIP})
+
+    def __init__(
+        self,
+        directory: str | Path,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
+    ):
+        self.directory = Path(directory)
+        self._timeouts = (session_timeout_ms, max_poll_interval_ms)
+
+    def consumer(
+        self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
+    ) -> Consumer:
+        from streamkit.transport.embedded.consumer import EmbeddedConsumer
+
+        return EmbeddedConsumer(self.directory, group)
+
+    def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
+        from streamkit.transport.embedded.producer import EmbeddedProducer
+
+        return EmbeddedProducer(self.directory, transactional_id)
+
+    def admin(self) -> Admin:
+        from streamkit.transport.embedded.admin import EmbeddedAdmin
+
+        return EmbeddedAdmin(self.directory)
+
+    def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
+        from streamkit.transport.embedded.membership import EmbeddedMembership
+
+        return EmbeddedMembership(self.directory, group, member_id, assign, self._timeouts)
+
+    def close(self) -> None:
+        pass

@@ -31,6 +31,8 @@ _PRODUCER = {
     "linger.ms": "100",
     "batch.size": "262144",
     "batch.num.messages": "10000",
+    # How long a topic that nobody knows may still appear; 30 s by default, but streamkit creates topics before it writes.
+    "topic.metadata.propagation.max.ms": "5000",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "262144",
 }

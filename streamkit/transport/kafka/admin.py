@@ -48,7 +48,9 @@ class KafkaAdmin(Admin):
         if not topics:
             return
         new = [
-            KafkaNewTopic(t.name, num_partitions=t.partitions, replication_factor=t.replication_factor, config=dict(t.config))
+            KafkaNewTopic(
+                t.name, num_partitions=t.partitions, replication_factor=t.replication_factor, config=dict(t.config)
+            )
             for t in topics
         ]
         with self._translated("topics could not be created"):
@@ -81,9 +83,7 @@ class KafkaAdmin(Admin):
 
     def group_members(self, group: str) -> list[str]:
         futures = self._client.describe_consumer_groups([group], request_timeout=self._timeout)
-        described = self._result(
-            futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND
-        )
+        described = self._result(futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND)
         return [member.member_id for member in described.members] if described is not None else []
 
     def close(self) -> None:

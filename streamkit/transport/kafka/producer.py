@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -51,7 +51,7 @@ class KafkaProducer(Producer):
                         None,
                         None,
                         (timestamp or 1) if timestamp is not None and timestamp != -1 else 0,
-                        headers,
+                        headers,  # type: ignore[arg-type]
                     )
                 break
             except BufferError:
@@ -141,11 +141,12 @@ class KafkaProducer(Producer):
                 raise self._transaction_error(error, what) from error
 
     def _transaction_error(self, error: KafkaException, what: str) -> StreamkitError:
-        inner = kafka_error(error)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            return failure
-        return translate(error, what, self._address)
+        translated = translate(error, what, self._address)
+        if self._failure is None or isinstance(translated, FencedError):
+            return translated
+        # The record that failed says more than the transaction that fails with it.
+        failure, self._failure = self._failure, None
+        return failure
 
     def _on_error(self, error: KafkaError, message: Message) -> None:
         # What an abort or a close throws away did not fail.

@@ -1,0 +1,90 @@
+"""Administration of the embedded log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from streamkit.errors import TopicError
+from streamkit.record import TopicPartition
+from streamkit.transport.base import Admin, NewTopic, TopicInfo
+from streamkit.transport.embedded.database import Database
+from streamkit.transport.embedded.groups import live_members
+from streamkit.transport.embedded.log import bounds
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class EmbeddedAdmin(Admin):
+    """Topics are rows; a topic's settings are kept and shown, not acted on."""
+
+    def __init__(self, directory: Path):
+        self._database = Database(directory)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
+        with self._database.read() as execute:
+            known = dict(execute("SELECT name, partitions FROM topics ORDER BY name").fetchall())
+        wanted = known if names is None else [name for name in names if name in known]
+        return {name: TopicInfo(name, known[name]) for name in wanted}
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        with self._database.read() as execute:
+            row = execute("SELECT config FROM topics WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise TopicError(f"the settings of topic {name} could not be read: it does not exist")
+        return json.loads(row[0])
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        for topic in topics:
+            check_new_topic(topic)
+        with self._database.write() as execute:
+            for topic in topics:
+                row = execute(
+                    "INSERT INTO topics (name, partitions, config) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
+                    (topic.name, topic.partitions, json.dumps(dict(topic.config))),
+                ).fetchone()
+                for number in range(topic.partitions if row else 0):
+                    execute("INSERT INTO partitions (topic, number) VALUES (?, ?)", (row[0], number))
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        with self._database.write() as execute:
+            for name in names:
+                row = execute("DELETE FROM topics WHERE name = ? RETURNING id", (name,)).fetchone()
+                if row is None:
+                    continue
+                execute("DELETE FROM batches WHERE partition IN (SELECT id FROM partitions WHERE topic = ?)", row)
+                execute("DELETE FROM partitions WHERE topic = ?", row)
+                execute("DELETE FROM offsets WHERE topic = ?", (name,))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        with self._database.write() as execute:
+            for partition, offset in before.items():
+                found = bounds(execute, partition)
+                offset = found.next if offset == -1 else offset
+                if offset > found.next:
+                    where = f"{partition.topic} [{partition.partition}]"
+                    raise TopicError(
+                        f"records of {where} before {offset} could not be deleted: it ends at {found.next}"
+                    )
+                execute("UPDATE partitions SET first = max(first, ?) WHERE id = ?", (offset, found.id))
+                # A batch that reaches beyond stays whole; readers begin at `first`.
+                execute("DELETE FROM batches WHERE partition = ? AND last < ?", (found.id, offset))
+
+    def group_members(self, group: str) -> list[str]:
+        with self._database.read() as execute:
+            return sorted(live_members(execute, group))
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def check_new_topic(topic: NewTopic) -> None:
+    """Raise TopicError for a name or a number of partitions that Kafka would refuse."""
+    if not _NAME.fullmatch(topic.name) or topic.name in (".", ".."):
+        raise TopicError(
+            f"topic {topic.name!r} could not be created: names are of 1 to 249 ASCII letters, digits, . _ -"
+        )
+    if topic.partitions < 1:
+        raise TopicError(f"topic {topic.name} could not be created: it needs a partition at least")

@@ -1,0 +1,94 @@
+"""Columns of a batch as bytes: lengths, then the values end to end; little-endian, the same on every machine.
+
+A column of bytes is: int32 lengths (-1 for None), then the concatenation. A batch is: uint32 sizes of its four parts
+(timestamps int64, keys, values, headers), then the parts; headers are empty when no record has any, else int32 counts
+(-1 for None), the column of names and the column of values.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from streamkit.record import Headers
+
+Columns = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers | None]]
+_SIZES = struct.Struct("<IIII")
+_SIZE = struct.Struct("<I")
+
+
+def encode(keys: Sequence, values: Sequence, timestamps: Sequence[int], headers: Sequence[Headers | None]) -> bytes:
+    """Return one batch's bytes.
+
+    >>> decode(encode([b"k", None], [b"", b"v"], [1, 2], [None, [("h", None)]]), 2)
+    ([b'k', None], [b'', b'v'], [1, 2], [None, [('h', None)]])
+    """
+    parts = (_pack("q", timestamps), _column(keys), _column(values), _headers(headers))
+    return _SIZES.pack(*map(len, parts)) + b"".join(parts)
+
+
+def decode(data: bytes, count: int) -> Columns:
+    """Read encode's bytes of `count` records."""
+    sizes = _SIZES.unpack_from(data)
+    ends = list(accumulate(sizes, initial=_SIZES.size))
+    times, keys, values, headers = (data[start:end] for start, end in pairwise(ends))
+    return (
+        _read_column(keys, count),
+        _read_column(values, count),
+        _unpack("q", times),
+        _read_headers(headers, count) if headers else [None] * count,
+    )
+
+
+def _pack(kind: str, numbers: Sequence[int]) -> bytes:
+    packed = array(kind, numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _unpack(kind: str, data: bytes) -> list[int]:
+    numbers = array(kind)
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()
+
+
+def _column(values: Sequence[bytes | None]) -> bytes:
+    if None in values:
+        lengths = [-1 if value is None else len(value) for value in values]
+        return _pack("i", lengths) + b"".join([value for value in values if value])
+    return _pack("i", list(map(len, values))) + b"".join(values)  # type: ignore[arg-type]
+
+
+def _read_column(data: bytes, count: int) -> list[bytes | None]:
+    lengths = _unpack("i", data[: 4 * count])
+    if min(lengths, default=0) >= 0:
+        ends = list(accumulate(lengths, initial=4 * count))
+        return [data[start:end] for start, end in pairwise(ends)]
+    ends = list(accumulate([max(length, 0) for length in lengths], initial=4 * count))
+    return [data[start : start + length] if length >= 0 else None for start, length in zip(ends, lengths, strict=False)]
+
+
+def _headers(headers: Sequence[Headers | None]) -> bytes:
+    if not any(headers):
+        return b""
+    pairs = [pair for each in headers if each for pair in each]
+    counts = _pack("i", [-1 if each is None else len(each) for each in headers])
+    names = _column([name.encode() for name, _ in pairs])
+    return counts + _SIZE.pack(len(names)) + names + _column([value for _, value in pairs])
+
+
+def _read_headers(data: bytes, count: int) -> list[Headers | None]:
+    counts = _unpack("i", data[: 4 * count])
+    start = 4 * count + _SIZE.size
+    size = _SIZE.unpack_from(data, 4 * count)[0]
+    total = sum(each for each in counts if each > 0)
+    names = _read_column(data[start : start + size], total)
+    values = _read_column(data[start + size :], total)
+    pairs = iter([(name.decode(), value) for name, value in zip(names, values, strict=True)])  # type: ignore[union-attr]
+    return [None if each <= 0 else [next(pairs) for _ in range(each)] for each in counts]

@@ -1,0 +1,137 @@
+"""The consumer of the embedded log: reads partitions in turn and waits for other connections to write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+
+from streamkit.errors import TransportError
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
+from streamkit.transport.embedded.database import Database
+from streamkit.transport.embedded.log import bounds, commit_offsets, cut, offset_for_time, read
+from streamkit.transport.groups import Generation, encode_generation
+
+
+class EmbeddedConsumer(Consumer):
+    """Positions are kept here; what was decoded beyond a poll's limit waits for the next."""
+
+    def __init__(self, directory: Path, group: str | None):
+        self._database = Database(directory)
+        self._group = group
+        self._positions: dict[TopicPartition, int] = {}
+        self._rests: dict[TopicPartition, RecordBatch] = {}
+        self._paused: set[TopicPartition] = set()
+        self._never = threading.Event()
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.remove(list(self._positions))
+        self.add(positions)
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        with self._database.read() as execute:
+            for partition, offset in positions.items():
+                found = bounds(execute, partition)
+                self._positions[partition] = {EARLIEST: found.first, LATEST: found.next}.get(offset, offset)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._positions.pop(partition, None)
+            self._rests.pop(partition, None)
+            self._paused.discard(partition)
+
+    def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
+        deadline = monotonic() + timeout_ms / 1000
+        while True:
+            # The version first: what is written while reading must end the wait.
+            version = self._database.version()
+            batches = self._read(max_records)
+            left = deadline - monotonic()
+            if batches or left <= 0:
+                return batches
+            self._database.wait_for_change(version, left, self._never)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self._paused.update(p for p in partitions if p in self._positions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._paused.difference_update(partitions)
+
+    def position(self, partition: TopicPartition) -> int:
+        try:
+            return self._positions[partition]
+        except KeyError as error:
+            raise TransportError(f"{partition.topic} [{partition.partition}] is not assigned") from error
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        with self._database.read() as execute:
+            return {partition: bounds(execute, partition).next for partition in partitions}
+
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        with self._database.read() as execute:
+            return {partition: bounds(execute, partition).first for partition in partitions}
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        with self._database.read() as execute:
+            return {partition: offset_for_time(execute, partition, time) for partition, time in times.items()}
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        result = {}
+        with self._database.read() as execute:
+            for partition in partitions:
+                row = execute(
+                    "SELECT offset, metadata FROM offsets WHERE grp = ? AND topic = ? AND partition = ?",
+                    (self._need_group(), *partition),
+                ).fetchone()
+                if row is not None:
+                    result[partition] = CommittedOffset(*row)
+        return result
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        rows = [(p.topic, p.partition, c.offset, c.metadata) for p, c in offsets.items()]
+        with self._database.write() as execute:
+            commit_offsets(execute, self._need_group(), rows)
+
+    def group_metadata(self) -> bytes:
+        return encode_generation(Generation(self._need_group()))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _read(self, max_records: int) -> list[RecordBatch]:
+        ready: list[RecordBatch] = []
+        left = max_records
+        for partition in list(self._positions):
+            if partition in self._paused:
+                continue
+            batches = self._read_partition(partition, left)
+            if not batches:
+                continue
+            # To the end of the line: with small limits each partition has its turn.
+            del self._positions[partition]
+            self._positions[partition] = batches[-1].offsets[-1] + 1
+            ready += batches
+            left -= sum(map(len, batches))
+            if left <= 0:
+                break
+        return ready
+
+    def _read_partition(self, partition: TopicPartition, limit: int) -> list[RecordBatch]:
+        rest = self._rests.pop(partition, None)
+        if rest is None:
+            with self._database.read() as execute:
+                batches, rest = read(execute, partition, self._positions[partition], limit)
+        elif len(rest) > limit:
+            batches, rest = [cut(rest, 0, limit)], cut(rest, limit, len(rest))
+        else:
+            batches, rest = [rest], None
+        if rest is not None:
+            self._rests[partition] = rest
+        return batches
+
+    def _need_group(self) -> str:
+        if self._group is None:
+            raise TransportError("this consumer has no group")
+        return self._group
