@@ -40,6 +40,8 @@ def merge_duplicate_sources(graph: GraphBuilder) -> None:
                     "Two source nodes are subscribed to overlapping but not equal input topics: "
                     f"[{', '.join(main.topics)}] and [{', '.join(node.topics)}]",
                 )
+                # Once is enough: writing it would complain of the topic again.
+                graph.root.remove_child(node)
                 break
             _absorb(graph, main, node)
 
@@ -107,6 +109,9 @@ def _merge_repartitions(graph: GraphBuilder) -> None:
         for replaced in repartitions:
             child = replaced.find_upward(lambda each, changer=changer: changer in each.parents)  # type: ignore[misc]
             if child is None:
+                graph.problem(
+                    replaced, f"merge.repartition.topics: Found a null keyChangingChild node for {replaced.topic}"
+                )
                 continue
             single.add_child(child)
             changer.remove_child(child)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,25 +17,31 @@ if TYPE_CHECKING:
 def load(path: str | Path, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Plan:
     """Return the Plan of a topology file.
 
-    env: values for `${NAME}`, the environment where None; overrides: settings that go before those of the file.
-    Raises TopologyError with every problem, ConfigError.
+    env: variables for `${NAME}` and settings, the process's where None; overrides: settings that go before all others.
+    Raises TopologyError with every problem, UsageError where the file can't be read, ConfigError.
     """
     from streamkit import spec
 
-    return build(spec.load(path, environment=env), overrides)
+    variables = os.environ if env is None else env
+    return build(spec.load(path, environment=variables), overrides, variables)
 
 
-def build(model: TopologyModel, overrides: Mapping[str, Any] | None = None) -> Plan:
-    """Return the Plan of a checked file. Raises TopologyError with every problem of meaning, ConfigError."""
+def build(
+    model: TopologyModel, overrides: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+) -> Plan:
+    """Return the Plan of a checked file. Raises TopologyError with every problem of meaning, ConfigError.
+
+    env: variables, of which those named STREAMKIT_… are settings.
+    """
+    from streamkit.config import Config
     from streamkit.plan.assemble import Assembler
     from streamkit.plan.copartition import broken_copartitions, copartition_groups
     from streamkit.plan.freeze import freeze
-    from streamkit.plan.settings import make_config, optimizations
 
-    config = make_config(model, overrides)
+    config = Config(model.application, model.settings, overrides=overrides or {}, environment=env)
     assembler = Assembler(model)
     assembler.build()
-    topology = assembler.graph.write(optimizations(config))
+    topology = assembler.graph.write(config.optimizations)
     groups = copartition_groups(assembler.graph, topology)
     problems = [*topology.problems, *broken_copartitions(model, topology, groups)]
     if assembler.problems:

@@ -49,7 +49,9 @@ def freeze(
         stores={name: store for name, store in stores.items() if name in connected},
         external_topics=_external_topics(model, *used),
         internal_topics={
-            name: InternalTopic(name, partitions, dict(REPARTITION_CONFIG), _topic_kind(name, topology))
+            name: InternalTopic(
+                name, partitions, {**REPARTITION_CONFIG, **config.topic_defaults()}, _topic_kind(name, topology)
+            )
             for name, partitions in topology.internal_topics.items()
             if any(name in node.topics for node in topology.nodes.values())
         },

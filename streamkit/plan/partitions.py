@@ -185,7 +185,8 @@ def _changelogs(plan: Plan, tasks: tuple[tuple[int, int], ...]) -> tuple[NewTopi
             definition = plan.stores[store]
             name = plan.changelog_name(store)
             if definition.changelog_topic is not None and name is not None and count:
-                topics[name] = NewTopic(name, count, changelog_config(definition))
+                config = {**changelog_config(definition), **plan.config.topic_defaults()}
+                topics[name] = NewTopic(name, count, config)
     return tuple(topics.values())
 
 

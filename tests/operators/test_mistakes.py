@@ -14,9 +14,15 @@ CASES = {
         "suppress: expected a table, found a stream; suppress holds back a table's updates",
     ),
     "aggregation without a group": ("p: {stream: a, steps: [count]}", "a `group_by` or `group_by_key` is missing"),
-    "to on a table": ("p: {table: a, to: out}", "to: expected a stream, found a table: a table is not written directly"),
+    "to on a table": (
+        "p: {table: a, to: out}",
+        "to: expected a stream, found a table: a table is not written directly",
+    ),
     "to on a group": ("p: {stream: a, steps: [group_by_key], to: out}", "found a grouped stream: an aggregation"),
-    "stream step on a table": ("p: {table: a, steps: [peek: value]}", "peek: expected a stream, found a table; a `to_stream`"),
+    "stream step on a table": (
+        "p: {table: a, steps: [peek: value]}",
+        "peek: expected a stream, found a table; a `to_stream`",
+    ),
     "step on a global table": ("p: {global_table: a, steps: [filter: value]}", "a global table is only for joins"),
     "window alone": ("p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}]}", "`window` needs an aggregation"),
     "step after a window": (
@@ -43,7 +49,10 @@ CASES = {
         "p: {table: a, steps: [group_by: value, aggregate: {initial: '0', add: aggregate + 1}]}",
         "on a grouped table `subtract` is needed",
     ),
-    "reduce without subtract": ("p: {table: a, steps: [group_by: value, reduce: aggregate + value]}", "`subtract` is needed"),
+    "reduce without subtract": (
+        "p: {table: a, steps: [group_by: value, reduce: aggregate + value]}",
+        "`subtract` is needed",
+    ),
     "subtract on a stream": (
         "p: {stream: a, steps: [group_by_key, reduce: {add: aggregate, subtract: aggregate}]}",
         "`subtract` is for grouped tables",
@@ -57,7 +66,10 @@ CASES = {
         "`merge` is for session windows",
     ),
     "aggregate without add": ("p: {stream: a, steps: [group_by_key, aggregate: {initial: '0'}]}", "`add` is needed"),
-    "count after cogroup": ("p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, count]}", "comes `aggregate`"),
+    "count after cogroup": (
+        "p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, count]}",
+        "comes `aggregate`",
+    ),
     "on_close after cogroup": (
         "p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, window: {tumbling: 1s, emit: on_close}, "
         "aggregate: {initial: '0'}]}",
@@ -72,7 +84,10 @@ CASES = {
         "aggregate: {initial: '0'}]}",
         "cogroup: expected a grouped stream, found a stream",
     ),
-    "merge with a table": ("p: {stream: a, steps: [merge: {with: {table: b}}]}", "merge: expected a stream, found a table"),
+    "merge with a table": (
+        "p: {stream: a, steps: [merge: {with: {table: b}}]}",
+        "merge: expected a stream, found a table",
+    ),
     "stream-stream join without a window": (
         "p: {stream: a, steps: [join: {with: {stream: b}, value: left}]}",
         "two streams join within a window",
@@ -86,10 +101,22 @@ CASES = {
         "there is no outer join",
     ),
     "table joins a stream": ("p: {table: a, steps: [join: {with: {stream: b}, value: left}]}", "a table joins a table"),
-    "global join without on": ("p: {stream: a, steps: [join: {with: {global_table: b}, value: left}]}", "`on` is needed"),
-    "stream-table join with on": ("p: {stream: a, steps: [join: {with: {table: b}, value: left, on: key}]}", "takes no `on`"),
-    "within for a table": ("p: {stream: a, steps: [join: {with: {table: b}, value: left, within: 1s}]}", "takes no `within`"),
-    "foreign key, outer": ("p: {table: a, steps: [outer_join: {with: {table: b}, value: left, on: value}]}", "inner or left"),
+    "global join without on": (
+        "p: {stream: a, steps: [join: {with: {global_table: b}, value: left}]}",
+        "`on` is needed",
+    ),
+    "stream-table join with on": (
+        "p: {stream: a, steps: [join: {with: {table: b}, value: left, on: key}]}",
+        "takes no `on`",
+    ),
+    "within for a table": (
+        "p: {stream: a, steps: [join: {with: {table: b}, value: left, within: 1s}]}",
+        "takes no `within`",
+    ),
+    "foreign key, outer": (
+        "p: {table: a, steps: [outer_join: {with: {table: b}, value: left, on: value}]}",
+        "inner or left",
+    ),
     "foreign key value with key": (
         "p: {table: a, steps: [join: {with: {table: b}, value: key + left, on: value}]}",
         "`left` and `right` only",
@@ -104,7 +131,7 @@ CASES = {
     ),
     "suppress without a window": (
         "p: {table: a, steps: [suppress: window_closes]}",
-        "Window close time is only defined for windowed computations. Got [KTABLE-SOURCE-0000000002].",
+        "Window close time is only defined for windowed computations. Got [root->KTABLE-SOURCE-0000000002].",
     ),
     "suppress a versioned table": (
         "p: {table: a, store: {name: s, versioned: 1s}, steps: [filter: value, suppress: 1s]}",
@@ -123,16 +150,28 @@ CASES = {
         "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, count: {store: {name: s, retention: 10ms}}]}",
         "must be no smaller than its window size plus the grace period",
     ),
-    "versioned global table": ("p: {global_table: a, store: {name: s, versioned: 1s}}", "GlobalTables cannot be versioned."),
+    "versioned global table": (
+        "p: {global_table: a, store: {name: s, versioned: 1s}}",
+        "GlobalTables cannot be versioned.",
+    ),
     "store on a stream's filter": ("p: {stream: a, steps: [filter: {if: value, store: s}]}", "`store` is for tables"),
     "from a pipeline that ends in branches": (
         "p: {stream: a, steps: [branch: {when: {x: value, y: key}}]}\nq: {from: p}",
         "pipeline p ends in branches; go on from one of them: p.x, p.y",
     ),
-    "step after a branch": ("p: {stream: a, steps: [branch: {when: {x: value}}, peek: value]}", "a branch step ends its pipeline"),
-    "stream and table of one topic": ("p: {stream: a}\nq: {table: a}", "Topic a has already been registered by another source."),
+    "step after a branch": (
+        "p: {stream: a, steps: [branch: {when: {x: value}}, peek: value]}",
+        "a branch step ends its pipeline",
+    ),
+    "stream and table of one topic": (
+        "p: {stream: a}\nq: {table: a}",
+        "Topic a has already been registered by another source.",
+    ),
     "overlapping streams": ("p: {stream: [a, b]}\nq: {stream: b}", "overlapping but not equal input topics"),
-    "pattern that matches": ("p: {stream: a}\nq: {stream: {pattern: '[a-c]'}}", "will match a topic that has already been"),
+    "pattern that matches": (
+        "p: {stream: a}\nq: {stream: {pattern: '[a-c]'}}",
+        "will match a topic that has already been",
+    ),
     "names given twice": (
         "p: {stream: a, steps: [filter: {if: value, name: n}, filter: {if: value, name: n}]}",
         "Processor n is already added",
