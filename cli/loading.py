@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.errors import UsageError
@@ -48,36 +47,12 @@ def overrides(settings: list[str] | None) -> dict[str, str]:
 
 
 def environment(env_file: str | None) -> Mapping[str, str]:
-    """Return the variables that a file may use: those of the process, over those of the file. Raises UsageError."""
+    """Return the variables that a topology may use: those of the process, over those of the file."""
     if env_file is None:
         return os.environ
-    return {**read_env_file(Path(env_file)), **os.environ}
+    from streamkit.config import read_env_file
 
-
-def read_env_file(path: Path) -> dict[str, str]:
-    """Return the `NAME=VALUE` lines of a file; `#` lines, `export` and quotes around a value are understood."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not UTF-8 text") from None
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip().removeprefix("export ").strip()
-        if not text or text.startswith("#"):
-            continue
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip().isidentifier():
-            raise UsageError(f"{path}:{number}: expected NAME=VALUE")
-        found[name.strip()] = _unquoted(value.strip())
-    return found
-
-
-def _unquoted(value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-        return value[1:-1]
-    return value
+    return {**read_env_file(env_file), **os.environ}
 
 
 def find_topic(plan: Plan, name: str) -> ExternalTopic:

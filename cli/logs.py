@@ -12,17 +12,27 @@ if TYPE_CHECKING:
     from streamkit.plan.model import ExternalTopic, Plan
     from streamkit.transport.base import TopicInfo, Transport
 
+ROLES = ("common", "consumer", "main", "restore", "global", "producer", "admin")
+
 
 @contextmanager
 def opened(plan: Plan) -> Iterator[Transport]:
     """Open the log that `bootstrap.servers` names, and close it at the end."""
     from streamkit.transport import open_transport
 
-    transport = open_transport(plan.config)
+    config = plan.config
+    settings = {role: config.client(role) for role in ROLES}
+    transport = open_transport(address(plan), settings, config["state.dir"])
     try:
         yield transport
     finally:
         transport.close()
+
+
+def address(plan: Plan) -> str:
+    """Return `bootstrap.servers` as text."""
+    servers = plan.config["bootstrap.servers"]
+    return servers if isinstance(servers, str) else ",".join(servers)
 
 
 def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> TopicInfo:
@@ -32,8 +42,7 @@ def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> To
     """
     from streamkit.transport.base import NewTopic
 
-    address = str(plan.config["bootstrap.servers"])
-    partitions = topic.partitions or (1 if address.startswith("embedded") else None)
+    partitions = topic.partitions or (1 if address(plan).startswith("embedded") else None)
     admin = transport.admin()
     try:
         found = admin.topics([topic.name])
@@ -45,6 +54,6 @@ def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> To
         admin.close()
     if topic.name not in found:
         raise TopicError(
-            f"topic {topic.name} does not exist at {address}; it is created where `partitions` is declared"
+            f"topic {topic.name} does not exist at {address(plan)}; it is created where `partitions` is declared"
         )
     return found[topic.name]

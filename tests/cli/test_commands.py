@@ -139,7 +139,7 @@ def test_the_environment_goes_before_the_env_file(tmp_path: Path) -> None:
 def test_an_env_file_with_a_bad_line_is_named_with_its_line(upper: Path, tmp_path: Path) -> None:
     variables = tmp_path / "variables"
     variables.write_text("A=1\nnonsense\n")
-    assert_one_clear_line(streamkit("describe", upper, "--env-file", variables), 2, f"{variables}:2")
+    assert_one_clear_line(streamkit("describe", upper, "--env-file", variables), 1, f"{variables}:2")
 
 
 def test_problems_go_to_stderr_for_all_other_commands(broken: Path) -> None:
