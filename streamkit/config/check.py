@@ -1,0 +1,97 @@
+"""One setting by itself: whether its name is known, and its value as the type that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from streamkit.config.settings import ALIASES, REFUSED, SETTINGS
+from streamkit.config.values import as_text, convert
+from streamkit.errors import ConfigError
+
+PREFIXES = {
+    "main.consumer.": "consumer",
+    "restore.consumer.": "consumer",
+    "global.consumer.": "consumer",
+    "consumer.": "consumer",
+    "producer.": "producer",
+    "admin.": "admin",
+}
+"""Prefixes of client settings, with the role that they speak to."""
+TOPIC_PREFIX = "topic."
+TAG_PREFIX = "client.tag."
+
+
+class UnknownSettingError(ConfigError):
+    """A setting that streamkit does not know, or does not offer; the message names what to write."""
+
+
+def check(name: str, value: Any) -> Any:
+    """Return the value of a setting as its type (int, bool, str, tuple of str).
+
+    Raises UnknownSettingError for a name that may not stand in `config`, ConfigError for an impossible value.
+    """
+    setting = SETTINGS.get(ALIASES.get(name, name))
+    if setting is not None:
+        return convert(setting, value)
+    if name in REFUSED:
+        raise UnknownSettingError(f"{name} can't be set: {REFUSED[name]}")
+    if name.startswith(TAG_PREFIX) and len(name) > len(TAG_PREFIX):
+        return as_text(name, value)
+    if name.startswith(TOPIC_PREFIX):
+        return topic_value(name.removeprefix(TOPIC_PREFIX), value, name)
+    return _client_value(name, value)
+
+
+def split(name: str) -> tuple[str, str]:
+    """Return the prefix of a client setting ("" without one) and the rest.
+
+    >>> split("main.consumer.fetch.max.bytes")
+    ('main.consumer.', 'fetch.max.bytes')
+    """
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            return prefix, name.removeprefix(prefix)
+    return "", name
+
+
+def _client_value(name: str, value: Any) -> str:
+    from streamkit.config import clients  # some thousand names, for files that set a client's
+
+    prefix, rest = split(name)
+    if rest in clients.REFUSED:
+        raise UnknownSettingError(f"{name} can't be set: {clients.REFUSED[rest]}")
+    if prefix and rest == "bootstrap.servers":
+        raise UnknownSettingError(f"{name} can't be set: all clients share bootstrap.servers")
+    roles = clients.roles_of(rest)
+    if not roles:
+        known = clients.KNOWN if prefix else (*SETTINGS, *REFUSED, *clients.KNOWN)
+        raise UnknownSettingError(f"There is no setting {name!r}{_hint(rest, known, prefix)}")
+    if prefix and PREFIXES[prefix] not in roles:
+        listed = " and ".join(sorted(roles))
+        raise UnknownSettingError(f"{name} can't be set: {rest} is a setting of {listed}")
+    text = as_text(name, value)
+    try:
+        clients.translate(rest, text)
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{error}") from error
+    return text
+
+
+def topic_value(name: str, value: Any, given: str = "") -> str:
+    """Return the value of a topic's setting as text.
+
+    `given`: the name as the user wrote it. Raises UnknownSettingError and ConfigError.
+    """
+    from streamkit.config.topics import NAMES
+
+    if name not in NAMES:
+        raise UnknownSettingError(f"There is no setting {given or name!r} of topics{_hint(name, NAMES)}")
+    return as_text(given or name, value)
+
+
+def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(known), n=1, cutoff=0.6) if len(name) < 200 else []
+    return f"; did you mean {prefix + found[0]!r}?" if found else ""

@@ -1,0 +1,236 @@
+"""The one table from the names of Kafka's Java clients to librdkafka's, and the names that have no counterpart.
+
+Roles: "consumer" (main, restore and global ones), "producer", "admin"; a row says which of them know the name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from streamkit.config.librdkafka import COMMON, CONSUMER, NAMES, PRODUCER
+from streamkit.errors import ConfigError
+
+Convert = Callable[[str], dict[str, str]]
+ALL = "consumer producer admin"
+
+
+class Row:
+    """A name of the Java clients: who knows it, and what its value becomes in librdkafka."""
+
+    __slots__ = ("convert", "roles")
+
+    def __init__(self, roles: str, convert: Convert):
+        self.roles = frozenset(roles.split())
+        self.convert = convert
+
+
+def _to(name: str, value: Callable[[str], str] = str) -> Convert:
+    return lambda text: {name: value(text)}
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ConfigError(f"must be a whole number, not {text!r}") from error
+
+
+def _buffer(text: str) -> str:
+    return str(max(0, _whole(text)))  # Java's -1 and librdkafka's 0 are the system's default
+
+
+def _kilobytes(text: str) -> str:
+    return str(max(1, _whole(text) // 1024))
+
+
+def _protocol(text: str) -> str:
+    if text.lower() not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
+        raise ConfigError(f"must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not {text!r}")
+    return text.lower()
+
+
+def _timeout(text: str) -> dict[str, str]:
+    return {"socket.timeout.ms": str(min(max(_whole(text), 10), 300_000))}
+
+
+def _truststore(text: str) -> dict[str, str]:
+    if text.lower().endswith((".jks", ".p12", ".pfx")):
+        raise ConfigError("is a Java key store; write ssl.ca.location with a PEM file")
+    return {"ssl.ca.location": text}
+
+
+def _truststore_type(text: str) -> dict[str, str]:
+    if text.upper() != "PEM":
+        raise ConfigError("can only be PEM; write ssl.ca.location with a PEM file")
+    return {}
+
+
+def _keystore(text: str) -> dict[str, str]:
+    if text.lower().endswith(".jks"):
+        raise ConfigError(
+            "is a Java key store; write ssl.certificate.location and ssl.key.location with PEM files, or use PKCS#12"
+        )
+    if text.lower().endswith(".pem"):
+        return {"ssl.certificate.location": text, "ssl.key.location": text}
+    return {"ssl.keystore.location": text}
+
+
+def _keystore_type(text: str) -> dict[str, str]:
+    if text.upper() not in ("PEM", "PKCS12"):
+        raise ConfigError(
+            "can only be PEM or PKCS12; write ssl.certificate.location and ssl.key.location with PEM files"
+        )
+    return {}
+
+
+_JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;"\']+))')
+
+
+def _jaas(text: str) -> dict[str, str]:
+    """Take user and password out of a login module of PLAIN or SCRAM; others have settings of their own here."""
+    if "PlainLoginModule" not in text and "ScramLoginModule" not in text:
+        raise ConfigError(
+            "is understood for PLAIN and SCRAM only; write sasl.kerberos.keytab and sasl.kerberos.principal,"
+            " or sasl.oauthbearer.method and its settings"
+        )
+    found = {}
+    for name, quoted, single, bare in _JAAS.findall(text):
+        found[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", quoted) or single or bare
+    if len(found) != 2:
+        raise ConfigError("has no username and password; write sasl.username and sasl.password")
+    return found
+
+
+def _acks(text: str) -> dict[str, str]:
+    if text not in ("all", "-1", "0", "1"):
+        raise ConfigError(f"must be all, -1, 0 or 1, not {text!r}")
+    return {"acks": text}
+
+
+def _isolation(text: str) -> dict[str, str]:
+    if text not in ("read_committed", "read_uncommitted"):
+        raise ConfigError(f"must be read_committed or read_uncommitted, not {text!r}")
+    return {"isolation.level": text}
+
+
+def _nothing(text: str) -> dict[str, str]:
+    return {}
+
+
+_SAME = {
+    ALL: "client.dns.lookup connections.max.idle.ms enable.metrics.push metadata.recovery.strategy "
+    "metadata.recovery.rebootstrap.trigger.ms reconnect.backoff.ms reconnect.backoff.max.ms retry.backoff.ms "
+    "retry.backoff.max.ms sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name "
+    "sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url socket.connection.setup.timeout.ms "
+    "ssl.cipher.suites ssl.key.password ssl.keystore.password client.id",
+    "consumer": "allow.auto.create.topics check.crcs client.rack fetch.max.bytes fetch.min.bytes group.instance.id "
+    "heartbeat.interval.ms max.partition.fetch.bytes max.poll.interval.ms session.timeout.ms",
+    "producer": "batch.size compression.type delivery.timeout.ms enable.idempotence linger.ms "
+    "max.in.flight.requests.per.connection retries transaction.timeout.ms",
+}
+JAVA: dict[str, Row] = {
+    **{name: Row(roles, _to(name)) for roles, names in _SAME.items() for name in names.split()},
+    "metadata.max.age.ms": Row(ALL, _to("topic.metadata.refresh.interval.ms")),
+    "receive.buffer.bytes": Row(ALL, _to("socket.receive.buffer.bytes", _buffer)),
+    "send.buffer.bytes": Row(ALL, _to("socket.send.buffer.bytes", _buffer)),
+    "request.timeout.ms": Row(ALL, _timeout),
+    "security.protocol": Row(ALL, _to("security.protocol", _protocol)),
+    "sasl.mechanism": Row(ALL, _to("sasl.mechanism")),
+    "sasl.jaas.config": Row(ALL, _jaas),
+    "ssl.endpoint.identification.algorithm": Row(
+        ALL, _to("ssl.endpoint.identification.algorithm", lambda text: text.lower() or "none")
+    ),
+    "ssl.truststore.location": Row(ALL, _truststore),
+    "ssl.truststore.certificates": Row(ALL, _to("ssl.ca.pem")),
+    "ssl.truststore.type": Row(ALL, _truststore_type),
+    "ssl.keystore.location": Row(ALL, _keystore),
+    "ssl.keystore.certificate.chain": Row(ALL, _to("ssl.certificate.pem")),
+    "ssl.keystore.key": Row(ALL, _to("ssl.key.pem")),
+    "ssl.keystore.type": Row(ALL, _keystore_type),
+    "fetch.max.wait.ms": Row("consumer", _to("fetch.wait.max.ms")),
+    "isolation.level": Row("consumer", _isolation),
+    "max.poll.records": Row("consumer", _nothing),  # the threads of streamkit take batches of this size
+    "acks": Row("producer", _acks),
+    "buffer.memory": Row("producer", _to("queue.buffering.max.kbytes", _kilobytes)),
+    "compression.gzip.level": Row("producer", _to("compression.level")),
+    "compression.lz4.level": Row("producer", _to("compression.level")),
+    "compression.zstd.level": Row("producer", _to("compression.level")),
+    "max.request.size": Row("producer", _to("message.max.bytes")),
+}
+
+_SERDE = "the serdes of 'topics' decide"
+_OWN_COMMIT = "streamkit commits by itself, every commit.interval.ms"
+_NO_JAVA = "it names a Java class, which Python can't load"
+_OPENSSL = "OpenSSL decides; ssl.cipher.suites, ssl.curves.list and ssl.sigalgs.list are what it offers"
+REFUSED: dict[str, str] = {
+    "auto.offset.reset": "write 'reset: earliest | latest | none' in the entry of 'topics'",
+    "key.serializer": _SERDE, "value.serializer": _SERDE, "key.deserializer": _SERDE, "value.deserializer": _SERDE,
+    "enable.auto.commit": _OWN_COMMIT, "auto.commit.interval.ms": "write commit.interval.ms",
+    "auto.commit.enable": _OWN_COMMIT, "enable.auto.offset.store": _OWN_COMMIT, "offset.store.method": _OWN_COMMIT,
+    "group.id": "the group is 'application:' of the file",
+    "group.protocol": "assignment is that of Kafka Streams, which is the classic protocol",
+    "group.protocol.type": "assignment is that of Kafka Streams, which is the classic protocol",
+    "group.remote.assignor": "assignment is that of Kafka Streams, which is the classic protocol",
+    "partition.assignment.strategy": "assignment is that of Kafka Streams; rack.aware.assignment.strategy steers it",
+    "transactional.id": "streamkit makes one for each thread; write processing.guarantee: exactly_once_v2",
+    "partitioner": "write 'partition:' of 'to'", "partitioner.class": "write 'partition:' of 'to'",
+    "partitioner.ignore.keys": "write 'partition:' of 'to'",
+    "partitioner.adaptive.partitioning.enable": "write 'partition:' of 'to'",
+    "partitioner.availability.timeout.ms": "write 'partition:' of 'to'",
+    "interceptor.classes": f"{_NO_JAVA}; write a 'process' step",
+    "metric.reporters": f"{_NO_JAVA}; the metrics of streamkit are read over HTTP",
+    "auto.include.jmx.reporter": "there is no JMX; the metrics of streamkit are read over HTTP",
+    "config.providers": "write ${NAME}, which reads the environment",
+    "default.api.timeout.ms": "write task.timeout.ms, or request.timeout.ms",
+    "max.block.ms": "write task.timeout.ms", "metadata.max.idle.ms": "write topic.metadata.refresh.sparse",
+    "exclude.internal.topics": "internal topics are never matched by a pattern",
+    "bootstrap.controllers": "write bootstrap.servers",
+    "enable.transactional.two.phase.commit": "write processing.guarantee: exactly_once_v2",
+    "socket.connection.setup.timeout.max.ms": "write socket.connection.setup.timeout.ms",
+    "security.providers": _NO_JAVA, "ssl.engine.factory.class": f"{_NO_JAVA}; write ssl.engine.location",
+    "ssl.truststore.password": "a PEM file needs none; write ssl.ca.location",
+    "ssl.enabled.protocols": _OPENSSL, "ssl.protocol": _OPENSSL, "ssl.provider": f"{_OPENSSL}; write ssl.providers",
+    "ssl.keymanager.algorithm": _OPENSSL, "ssl.trustmanager.algorithm": _OPENSSL,
+    "ssl.secure.random.implementation": _OPENSSL,
+    "sasl.client.callback.handler.class": f"{_NO_JAVA}; write sasl.mechanism and its settings",
+    "sasl.login.callback.handler.class": f"{_NO_JAVA}; write sasl.oauthbearer.method: oidc and its settings",
+    "sasl.login.class": f"{_NO_JAVA}; write sasl.oauthbearer.method: oidc and its settings",
+    "sasl.login.connect.timeout.ms": "write socket.timeout.ms", "sasl.login.read.timeout.ms": "write socket.timeout.ms",
+    "sasl.kerberos.ticket.renew.jitter": "write sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.ticket.renew.window.factor": "write sasl.kerberos.min.time.before.relogin",
+    "sasl.oauthbearer.scope.claim.name": "write sasl.oauthbearer.scope",
+    "sasl.oauthbearer.jwks.endpoint.url": "write sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.expected.audience": "write sasl.oauthbearer.assertion.claim.aud",
+    "sasl.oauthbearer.expected.issuer": "write sasl.oauthbearer.assertion.claim.iss",
+    "plugin.library.paths": "a topology can't load native code",
+}  # fmt: skip
+"""Names of the clients that a file can't set, with what stands in their place."""
+
+KNOWN = tuple({*JAVA, *NAMES} - set(REFUSED))
+"""Every name that a file may use for a client."""
+
+
+def roles_of(name: str) -> frozenset[str]:
+    """Return the roles that know a name, Java's or librdkafka's; none for an unknown name."""
+    if name in JAVA:
+        return JAVA[name].roles
+    found = set()
+    if name in COMMON:
+        found |= {"consumer", "producer", "admin"}
+    if name in CONSUMER:
+        found.add("consumer")
+    if name in PRODUCER:
+        found.add("producer")
+    return frozenset(found)
+
+
+def translate(name: str, text: str) -> dict[str, str]:
+    """Return what a setting becomes in librdkafka. Raises ConfigError for a value without counterpart."""
+    row = JAVA.get(name)
+    if row is None:
+        return {name: text}
+    try:
+        return row.convert(text)
+    except ConfigError as error:
+        raise ConfigError(f"{name} {error}") from error

@@ -1,0 +1,210 @@
+"""The settings of an application, from everywhere that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamkit.config.check import PREFIXES, TAG_PREFIX, TOPIC_PREFIX, check, split
+from streamkit.config.environment import from_environment
+from streamkit.config.settings import ALIASES, EMBEDDED, OPTIMIZATIONS, SETTINGS, default_of
+from streamkit.config.values import MASK, as_text, is_secret
+from streamkit.errors import ConfigError, UsageError
+
+EXACTLY_ONCE = "exactly_once_v2"
+EOS_COMMIT_INTERVAL_MS = 100
+ROLES = {
+    "common": ("",),
+    "consumer": ("", "consumer."),
+    "main": ("", "consumer.", "main.consumer."),
+    "restore": ("", "consumer.", "restore.consumer."),
+    "global": ("", "consumer.", "global.consumer."),
+    "producer": ("", "producer."),
+    "admin": ("", "admin."),
+}
+"""The prefixes that speak to a role; later ones win (StreamsConfig.getMainConsumerConfigs and its kin)."""
+_CONSUMERS = ("consumer", "main", "restore", "global")
+MAX_POLL_RECORDS = 1000
+
+
+class Config:
+    """The settings of one application; immutable, picklable, secrets masked in `repr` and `describe`.
+
+    `config["num.stream.threads"]` is the typed value, the default where nothing is set.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        file: Mapping[str, Any] | None = None,
+        *,
+        overrides: Mapping[str, Any] | Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+        env_file: Mapping[str, str] | None = None,
+    ):
+        """Join the sources: overrides (`--set`) over environment over env_file over file over the defaults.
+
+        overrides: a mapping, or texts `NAME=value`; environment, env_file: variables, of which those named STREAMKIT_…
+        count. Raises UsageError for a malformed override, UnknownSettingError and ConfigError for the settings.
+        """
+        self.application = application
+        self._values: dict[str, Any] = {}
+        self._origins: dict[str, str] = {}
+        from_file, strange_in_file = from_environment(env_file or {})
+        from_process, strange = from_environment(environment or {})
+        self.warnings = tuple(
+            f"{name} is no setting of streamkit" for name in dict.fromkeys([*strange_in_file, *strange])
+        )
+        """One line for each variable that looks like a setting and is none."""
+        self._take("file", file or {})
+        self._take("--env-file", from_file)
+        self._take("environment", from_process)
+        self._take("--set", overrides if isinstance(overrides, Mapping) else _pairs(overrides))
+
+    def _take(self, origin: str, values: Mapping[str, Any]) -> None:
+        # Deprecated names go first, so that the present one wins within one source.
+        for name in sorted(values, key=lambda name: name not in ALIASES):
+            present = ALIASES.get(name, name)
+            try:
+                self._values[present] = check(name, values[name])
+            except ConfigError as error:
+                raise type(error)(str(error) if origin == "file" else f"{origin}: {error}") from error
+            self._origins[present] = origin
+
+    # -- Settings of Kafka Streams ---------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a setting of Kafka Streams as its type. Raises ConfigError when there is none of that name."""
+        present = ALIASES.get(name, name)
+        if present in self._values:
+            return self._values[present]
+        if present not in SETTINGS:
+            raise ConfigError(f"There is no setting {name!r} of Kafka Streams")
+        if present == "commit.interval.ms" and self.exactly_once:
+            return EOS_COMMIT_INTERVAL_MS
+        return default_of(SETTINGS[present])
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a setting, also one of the main consumer by its plain name, or `default` where nothing is set."""
+        if ALIASES.get(name, name) in SETTINGS:
+            return self[name]
+        for prefix in reversed(ROLES["main"]):
+            if f"{prefix}{name}" in self._values:
+                return self._values[f"{prefix}{name}"]
+        return self._values.get(name, default)
+
+    def origin(self, name: str) -> str:
+        """Return where a setting comes from: "--set", "environment", "--env-file", "file" or "default"."""
+        return self._origins.get(ALIASES.get(name, name), "default")
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether processing.guarantee is exactly_once_v2."""
+        return bool(self["processing.guarantee"] == EXACTLY_ONCE)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the built-in log is used in place of brokers."""
+        return bool(self["bootstrap.servers"] == (EMBEDDED,))
+
+    @property
+    def optimizations(self) -> frozenset[str]:
+        """The optimizations that are on (StreamsConfig.verifyTopologyOptimizationConfigs)."""
+        chosen = self["topology.optimization"]
+        return frozenset(OPTIMIZATIONS) if "all" in chosen else frozenset(chosen) - {"none"}
+
+    @property
+    def max_poll_records(self) -> int:
+        """Records that a thread takes at once; a consumer's setting in Java, streamkit's own here."""
+        for prefix in reversed(ROLES["main"]):
+            value = self._values.get(f"{prefix}max.poll.records")
+            if value is not None:
+                return max(1, int(value))
+        return MAX_POLL_RECORDS
+
+    @property
+    def client_tags(self) -> dict[str, str]:
+        """The tags of this instance by key (`client.tag.KEY`)."""
+        return self._below(TAG_PREFIX)
+
+    def topic_defaults(self) -> dict[str, str]:
+        """Return the settings of internal topics (`topic.NAME`) by name."""
+        return self._below(TOPIC_PREFIX)
+
+    def _below(self, prefix: str) -> dict[str, str]:
+        return {name.removeprefix(prefix): value for name, value in self._values.items() if name.startswith(prefix)}
+
+    # -- Settings of the clients -----------------------------------------------------------------------------------
+
+    def client(self, role: str) -> dict[str, str]:
+        """Return what librdkafka is given for a role.
+
+        role: common, consumer, main, restore, global, producer or admin. Ids (group.id, client.id, transactional.id) and
+        the partitioner are the transport's own. Raises ConfigError for another role.
+        """
+        from streamkit.config import clients
+
+        if role not in ROLES:
+            raise ConfigError(f"There is no client of the role {role!r}; known are {', '.join(ROLES)}")
+        kind = "consumer" if role in _CONSUMERS else role
+        found = {"bootstrap.servers": ",".join(self["bootstrap.servers"]), **self._client_defaults(kind)}
+        for prefix in ROLES[role]:
+            for name, value in self._values.items():
+                own, rest = split(name)
+                if own != prefix or name in SETTINGS or name.startswith((TOPIC_PREFIX, TAG_PREFIX)):
+                    continue
+                roles = clients.roles_of(rest)
+                if kind in roles or (kind == "common" and len(roles) == 3):
+                    found.update(clients.translate(rest, as_text(name, value)))
+        found.update(self._client_musts(kind))
+        return found
+
+    def _client_defaults(self, kind: str) -> dict[str, str]:
+        """Return what Kafka Streams sets where the user does not (StreamsConfig.PRODUCER_DEFAULT_OVERRIDES and kin)."""
+        if kind == "producer":
+            eos = {"transaction.timeout.ms": "10000", "delivery.timeout.ms": "2147483647"}
+            return {"linger.ms": "100", **(eos if self.exactly_once else {})}
+        return {}
+
+    def _client_musts(self, kind: str) -> dict[str, str]:
+        """Return what the user can't change (StreamsConfig.checkIfUnexpectedUserSpecifiedClientConfig)."""
+        if kind == "consumer":
+            isolation = {"isolation.level": "read_committed"} if self.exactly_once else {}
+            return {"enable.auto.commit": "false", "enable.auto.offset.store": "false", **isolation}
+        if kind == "producer" and self.exactly_once:
+            return {"enable.idempotence": "true"}
+        return {}
+
+    # -- Showing ---------------------------------------------------------------------------------------------------
+
+    def describe(self) -> list[tuple[str, str, str]]:
+        """Return a row of name, value as text and origin for every setting; secrets are masked."""
+        names = sorted({*SETTINGS, *self._values} - set(ALIASES))
+        return [(name, _text(name, self._values.get(name, self._default(name))), self.origin(name)) for name in names]
+
+    def _default(self, name: str) -> Any:
+        return self[name] if name in SETTINGS else None
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{name}={_text(name, value)}" for name, value in sorted(self._values.items()))
+        return f"Config({self.application!r}: {chosen})"
+
+
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    """Return the settings of texts `NAME=value`. Raises UsageError for another form."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set {text.split('=')[0]}: expected NAME=value")
+        found[name.strip()] = value
+    return found
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    return MASK if is_secret(name) and value != "" else as_text(name, value)
+
+
+assert set(PREFIXES) == {prefix for prefixes in ROLES.values() for prefix in prefixes if prefix}

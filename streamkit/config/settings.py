@@ -1,0 +1,121 @@
+"""Every setting of Kafka Streams: its name, type, default and meaning (StreamsConfig)."""
+
+from __future__ import annotations
+
+import os
+
+LONG = 2**63 - 1
+INT = 2**31 - 1
+
+
+class Setting:
+    """One setting.
+
+    kind: "int", "bool", "text", "list" or "handler"; default: None where there is none; words: the texts allowed, if not all;
+    minimum, maximum: bounds of numbers; longest: how many entries a list may have.
+    """
+
+    __slots__ = ("default", "kind", "longest", "maximum", "meaning", "minimum", "name", "words")
+
+    def __init__(self, name, kind, default, meaning, *, minimum=-LONG - 1, maximum=LONG, words=(), longest=None):  # type: ignore[no-untyped-def]
+        self.name: str = name
+        self.kind: str = kind
+        self.default = default
+        self.meaning: str = meaning
+        self.minimum: int = minimum
+        self.maximum: int = maximum
+        self.words: tuple[str, ...] = words
+        self.longest: int | None = longest
+
+
+_REUSE, _MERGE, _SELF = "reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join"
+OPTIMIZATIONS = (_REUSE, _MERGE, _SELF)
+EMBEDDED = "embedded"
+HANDLERS = {
+    "deserialization.exception.handler": ("LogAndFailExceptionHandler", "LogAndContinueExceptionHandler"),
+    "processing.exception.handler": (
+        "LogAndFailProcessingExceptionHandler",
+        "LogAndContinueProcessingExceptionHandler",
+    ),
+    "production.exception.handler": ("DefaultProductionExceptionHandler", None),
+}
+"""Java's handlers that stand for `fail` and for `continue`, by setting."""
+
+_SETTINGS = (
+    Setting("acceptable.recovery.lag", "int", 10_000, "Records that a task may lag behind and still count as caught up.", minimum=0),
+    Setting("application.server", "text", "", "The host:port of this instance, told to the others for queries."),
+    Setting("bootstrap.servers", "list", (EMBEDDED,), "Brokers as host:port, or `embedded`: the built-in log on disk."),
+    Setting("buffered.records.per.partition", "int", 1000, "Records buffered per partition before it is paused.", minimum=1, maximum=INT),
+    Setting("built.in.metrics.version", "text", "latest", "The version of the built-in metrics.", words=("latest",)),
+    Setting("cache.max.bytes.buffering", "int", 10_485_760, "Old name of statestore.cache.max.bytes.", minimum=0),
+    Setting("client.id", "text", "", "The beginning of the clients' ids; the application and a UUID where empty."),
+    Setting("commit.interval.ms", "int", 30_000, "Milliseconds between commits; 100 by default with exactly_once_v2.", minimum=0),
+    Setting("default.dsl.store", "text", "rocksDB", "Where stores lie by default: on disk or in memory.", words=("rocksDB", "in_memory")),
+    Setting("deserialization.exception.handler", "handler", "fail", "What happens to records that do not decode."),
+    Setting("log.summary.interval.ms", "int", 120_000, "Milliseconds between summaries in the log; below 0: none."),
+    Setting("max.task.idle.ms", "int", 0, "Milliseconds that a task waits for its empty partitions; -1: never.", minimum=-1),
+    Setting("max.warmup.replicas", "int", 2, "Additional replicas at a time that warm up to take over tasks.", minimum=1, maximum=INT),
+    Setting("metrics.num.samples", "int", 2, "Samples kept to compute metrics.", minimum=1, maximum=INT),
+    Setting("metrics.recording.level", "text", "INFO", "The least important metrics that are recorded.", words=("INFO", "DEBUG", "TRACE")),
+    Setting("metrics.sample.window.ms", "int", 30_000, "Milliseconds over which a sample of a metric is taken.", minimum=0),
+    Setting("num.standby.replicas", "int", 0, "Standby copies of every task.", minimum=0, maximum=INT),
+    Setting("num.stream.threads", "int", 1, "Threads that process records.", minimum=1, maximum=INT),
+    Setting("poll.ms", "int", 100, "Milliseconds to wait for input.", minimum=0),
+    Setting("probing.rebalance.interval.ms", "int", 600_000, "Milliseconds between rebalances that look for warmed-up tasks.", minimum=60_000),
+    Setting("processing.exception.handler", "handler", "fail", "What happens to records at which a step fails."),
+    Setting("processing.guarantee", "text", "at_least_once", "How often a record takes effect.", words=("at_least_once", "exactly_once_v2")),
+    Setting("production.exception.handler", "handler", "fail", "What happens to records that can't be written."),
+    Setting("rack.aware.assignment.non_overlap_cost", "int", None, "The cost of moving tasks.", minimum=0, maximum=INT),
+    Setting("rack.aware.assignment.strategy", "text", "none", "How racks count when tasks are assigned.", words=("none", "min_traffic", "balance_subtopology")),
+    Setting("rack.aware.assignment.tags", "list", (), "Keys of client tags by which standbys are spread.", longest=5),
+    Setting("rack.aware.assignment.traffic_cost", "int", None, "The cost of traffic between racks.", minimum=0, maximum=INT),
+    Setting("repartition.purge.interval.ms", "int", 30_000, "Milliseconds between purges of processed repartition records.", minimum=0),
+    Setting("replication.factor", "int", -1, "Replicas of internal topics; -1: the broker's default.", minimum=-1, maximum=32_767),
+    Setting("state.cleanup.delay.ms", "int", 600_000, "Milliseconds until the state of a task that moved away is deleted.", minimum=0),
+    Setting("state.dir", "text", None, "The directory of state; `kafka-streams` among the temporary files by default."),
+    Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0),
+    Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0),
+    Setting("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS)),
+    Setting("upgrade.from", "text", None, "The version that a rolling upgrade comes from; without effect, since formats are those of 4.1."),
+    Setting("windowstore.changelog.additional.retention.ms", "int", 86_400_000, "Milliseconds that changelogs of windows are kept beyond their retention.", minimum=0),
+    Setting("__emit.interval.ms.kstreams.windowed.aggregation__", "int", 1000, "Milliseconds between looks for windows to emit on close.", minimum=0),
+    Setting("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", "int", 1000, "Milliseconds between looks for rows without a partner.", minimum=0),
+)  # fmt: skip
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _SETTINGS}
+ALIASES = {
+    "default.deserialization.exception.handler": "deserialization.exception.handler",
+    "default.production.exception.handler": "production.exception.handler",
+    "cache.max.bytes.buffering": "statestore.cache.max.bytes",
+}
+"""Deprecated names; the present one wins where both stand."""
+
+_SERDES = "'defaults: {key: SERDE, value: SERDE}' of the file"
+_IN_JAVA = "it names a Java class, which Python can't load"
+REFUSED = {
+    "application.id": "write 'application:' at the top of the file",
+    "default.key.serde": f"write {_SERDES}",
+    "default.value.serde": f"write {_SERDES}",
+    "default.list.key.serde.inner": f"write {_SERDES}",
+    "default.list.key.serde.type": f"write {_SERDES}",
+    "default.list.value.serde.inner": f"write {_SERDES}",
+    "default.list.value.serde.type": f"write {_SERDES}",
+    "windowed.inner.class.serde": "write the serde {windowed: SERDE, size: DURATION}",
+    "window.size.ms": "write the serde {windowed: SERDE, size: DURATION}",
+    "default.timestamp.extractor": "write 'timestamp:' in the entry of 'topics'",
+    "default.client.supplier": f"{_IN_JAVA}; bootstrap.servers chooses the log",
+    "rocksdb.config.setter": f"{_IN_JAVA}; stores are not RocksDB, statestore.cache.max.bytes is what they offer",
+    "dsl.store.suppliers.class": f"{_IN_JAVA}; write default.dsl.store, or 'persistent' of a store",
+    "task.assignor.class": f"{_IN_JAVA}; rack.aware.assignment.strategy and num.standby.replicas are what it offers",
+    "errors.dead.letter.queue.topic.name": "write 'on_error: {dead_letter: TOPIC}' at a step",
+    "config.providers": "write ${NAME}, which reads the environment",
+    "ensure.explicit.internal.resource.naming": "give steps a 'name' and a 'store' where names must be stable",
+}
+"""Names that Kafka Streams knows and streamkit does not, with what stands in their place."""
+
+
+def default_of(setting: Setting) -> object:
+    """Return a setting's default; that of state.dir depends on the machine (java.io.tmpdir)."""
+    if setting.name == "state.dir":
+        return os.path.join(os.environ.get("TMPDIR") or "/tmp", "kafka-streams")
+    return setting.default

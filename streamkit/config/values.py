@@ -1,0 +1,125 @@
+"""Texts and YAML values to the types of settings, with the message for those that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamkit.config.settings import HANDLERS, Setting
+from streamkit.errors import ConfigError
+
+SECRET_PARTS = (
+    "password",
+    "secret",
+    "jaas",
+    "passphrase",
+    "credential",
+    "token",
+    "ssl.key",
+    "ssl.keystore.key",
+    "private.key",
+)
+MASK = "********"
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether the value of a setting must not be shown.
+
+    >>> is_secret("ssl.key.password"), is_secret("num.stream.threads")
+    (True, False)
+    """
+    if name.endswith((".location", ".url", ".file", ".type")):
+        return False
+    return any(part in name for part in SECRET_PARTS)
+
+
+def shown(name: str, value: Any) -> str:
+    """Return a value for a message; secrets are masked."""
+    text = MASK if is_secret(name) else repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def convert(setting: Setting, value: Any) -> Any:
+    """Return the typed value of a setting: int, bool, str or a tuple of str. Raises ConfigError."""
+    return _CONVERT[setting.kind](setting, value)
+
+
+def _fail(setting: Setting, expected: str, value: Any) -> ConfigError:
+    return ConfigError(f"{setting.name} must be {expected}, not {shown(setting.name, value)}")
+
+
+def _integer(setting: Setting, value: Any) -> int:
+    number = value
+    if isinstance(value, str):
+        digits = value.strip()
+        # Java's parser takes a sign and digits only: no 1_000, no blanks within.
+        number = (
+            int(digits) if len(digits) < 21 and digits.lstrip("+-").isdecimal() and digits[1:].count("-") == 0 else None
+        )
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise _fail(setting, "a whole number", value)
+    if number < setting.minimum:
+        raise _fail(setting, f"at least {setting.minimum}", value)
+    if number > setting.maximum:
+        raise _fail(setting, f"at most {setting.maximum}", value)
+    return number
+
+
+def _boolean(setting: Setting, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise _fail(setting, "true or false", value)
+
+
+def _text(setting: Setting, value: Any) -> str:
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        raise _fail(setting, "text", value)
+    text = str(value)
+    if setting.words and text not in setting.words:
+        raise _fail(setting, f"one of {', '.join(setting.words)}", value)
+    return text
+
+
+def _list(setting: Setting, value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, (str, int)) for part in parts):
+        raise _fail(setting, "a list, or text with commas", value)
+    items = tuple(part for part in (str(part).strip() for part in parts) if part)
+    for item in items:
+        if setting.words and item not in setting.words:
+            raise _fail(setting, f"made of {', '.join(setting.words)}", item)
+    if setting.longest is not None and len(items) > setting.longest:
+        raise _fail(setting, f"at most {setting.longest} entries long", value)
+    if setting.name == "topology.optimization" and len(items) > 1 and {"none", "all"} & set(items):
+        raise _fail(setting, "none or all alone, or a list of optimizations", ", ".join(items))
+    if setting.name == "bootstrap.servers" and not items:
+        raise _fail(setting, "brokers as host:port, or embedded", value)
+    return items
+
+
+def _handler(setting: Setting, value: Any) -> str:
+    fail, go_on = HANDLERS[setting.name]
+    name = value.rsplit(".", 1)[-1] if isinstance(value, str) and value.startswith("org.apache.kafka.") else value
+    if name in ("fail", "continue"):
+        return str(name)
+    if name == fail:
+        return "fail"
+    if name is not None and name == go_on:
+        return "continue"
+    known = ", ".join(word for word in ("fail", "continue", fail, go_on) if word)
+    raise _fail(setting, f"one of {known}", value)
+
+
+_CONVERT = {"int": _integer, "bool": _boolean, "text": _text, "list": _list, "handler": _handler}
+
+
+def as_text(name: str, value: Any) -> str:
+    """Return a client's or a topic's value as the text that it takes. Raises ConfigError for mappings and null."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(part, (str, int, float)) for part in value):
+        return ",".join(as_text(name, part) for part in value)
+    raise ConfigError(f"{name} must be text, a number, a boolean or a list of them")

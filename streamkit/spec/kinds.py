@@ -1,0 +1,325 @@
+"""Reads a node as each kind of field (operators/fields.py) has it: one function a kind, found by `read`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from streamkit import expressions
+from streamkit.errors import StreamkitError, TopologyError
+from streamkit.operators import fields
+from streamkit.operators.fields import CallRef, CogroupInput, Ref, StoreOptions
+from streamkit.spec import names
+from streamkit.spec.locate import locator
+from streamkit.spec.nodes import Node
+from streamkit.spec.reader import BAD, Reader, StoreDefinition, Use, put
+
+LONGEST_EXAMPLE = 120
+
+
+def read(reader: Reader, kind: fields.Kind, node: Node, what: str) -> Any:
+    """Return the parsed value of a node, or BAD after noting what is wrong with it; `what` names the field."""
+    return _READERS[type(kind)](reader, kind, node, what)
+
+
+# -- Expressions and callables -------------------------------------------------------------------------------------
+
+
+def expression(
+    reader: Reader, node: Node, what: str, allowed: tuple[str, ...], arguments: tuple[str, ...] = ("key", "value")
+) -> Any:
+    """Return the Expression of a node over the names `allowed`; a callable takes `arguments` in order."""
+    try:
+        if is_call(node):
+            ref = call_ref(reader, node, what)
+            return ref if ref is BAD else expressions.called(ref, arguments, node.position)
+        if node.kind != "scalar":
+            return reader.complain(node, f"{what} must be an expression, not {reader.kind(node)}; {quoting(node)}")
+        value = reader.value(node)
+        if value is None:
+            return reader.complain(node, f"{what} must be an expression; write 'None' in quotes for nothing")
+        if not isinstance(value, str):
+            return expressions.constant(value, node.position)
+        return expressions.parse(value, allowed, node.position, reader.functions, locator(node))
+    except TopologyError as error:
+        return reader.adopt(error)
+
+
+def is_call(node: Node) -> bool:
+    """Tell whether a node is `{call: …}` and nothing more."""
+    return node.kind == "mapping" and len(node.value) == 1 and node.value[0][0].value == "call"
+
+
+def quoting(node: Node) -> str:
+    """Return the advice to quote, with the quoted form of a list or mapping that was meant as an expression."""
+    text = _source_form(node)
+    if len(text) > LONGEST_EXAMPLE:
+        return "put it in quotes"
+    return "put it in quotes: '" + text.replace("'", "''") + "'"
+
+
+def _source_form(node: Node) -> str:
+    if node.kind == "list":
+        return "[" + ", ".join(map(_source_form, node.value)) + "]"
+    if node.kind == "mapping":
+        rows = [f"{json.dumps(str(key.value), ensure_ascii=False)}: {_source_form(value)}" for key, value in node.value]
+        return "{" + ", ".join(rows) + "}"
+    if node.style in ("'", '"'):
+        return json.dumps(node.value, ensure_ascii=False)
+    return {"true": "True", "false": "False", "null": "None", "~": "None", "": "None"}.get(node.value, str(node.value))
+
+
+def call_ref(reader: Reader, node: Node, what: str) -> Any:
+    """Return the CallRef of `module:object` or of `{call: module:object}`."""
+    place = node
+    if node.kind == "mapping":
+        options = reader.options(node, what, ("call",), ("call",))
+        if "call" not in options:
+            return BAD
+        place = options["call"]
+    text = reader.text(place, what)
+    if text is BAD:
+        return BAD
+    if not names.CALLABLE.fullmatch(text):
+        return reader.wrong(place, what, "of the form package.module:callable")
+    module, _, attribute = text.partition(":")
+    return CallRef(module, attribute, reader.folder, place.position)
+
+
+def _expr(reader: Reader, kind: fields.Expr, node: Node, what: str) -> Any:
+    return expression(reader, node, what, kind.names, kind.arguments)
+
+
+def _callable(reader: Reader, kind: fields.Callable_, node: Node, what: str) -> Any:
+    return call_ref(reader, node, what)
+
+
+def _headers(reader: Reader, kind: fields.HeaderMap, node: Node, what: str) -> Any:
+    result = []
+    for name, (_, value) in reader.entries(node, what).items():
+        parsed = None if reader.is_null(value) else expression(reader, value, f"Header {name!r}", fields.STREAM_NAMES)
+        if parsed is not BAD:
+            result.append((name, parsed))
+    return tuple(result)
+
+
+# -- Plain values --------------------------------------------------------------------------------------------------
+
+
+def serde(reader: Reader, node: Node, what: str) -> Any:
+    """Return the Serde of a name or of a mapping with arguments."""
+    from streamkit import serdes
+
+    spec = reader.data(node)
+    try:
+        return serdes.parse(spec, reader.folder)
+    except TopologyError as error:
+        return reader.complain(node, f"{what}: {'; '.join(problem.message for problem in error.problems)}")
+    except StreamkitError as error:
+        return reader.complain(node, f"{what}: {error}")
+
+
+def _serde(reader: Reader, kind: fields.SerdeField, node: Node, what: str) -> Any:
+    return serde(reader, node, what)
+
+
+def _text(reader: Reader, kind: fields.Text, node: Node, what: str) -> Any:
+    return reader.text(node, what, kind.kafka_name)
+
+
+def _duration(reader: Reader, kind: fields.Duration, node: Node, what: str) -> Any:
+    return reader.duration(node, what, kind.minimum)
+
+
+def _duration_or(reader: Reader, kind: fields.DurationOr, node: Node, what: str) -> Any:
+    value = reader.value(node) if node.kind == "scalar" else None
+    if value in kind.words:
+        return value
+    best = names.nearest(value, kind.words) if isinstance(value, str) else None
+    if best is not None:
+        return reader.complain(node, f"{what} is {value!r}; did you mean {best!r}?")
+    return reader.duration(node, f"{what} must be {' or '.join(kind.words)}, or", kind.minimum)
+
+
+def _integer(reader: Reader, kind: fields.Integer, node: Node, what: str) -> Any:
+    return reader.integer(node, what, kind.minimum, 2**63 - 1)
+
+
+def _choice(reader: Reader, kind: fields.Choice, node: Node, what: str) -> Any:
+    return reader.choice(node, what, kind.words)
+
+
+# -- Stores --------------------------------------------------------------------------------------------------------
+
+STORE_KEYS = ("name", "persistent", "caching", "logging", "retention", "versioned")
+
+
+def store_options(reader: Reader, node: Node, what: str) -> Any:
+    """Return the StoreOptions of `NAME` or of a mapping, and note that a store of that name is made here."""
+    if node.kind != "mapping":
+        name = reader.text(node, what, kafka_name=True)
+        return name if name is BAD else _defined(reader, StoreOptions(name, position=node.position))
+    options = reader.options(node, what, STORE_KEYS, ("name",))
+    values: dict[str, Any] = {}
+    for key in ("persistent", "caching", "logging"):
+        if key in options:
+            put(values, key, reader.boolean(options[key], f"{key!r} of a store"))
+    for key in ("retention", "versioned"):
+        if key in options:
+            put(values, key, reader.duration(options[key], f"{key!r} of a store", 0))
+    if "name" not in options:
+        return BAD
+    name = reader.text(options["name"], "The name of a store", kafka_name=True)
+    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position))
+
+
+def _defined(reader: Reader, options: StoreOptions) -> StoreOptions:
+    reader.stores.append(StoreDefinition(options.name, options.position))
+    return options
+
+
+def _store(reader: Reader, kind: fields.StoreField, node: Node, what: str) -> Any:
+    return store_options(reader, node, what)
+
+
+def _store_names(reader: Reader, kind: fields.StoreNames, node: Node, what: str) -> Any:
+    found = []
+    for item in reader.items(node, what) if node.kind != "scalar" else [node]:
+        name = reader.text(item, f"An entry of {what}")
+        if name is not BAD:
+            reader.uses.append(Use("store", name, item.position, reader.pipeline))
+            found.append(name)
+    return tuple(found)
+
+
+def _base_name(reader: Reader, kind: fields.BaseName, node: Node, what: str) -> Any:
+    return reader.text(node, what, kafka_name=True)
+
+
+# -- References ----------------------------------------------------------------------------------------------------
+
+
+def pipeline_ref(reader: Reader, node: Node, what: str) -> Any:
+    """Return the Ref of `PIPELINE` or `PIPELINE.BRANCH`."""
+    text = reader.text(node, what)
+    if text is BAD:
+        return BAD
+    pipeline, dot, branch = text.partition(".")
+    if not names.PIPELINE.fullmatch(pipeline) or (dot and not names.PIPELINE.fullmatch(branch)):
+        return reader.wrong(node, what, "a PIPELINE or PIPELINE.BRANCH")
+    reader.uses.append(Use("pipeline", text, node.position, reader.pipeline))
+    return Ref("pipeline", pipeline, branch or None, position=node.position)
+
+
+SOURCES = ("stream", "table", "global_table")
+
+
+def source_ref(reader: Reader, kind: str, options: dict[str, Node], position: Any) -> Any:
+    """Return the Ref of a source of `kind` with its options `name` and `store`."""
+    values: dict[str, Any] = {}
+    if "name" in options:
+        put(values, "name", reader.text(options["name"], "'name' of a source", kafka_name=True))
+    if "store" in options and kind == "stream":
+        reader.complain(options["store"], "A stream has no store; only 'table' and 'global_table' take 'store'")
+    elif "store" in options:
+        put(values, "store", store_options(reader, options["store"], f"'store' of the {kind}"))
+    topics = _topics(reader, kind, options[kind])
+    return topics if topics is BAD else Ref(kind, **topics, **values, position=position)
+
+
+def _topics(reader: Reader, kind: str, node: Node) -> Any:
+    """Return the fields of a Ref that say which topics are read."""
+    if kind == "stream" and node.kind == "mapping":
+        return _pattern(reader, node)
+    if node.kind == "list" and kind == "stream":
+        if not node.value:
+            return reader.complain(node, "'stream' needs at least one topic")
+        topics = [reader.topic(item, "A topic of 'stream'") for item in node.value]
+        return BAD if BAD in topics else {"topics": tuple(topics)}
+    if node.kind != "scalar":
+        forms = "a topic, a list of topics or {pattern: REGEX}" if kind == "stream" else "one topic"
+        return reader.wrong(node, repr(kind), forms)
+    topic = reader.topic(node, repr(kind))
+    return topic if topic is BAD else {"topics": (topic,)}
+
+
+def _pattern(reader: Reader, node: Node) -> Any:
+    options = reader.options(node, "'stream'", ("pattern",), ("pattern",))
+    text = reader.text(options["pattern"], "'pattern'") if "pattern" in options else BAD
+    if text is BAD:
+        return BAD
+    import re2  # patterns of the language are RE2; loaded for files that have one
+
+    quiet = re2.Options()
+    quiet.log_errors = False
+    try:
+        re2.compile(text, options=quiet)
+    except re2.error as error:
+        return reader.complain(options["pattern"], f"'pattern' is no regular expression: {_reason(error)}")
+    return {"pattern": text}
+
+
+def _reason(error: Exception) -> str:
+    reason = error.args[0] if error.args else error
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+
+
+def _pipeline(reader: Reader, kind: fields.PipelineRef, node: Node, what: str) -> Any:
+    if not kind.many:
+        return _one_ref(reader, node, what)
+    nodes = node.value if node.kind == "list" else [node]
+    if not nodes:
+        return reader.complain(node, f"{what} needs at least one pipeline")
+    found = [_one_ref(reader, item, what) for item in nodes]
+    return BAD if BAD in found else tuple(found)
+
+
+def _one_ref(reader: Reader, node: Node, what: str) -> Any:
+    if node.kind != "mapping":
+        return pipeline_ref(reader, node, what)
+    options = reader.options(node, what, (*SOURCES, "store", "name"))
+    given = [kind for kind in SOURCES if kind in options]
+    if len(given) != 1:
+        return reader.complain(node, f"{what} must be a pipeline, or have exactly one of {', '.join(SOURCES)}")
+    return source_ref(reader, given[0], options, node.position)
+
+
+def _cogroup(reader: Reader, kind: fields.CogroupInputs, node: Node, what: str) -> Any:
+    found = []
+    for item in reader.items(node, what):
+        options = reader.options(item, "An input of 'cogroup'", ("from", "add"), ("from", "add"))
+        source = pipeline_ref(reader, options["from"], "'from' of an input") if "from" in options else BAD
+        add = expression(reader, options["add"], "'add'", fields.AGGREGATE_NAMES, ADDING) if "add" in options else BAD
+        if source is not BAD and add is not BAD:
+            found.append(CogroupInput(source, add))
+    return tuple(found)
+
+
+ADDING = ("key", "value", "aggregate")
+"""What a callable that adds to an aggregate takes (Aggregator.apply)."""
+
+
+def _branches(reader: Reader, kind: fields.Branches, node: Node, what: str) -> Any:
+    from streamkit.spec.steps import branches  # steps hold branches, and branches hold steps
+
+    return branches(reader, node, what)
+
+
+_READERS: dict[type, Callable[[Reader, Any, Node, str], Any]] = {
+    fields.Expr: _expr,
+    fields.SerdeField: _serde,
+    fields.Text: _text,
+    fields.Duration: _duration,
+    fields.Integer: _integer,
+    fields.Choice: _choice,
+    fields.DurationOr: _duration_or,
+    fields.StoreField: _store,
+    fields.StoreNames: _store_names,
+    fields.BaseName: _base_name,
+    fields.PipelineRef: _pipeline,
+    fields.CogroupInputs: _cogroup,
+    fields.Branches: _branches,
+    fields.HeaderMap: _headers,
+    fields.Callable_: _callable,
+}

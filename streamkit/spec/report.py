@@ -1,0 +1,37 @@
+"""Problems as text for a person: `FILE:LINE:COL: message`, on request with the line and a caret below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from streamkit.errors import Problem
+
+MAX_WIDTH = 160
+
+
+def render(problems: Iterable[Problem], texts: Mapping[str, str] | None = None, excerpt: bool = False) -> str:
+    """Return the problems, one a line, in their order.
+
+    With `excerpt` the source line and a caret follow each; `texts` has the contents of files by name.
+    """
+    lines = []
+    for problem in problems:
+        lines.append(str(problem))
+        text = (texts or {}).get(problem.position.file)
+        if excerpt and text is not None:
+            lines.extend(_excerpt(problem, text))
+    return "\n".join(lines)
+
+
+def _excerpt(problem: Problem, text: str) -> list[str]:
+    rows = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    line, column = problem.position.line, problem.position.column
+    if not 1 <= line <= len(rows):
+        return []
+    row = rows[line - 1]
+    first = max(0, column - MAX_WIDTH // 2)
+    shown = row[first : first + MAX_WIDTH]
+    # Tabs stay tabs below, so that the caret stands under its character in any terminal.
+    pad = "".join("\t" if character == "\t" else " " for character in row[first : column - 1])
+    margin = f"{line:>5} | "
+    return [margin + shown, " " * (len(margin) - 2) + "| " + pad + "^"]

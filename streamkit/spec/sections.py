@@ -1,0 +1,257 @@
+"""The sections of a file, but for the pipelines' steps: config, defaults, topics, functions, stores, pipelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamkit import config as settings
+from streamkit.errors import ConfigError
+from streamkit.expressions import Function, Library
+from streamkit.operators import fields
+from streamkit.operators.fields import Ref
+from streamkit.spec import kinds, names, steps
+from streamkit.spec.locate import locator
+from streamkit.spec.model import (
+    RESETS,
+    STORE_TYPES,
+    TIMESTAMP_POLICIES,
+    ConfigEntry,
+    Defaults,
+    PipelineSpec,
+    StoreSpec,
+    TopicSpec,
+)
+from streamkit.spec.nodes import Node
+from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
+from streamkit.spec.resolve import shown
+
+TOPIC_KEYS = ("topic", "key", "value", "timestamp", "reset", "partitions", "replication_factor", "config")
+STORE_KEYS = ("type", "persistent", "caching", "logging", "key", "value", "retention", "window_size", "history")
+PIPELINE_KEYS = ("stream", "table", "global_table", "from", "name", "store", "steps", "to", "for_each")
+ORIGINS = (*kinds.SOURCES, "from")
+TIMED = {"retention": ("window", "session"), "window_size": ("window",), "history": ("versioned",)}
+"""Which types of stores an option of `stores` belongs to."""
+
+
+def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
+    """Return the settings of the file, each checked by its name and value."""
+    found = {}
+    for name, (key, value) in reader.entries(node, "'config'").items():
+        if reader.is_null(value):
+            continue
+        if value.kind == "mapping":
+            reader.complain(value, f"{name!r} must be a value; names are written out: {name}.…: value")
+            continue
+        data = reader.data(value)
+        try:
+            settings.check(name, data)
+        except ConfigError as error:
+            unknown = isinstance(error, settings.UnknownSettingError)
+            reader.complain(key if unknown else value, str(error))
+        else:
+            found[name] = ConfigEntry(data, key.position)
+    return found
+
+
+def read_defaults(reader: Reader, node: Node | None) -> Defaults:
+    """Return the serdes where nothing else says: string keys and json values unless the file says so."""
+    from streamkit import serdes
+
+    options = reader.options(node, "'defaults'", ("key", "value")) if node is not None else {}
+    found: dict[str, Any] = {"key": serdes.parse("string", reader.folder), "value": serdes.parse("json", reader.folder)}
+    for side in options:
+        put(found, side, kinds.serde(reader, options[side], f"{side!r} of 'defaults'"))
+    return Defaults(**found)
+
+
+# -- Topics --------------------------------------------------------------------------------------------------------
+
+
+def read_topics(reader: Reader, node: Node, defaults: Defaults) -> dict[str, TopicSpec]:
+    """Return the external topics by the names of their entries."""
+    entries = reader.entries(node, "'topics'")
+    return {name: _topic(reader, name, key, body, defaults) for name, (key, body) in entries.items()}
+
+
+def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> TopicSpec:
+    what = f"The topic {name!r}"
+    mistake = names.kafka_name_mistake(name)
+    if mistake:
+        reader.complain(key, f"The name of a topic {shown(name)} {mistake}")
+    options = reader.options(body, what, TOPIC_KEYS)
+    found: dict[str, Any] = {"topic": name, "key": defaults.key, "value": defaults.value}
+    if "topic" in options:
+        put(found, "topic", reader.text(options["topic"], "The name of a topic", kafka_name=True))
+    for side in ("key", "value"):
+        if side in options:
+            put(found, side, kinds.serde(reader, options[side], f"{side!r} of the topic {name!r}"))
+    if "timestamp" in options:
+        put(found, "timestamp", _timestamp(reader, options["timestamp"]))
+    if "reset" in options:
+        put(found, "reset", reader.choice(options["reset"], "'reset'", RESETS))
+    if "partitions" in options:
+        put(found, "partitions", reader.integer(options["partitions"], "'partitions'", 1))
+    if "replication_factor" in options:
+        put(found, "replication_factor", _replication(reader, options["replication_factor"]))
+    if "config" in options:
+        found["config"] = _topic_config(reader, options["config"])
+    return TopicSpec(name, **found, position=key.position)
+
+
+def _replication(reader: Reader, node: Node) -> Any:
+    if node.kind == "scalar" and reader.value(node) == -1:  # the broker's default, as in replication.factor
+        return -1
+    return reader.integer(node, "'replication_factor'", 1, 2**15 - 1)
+
+
+def _timestamp(reader: Reader, node: Node) -> Any:
+    value = reader.value(node) if node.kind == "scalar" else None
+    if value in TIMESTAMP_POLICIES:
+        return value
+    if isinstance(value, str) and names.IDENTIFIER.fullmatch(value) and value not in fields.STREAM_NAMES:
+        best = names.nearest(value, TIMESTAMP_POLICIES)
+        if best is not None:
+            return reader.complain(node, f"'timestamp' is {value!r}; did you mean {best!r}?")
+    return kinds.expression(reader, node, "'timestamp'", fields.STREAM_NAMES)
+
+
+def _topic_config(reader: Reader, node: Node) -> dict[str, str]:
+    found = {}
+    for name, (key, value) in reader.entries(node, "'config' of a topic").items():
+        if reader.is_null(value):
+            continue
+        try:
+            found[name] = settings.topic_value(name, reader.data(value))
+        except ConfigError as error:
+            unknown = isinstance(error, settings.UnknownSettingError)
+            reader.complain(key if unknown else value, str(error))
+    return found
+
+
+# -- Functions and stores ------------------------------------------------------------------------------------------
+
+
+def read_functions(reader: Reader, node: Node) -> dict[str, Function]:
+    """Return the functions of the file by name, and let `reader` use them in expressions."""
+    found: dict[str, Function] = {}
+    for name, (key, body) in reader.entries(node, "'functions'").items():
+        if names.IDENTIFIER.fullmatch(name):
+            put(found, name, _function(reader, name, key, body))
+        else:
+            reader.complain(key, f"The name of a function {name!r} must be a letter, then letters, digits or _")
+    library = Library(found)
+    reader.functions = library
+    reader.problems.extend(library.problems)
+    return found
+
+
+def _function(reader: Reader, name: str, key: Node, body: Node) -> Any:
+    what = f"The function {name!r}"
+    options = reader.options(body, what, ("call", "params", "expr"))
+    if ("call" in options) == ("expr" in options):
+        return reader.complain(key, f"{what} must have either 'call', or 'params' and 'expr'")
+    if "call" in options:
+        if "params" in options:
+            reader.complain(options["params"], "'params' belongs to 'expr'; a callable has parameters of its own")
+        call = kinds.call_ref(reader, options["call"], "'call'")
+        return call if call is BAD else Function(name, call=call, position=key.position)
+    params = _params(reader, options["params"]) if "params" in options else ()
+    node = options["expr"]
+    if node.kind != "scalar":
+        return reader.complain(node, f"'expr' must be an expression, not {reader.kind(node)}; {kinds.quoting(node)}")
+    value = reader.value(node)
+    text = value if isinstance(value, str) else repr(value)  # a number or a boolean stands for itself
+    return Function(name, params, text, None, key.position, node.position, locator(node))
+
+
+def _params(reader: Reader, node: Node) -> tuple[str, ...]:
+    found: list[str] = []
+    for item in reader.items(node, "'params'"):
+        name = reader.text(item, "A parameter")
+        if name is BAD:
+            continue
+        if not names.IDENTIFIER.fullmatch(name):
+            reader.complain(item, f"The parameter {name!r} must be a letter, then letters, digits or _")
+        elif name in found:
+            reader.complain(item, f"The parameter {name!r} stands twice")
+        else:
+            found.append(name)
+    return tuple(found)
+
+
+def read_stores(reader: Reader, node: Node, defaults: Defaults) -> dict[str, StoreSpec]:
+    """Return the stores for custom processors by name."""
+    found: dict[str, StoreSpec] = {}
+    for name, (key, body) in reader.entries(node, "'stores'").items():
+        mistake = names.kafka_name_mistake(name)
+        if mistake:
+            reader.complain(key, f"The name of a store {shown(name)} {mistake}")
+        reader.stores.append(StoreDefinition(name, key.position))
+        put(found, name, _store(reader, name, key, body, defaults))
+    return found
+
+
+def _store(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> Any:
+    what = f"The store {name!r}"
+    options = reader.options(body, what, STORE_KEYS, ("type",))
+    type_ = reader.choice(options["type"], f"'type' of the store {name!r}", STORE_TYPES) if "type" in options else BAD
+    found: dict[str, Any] = {"key": defaults.key, "value": defaults.value}
+    for side in ("key", "value"):
+        if side in options:
+            put(found, side, kinds.serde(reader, options[side], f"{side!r} of the store {name!r}"))
+    for flag in ("persistent", "caching", "logging"):
+        if flag in options:
+            put(found, flag, reader.boolean(options[flag], f"{flag!r} of the store {name!r}"))
+    for length, types in TIMED.items():
+        if length not in options:
+            continue
+        if type_ is not BAD and type_ not in types:
+            reader.complain(options[length], f"{length!r} belongs to stores of type {' or '.join(types)}, not {type_}")
+        put(found, length, reader.duration(options[length], f"{length!r} of the store {name!r}", 1))
+    _check_lengths(reader, what, type_, key, options, found)
+    return BAD if type_ is BAD else StoreSpec(name, type_, **found, position=key.position)
+
+
+def _check_lengths(reader: Reader, what: str, type_: Any, key: Node, options: dict[str, Node], found: Any) -> None:
+    needed = {"window": "window_size", "versioned": "history"}.get(type_ or "")
+    if needed and needed not in options:
+        reader.complain(key, f"{what} needs {needed!r}, since its type is {type_}")
+    if found.get("retention") is not None and found["retention"] < found.get("window_size", 0):
+        reader.complain(options["retention"], f"'retention' of {what[4:]} must be at least its 'window_size'")
+
+
+# -- Pipelines -----------------------------------------------------------------------------------------------------
+
+
+def read_pipelines(reader: Reader, node: Node) -> dict[str, PipelineSpec]:
+    """Return the pipelines by name, in file order."""
+    found: dict[str, PipelineSpec] = {}
+    for name, (key, body) in reader.entries(node, "'pipelines'").items():
+        if not names.PIPELINE.fullmatch(name):
+            reader.complain(key, f"The name of a pipeline {shown(name)} must be made of letters, digits, _ and -")
+        reader.pipeline = name
+        put(found, name, _pipeline(reader, name, key, body))
+    reader.pipeline = ""
+    return found
+
+
+def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> Any:
+    what = f"The pipeline {name!r}"
+    options = reader.options(body, what, PIPELINE_KEYS)
+    origins = [origin for origin in ORIGINS if origin in options]
+    source = BAD
+    if len(origins) != 1:
+        came = f"both {' and '.join(origins)}" if origins else "none"
+        if body.kind == "mapping" or reader.is_null(body):
+            reader.complain(key, f"{what} must begin with exactly one of {', '.join(ORIGINS)}, not {came}")
+    elif origins == ["from"]:
+        source = kinds.pipeline_ref(reader, options["from"], "'from'")
+        for extra in ("name", "store"):
+            if extra in options:
+                message = f"{extra!r} belongs to {', '.join(kinds.SOURCES)}, not to 'from'"
+                reader.complain(options[extra], message)
+    else:
+        source = kinds.source_ref(reader, origins[0], options, options[origins[0]].position)
+    ends = steps.read_ends(reader, options)
+    # The pipeline stands even when its source is wrong, so that what refers to it is no second mistake.
+    return PipelineSpec(name, source or Ref("stream", position=key.position), **ends, position=key.position)

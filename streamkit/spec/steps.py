@@ -1,0 +1,209 @@
+"""Steps: a name, a name with its main argument, or a name with its options; and the branches that hold steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamkit.operators import fields
+from streamkit.operators.fields import BranchSpec, ForEachSpec, OnError, SinkSpec, Step
+from streamkit.spec import kinds, names
+from streamkit.spec.nodes import Node
+from streamkit.spec.reader import BAD, Reader, put
+
+PARTITION_NAMES = (*fields.STREAM_NAMES, "partitions")
+BRANCH_KEYS = ("if", "steps", "to", "for_each")
+
+
+def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
+    """Return the steps of a list; those with mistakes are left out after noting them."""
+    found = []
+    items = reader.items(node, what)
+    for index, item in enumerate(items):
+        step = _step(reader, item, index)
+        if step is BAD:
+            continue
+        found.append(step)
+        if _has_branches(reader, step) and index + 1 < len(items):
+            message = (
+                f"A pipeline ends with its {step.operator!r} step; go on with 'from: PIPELINE.BRANCH', or below 'when'"
+            )
+            reader.complain(items[index + 1], message)
+    return tuple(found)
+
+
+def _has_branches(reader: Reader, step: Step) -> bool:
+    return any(isinstance(option.kind, fields.Branches) for option in reader.operators[step.operator].fields)
+
+
+def _step(reader: Reader, node: Node, index: int) -> Any:
+    """Return the Step of one entry of `steps`."""
+    key, body = node, None
+    if node.kind == "mapping" and len(node.value) == 1 and node.value[0][0].kind == "scalar":
+        key, body = node.value[0]
+    elif node.kind == "mapping" and node.value:
+        name = node.value[0][0].value
+        return reader.complain(
+            node, f"A step is one name; indent the options of {name!r} below it, or begin a new '- '"
+        )
+    elif node.kind != "scalar":
+        return reader.wrong(node, "A step", "a name, or a name with its options")
+    name = key.value if key is not node else reader.text(node, "A step")
+    if name is BAD:
+        return BAD
+    operator = reader.operators.get(name)
+    if operator is None:
+        return reader.complain(key, f"There is no step {name!r}{names.did_you_mean(name, reader.operators)}")
+    return _known_step(reader, operator, key, body, index)
+
+
+def _known_step(reader: Reader, operator: Any, key: Node, body: Node | None, index: int) -> Any:
+    before = len(reader.problems)
+    nodes = _option_nodes(reader, operator, body)
+    if nodes is None:
+        return BAD
+    options: dict[str, Any] = {}
+    positions = {}
+    on_error = None
+    for name, node in nodes.items():
+        positions[name] = node.position
+        if name == "on_error":
+            on_error = _on_error(reader, node)
+            continue
+        field = next(field for field in operator.fields if field.name == name)
+        put(options, name, kinds.read(reader, field.kind, node, f"{name!r} of {operator.name!r}"))
+    for field in operator.fields:
+        if field.required and field.name not in nodes:
+            reader.complain(key, f"The step {operator.name!r} needs {field.name!r}{_hint(operator, field)}")
+    step = Step(operator.name, key.position, options, positions, on_error or None, reader.pipeline, index)
+    if len(reader.problems) == before:  # options that don't stand for themselves say nothing together
+        reader.problems.extend(operator.check(step))
+    return step
+
+
+def _hint(operator: Any, field: fields.Field) -> str:
+    return f"; write {operator.name}: …" if field.name == operator.main else ""
+
+
+def _option_nodes(reader: Reader, operator: Any, body: Node | None) -> dict[str, Node] | None:
+    """Return the nodes of a step's options by name, the main argument under its field's; None after a mistake."""
+    if body is None or reader.is_null(body):
+        return {}
+    names_of_fields = [field.name for field in operator.fields]
+    is_main = body.kind != "mapping" or (kinds.is_call(body) and "call" not in names_of_fields)
+    if is_main and operator.main is not None:
+        return {operator.main: body}
+    if is_main:
+        keys = ", ".join(names_of_fields)
+        example = f"; write {operator.name}: {{{keys}}} with those that you need" if keys else " but on_error"
+        reader.complain(body, f"The step {operator.name!r} takes options only, not {reader.kind(body)}{example}")
+        return None
+    allowed = [*names_of_fields, "on_error"]
+    if _is_unquoted_expression(operator, body, allowed):
+        message = f"The step {operator.name!r} has none of these options"
+        reader.complain(body, f"{message}; if this is meant as an expression, {kinds.quoting(body)}")
+        return None
+    return reader.options(body, f"The step {operator.name!r}", allowed)
+
+
+def _is_unquoted_expression(operator: Any, body: Node, allowed: list[str]) -> bool:
+    """Tell whether a mapping with nothing but strange keys stands where the main argument is an expression."""
+    main = next((field for field in operator.fields if field.name == operator.main), None)
+    keys = [key.value for key, _ in body.value if key.kind == "scalar"]
+    if main is None or not isinstance(main.kind, fields.Expr) or not keys:
+        return False
+    return not any(key in allowed or names.nearest(key, allowed) for key in keys)
+
+
+def _on_error(reader: Reader, node: Node) -> Any:
+    if node.kind == "mapping":
+        options = reader.options(node, "'on_error'", ("dead_letter",), ("dead_letter",))
+        topic = reader.topic(options["dead_letter"], "'dead_letter'") if "dead_letter" in options else BAD
+        return topic if topic is BAD else OnError("dead_letter", topic)
+    value = reader.value(node) if node.kind == "scalar" else None
+    if value in ("fail", "continue"):
+        return OnError(value)
+    return reader.wrong(node, "'on_error'", "fail, continue or {dead_letter: TOPIC}")
+
+
+# -- Ends ----------------------------------------------------------------------------------------------------------
+
+
+def read_sink(reader: Reader, node: Node) -> Any:
+    """Return the SinkSpec of `to` in any of its forms, or BAD."""
+    if node.kind != "mapping":
+        topic = reader.topic(node, "'to'")
+        return topic if topic is BAD else SinkSpec(topic, position=node.position)
+    options = reader.options(node, "'to'", ("topic", "route", "name", "partition"))
+    if ("topic" in options) == ("route" in options):
+        return reader.complain(node, "'to' must be a topic, or have exactly one of topic, route")
+    values: dict[str, Any] = {}
+    if "topic" in options:
+        put(values, "topic", reader.topic(options["topic"], "'topic' of 'to'"))
+    else:
+        put(values, "route", kinds.expression(reader, options["route"], "'route'", fields.STREAM_NAMES))
+    if "name" in options:
+        put(values, "name", reader.text(options["name"], "'name' of 'to'", kafka_name=True))
+    if "partition" in options:
+        arguments = ("key", "value", "partitions")
+        put(
+            values,
+            "partition",
+            kinds.expression(reader, options["partition"], "'partition'", PARTITION_NAMES, arguments),
+        )
+    return SinkSpec(**values, position=node.position)
+
+
+def read_for_each(reader: Reader, node: Node) -> Any:
+    """Return the ForEachSpec of `{call: …, name}`, or BAD."""
+    if node.kind != "mapping":
+        return reader.wrong(node, "'for_each'", "{call: module:callable}")
+    options = reader.options(node, "'for_each'", ("call", "name"), ("call",))
+    call = kinds.call_ref(reader, options["call"], "'call'") if "call" in options else BAD
+    name = reader.text(options["name"], "'name' of 'for_each'", kafka_name=True) if "name" in options else None
+    return BAD if BAD in (call, name) else ForEachSpec(call, name, node.position)
+
+
+def read_ends(reader: Reader, options: dict[str, Node]) -> dict[str, Any]:
+    """Return `steps`, `to` and `for_each` of a pipeline or a branch, as far as they are there and right."""
+    found: dict[str, Any] = {}
+    if "steps" in options:
+        found["steps"] = read_steps(reader, options["steps"], "'steps'")
+    if "to" in options:
+        put(found, "to", read_sink(reader, options["to"]))
+    if "for_each" in options:
+        put(found, "for_each", read_for_each(reader, options["for_each"]))
+    last = (found.get("steps") or (None,))[-1]
+    if last is not None and _has_branches(reader, last):
+        for name in ("to", "for_each"):
+            if name in options:
+                message = f"{name!r} may not follow a {last.operator!r} step; give each branch its own"
+                reader.complain(options[name], message)
+    return found
+
+
+# -- Branches ------------------------------------------------------------------------------------------------------
+
+
+def branches(reader: Reader, node: Node, what: str) -> Any:
+    """Return the BranchSpecs of `when` in file order."""
+    found = []
+    for name, (key, body) in reader.entries(node, what).items():
+        if not names.PIPELINE.fullmatch(name):
+            reader.complain(key, f"The name of a branch {name!r} must be made of letters, digits, _ and -")
+        branch = _branch(reader, name, key, body)
+        if branch is not BAD:
+            found.append(branch)
+    return tuple(found)
+
+
+def _branch(reader: Reader, name: str, key: Node, body: Node) -> Any:
+    what = f"The branch {name!r}"
+    if body.kind != "mapping" or kinds.is_call(body):
+        predicate = kinds.expression(reader, body, what, fields.STREAM_NAMES)
+        return predicate if predicate is BAD else BranchSpec(name, predicate, position=key.position)
+    options = reader.options(body, what, BRANCH_KEYS, ("if",))
+    ends = read_ends(reader, options)
+    if "if" not in options:
+        return BAD
+    predicate = kinds.expression(reader, options["if"], f"'if' of the branch {name!r}", fields.STREAM_NAMES)
+    return predicate if predicate is BAD else BranchSpec(name, predicate, **ends, position=key.position)
