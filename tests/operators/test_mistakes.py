@@ -157,11 +157,11 @@ CASES = {
     "store on a stream's filter": ("p: {stream: a, steps: [filter: {if: value, store: s}]}", "`store` is for tables"),
     "from a pipeline that ends in branches": (
         "p: {stream: a, steps: [branch: {when: {x: value, y: key}}]}\nq: {from: p}",
-        "pipeline p ends in branches; go on from one of them: p.x, p.y",
+        "ends with branches; name one of them: p.x, p.y",
     ),
     "step after a branch": (
         "p: {stream: a, steps: [branch: {when: {x: value}}, peek: value]}",
-        "a branch step ends its pipeline",
+        "A pipeline ends with its 'branch' step",
     ),
     "stream and table of one topic": (
         "p: {stream: a}\nq: {table: a}",

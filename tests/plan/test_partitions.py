@@ -1,0 +1,87 @@
+"""Tasks and internal topics from the counts of topics that exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import InvalidTopologyError
+from streamkit.plan.partitions import changelog_topics, lay_out, repartition_counts
+from tests.plan.support import plan_of
+
+HEAD = """streamkit: 1
+application: app
+defaults: {key: string, value: string}
+topics: {a: {}, b: {}, out: {}}
+pipelines:
+"""
+JOIN = "p: {stream: a, steps: [select_key: value, join: {with: {table: b}, value: left, name: j}], to: out}"
+
+
+def test_repartitions_take_the_largest_count_upstream(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "p: {stream: a, steps: [merge: {with: {stream: b}}, group_by: value, count: c]}", HEAD)
+    layout = lay_out(plan, {"a": 2, "b": 5})
+    assert [(topic.name, topic.partitions) for topic in layout.repartitions] == [("app-c-repartition", 5)]
+    assert layout.tasks == tuple((group, number) for group in (0, 1) for number in range(5))
+    assert layout.task_partitions((0, 1)) == (("a", 1), ("b", 1))
+    assert layout.task_partitions((0, 3)) == (("b", 3),)
+    assert [(topic.name, topic.partitions) for topic in layout.changelogs] == [("app-c-changelog", 5)]
+
+
+def test_repartitions_follow_external_topics_of_their_group(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, JOIN, HEAD)
+    assert repartition_counts(plan, {"a": 7, "b": 3}) == {"j-repartition": 3}
+
+
+def test_external_topics_of_a_group_must_agree(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "p: {stream: a, steps: [join: {with: {table: b}, value: left}], to: out}", HEAD)
+    with pytest.raises(InvalidTopologyError, match=r"Invalid topology: Topics not co-partitioned: \[\{a=1, b=2\}\]"):
+        lay_out(plan, {"a": 1, "b": 2})
+
+
+def test_fixed_repartitions_must_agree_with_external_topics(tmp_path: Path) -> None:
+    steps = "[repartition: {partitions: 4, name: r}, join: {with: {table: b}, value: left}]"
+    plan = plan_of(tmp_path, f"p: {{stream: a, steps: {steps}, to: out}}", HEAD)
+    with pytest.raises(InvalidTopologyError) as caught:
+        lay_out(plan, {"a": 1, "b": 2})
+    assert str(caught.value) == (
+        "Invalid topology: Number of partitions [4] of repartition topic [app-r-repartition] "
+        "doesn't match number of partitions [2] of the source topic."
+    )
+
+
+def test_missing_topics_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTopologyError, match="Missing source topics \\[b\\]"):
+        lay_out(plan_of(tmp_path, JOIN, HEAD), {"a": 1})
+
+
+def test_patterns_read_what_matches_but_not_the_own_internal_topics(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "p: {stream: {pattern: 'x|y|app-.*'}, steps: [group_by: value, count: c]}", HEAD)
+    counts = {"x": 1, "y": 4, "app-c-repartition": 9, "app-c-changelog": 9}
+    layout = lay_out(plan, counts)
+    assert layout.sources[0] == ("x", "y")
+    assert layout.partitions["app-c-repartition"] == 4
+
+
+def test_a_pattern_without_topics_is_an_error(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "p: {stream: {pattern: 'z.*'}, steps: [group_by: value, count: c]}", HEAD)
+    with pytest.raises(InvalidTopologyError, match="Failed to compute number of partitions"):
+        lay_out(plan, {"x": 1})
+
+
+def test_configurations_of_internal_topics(tmp_path: Path) -> None:
+    head = HEAD.replace("defaults:", "config: {topic.segment.bytes: 1000}\ndefaults:")
+    plan = plan_of(tmp_path, "p: {stream: a, steps: [group_by: value, window: {tumbling: 1m}, count: c]}", head)
+    layout = lay_out(plan, {"a": 1})
+    assert layout.repartitions[0].config["cleanup.policy"] == "delete"
+    assert layout.repartitions[0].config["segment.bytes"] == "1000"
+    count, config = changelog_topics(plan, {"a": 1})["app-c-changelog"]
+    assert count == 1
+    assert config["cleanup.policy"] == "compact,delete"
+    assert config["retention.ms"] == str(60_000 + 86_400_000)
+
+
+def test_global_tables_make_no_tasks(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "g: {global_table: b}\np: {stream: a, to: out}", HEAD)
+    assert lay_out(plan, {"a": 2, "b": 8}).tasks == ((1, 0), (1, 1))
