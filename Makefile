@@ -21,6 +21,8 @@ $(READY): pyproject.toml
 		{ rm -rf $(VENV); echo "the venv module is missing (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@echo "Installing streamkit into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@# Where Python is told to write no bytecode, every command would compile everything.
+	@$(BIN)/python -m compileall -q streamkit cli
 	@touch $@
 
 demo: $(READY) ## Count the words of a text, with no broker

@@ -17,6 +17,10 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments[:1] == ["validate"] and arguments[1:] and not any(each.startswith("-") for each in arguments):
         # What an editor calls at every save does without the options' parser, a third of its time.
+        import gc
+
+        # Collecting is a tenth of the time, in a process that ends before its memory matters.
+        gc.disable()
         from .problems import validate_files
 
         sys.exit(call(partial(validate_files, arguments[1:])))
