@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamkit.errors import SerdeError
+from streamkit import durations
+from streamkit.errors import ConfigError, SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.primitives import PRIMITIVES
 
@@ -36,7 +37,9 @@ def parse(spec: Any, folder: str = ".") -> Serde:
         raise SerdeError(f"no serde is called {spec!r}{_nearest(spec)}")
     if isinstance(spec, dict):
         return _with_arguments(spec, folder)
-    raise SerdeError(f"a serde is a name such as string or json, or a mapping such as {{windowed: string, size: 5m}}; found {spec!r}")
+    raise SerdeError(
+        f"a serde is a name such as string or json, or a mapping such as {{windowed: string, size: 5m}}; found {spec!r}"
+    )
 
 
 def _with_arguments(spec: dict[str, Any], folder: str) -> Serde:
@@ -44,9 +47,10 @@ def _with_arguments(spec: dict[str, Any], folder: str) -> Serde:
 
     keys = set(spec)
     if keys == {"windowed", "size"}:
-        size = spec["size"]
-        if type(size) is not int or size <= 0:
-            raise SerdeError(f"the size of a windowed serde is a duration above 0, not {size!r}")
+        try:
+            size = durations.parse(spec["size"], 1)
+        except ConfigError as error:
+            raise SerdeError(f"the size of a windowed serde {error}, not {spec['size']!r}") from error
         return TimeWindowedSerde(parse(spec["windowed"], folder), size)
     if keys == {"windowed"}:
         raise SerdeError("a windowed serde needs the size of its windows: {windowed: SERDE, size: 5m}")

@@ -21,7 +21,7 @@ _NOT_DIGITS = bytes(byte for byte in range(256) if byte not in b"0123456789")
 _dumps, _loads = orjson.dumps, orjson.loads
 
 
-def encode(value: Any) -> bytes:
+def to_text(value: Any) -> bytes:
     """Return the text of a value. Raises SerdeError for what JSON can't hold."""
     try:
         data = _dumps(value)
@@ -36,7 +36,7 @@ def encode(value: Any) -> bytes:
     return data
 
 
-def decode(data: bytes) -> Any:
+def from_text(data: bytes) -> Any:
     """Return the value of a text. Raises SerdeError."""
     try:
         if len(data) > 18 and len(data.translate(None, _NOT_DIGITS)) > 18 and _BIG_NUMBER.search(data) is not None:
@@ -126,10 +126,10 @@ class JsonSerde(Serde):
     spec = "json"
 
     def encode(self, value: Any) -> bytes:
-        return encode(value)
+        return to_text(value)
 
     def decode(self, data: bytes) -> Any:
-        return decode(data)
+        return from_text(data)
 
     def to_json(self, value: Any) -> Any:
         return value
@@ -143,4 +143,4 @@ class JsonSerde(Serde):
     def decode_source(self, variable: str) -> str:
         return f"_s_json_decode({variable})"
 
-    inline_globals: dict[str, Any] = {"_s_json_encode": encode, "_s_json_decode": decode}
+    inline_globals: dict[str, Any] = {"_s_json_encode": to_text, "_s_json_decode": from_text}

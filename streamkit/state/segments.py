@@ -71,9 +71,9 @@ class Segments:
             for key, _ in self._rows.range(_TIME_INDEX, end, include_high=False):
                 self._rows.put(key, None)
 
-    def get(self, time: int, row: bytes) -> bytes | None:
-        """Return a row unless it has expired."""
-        if time <= self.observed - self.retention:
+    def get(self, time: int, row: bytes, expired: bool = False) -> bytes | None:
+        """Return a row unless it has expired, or with `expired` as long as its segment exists."""
+        if time <= self.observed - self.retention and not expired:
             return None
         return self._rows.get(pack_long(time // self.interval) + row)
 
@@ -93,9 +93,12 @@ class Segments:
             for key, data in self._rows.range(first, end, include_high=False):
                 yield key[8:], data
 
-    def indexes(self, low: int, high: int) -> Iterator[bytes]:
-        """Yield index keys of times from low to high, both included, in byte order."""
-        low, high = self._bounded(low, high)
+    def indexes(self, low: int, high: int, expired: bool = False) -> Iterator[bytes]:
+        """Yield index keys of times from low to high, both included, in byte order; with `expired` all that exist."""
+        if expired:
+            low, high = max(low, self._first * self.interval), min(high, self.latest)
+        else:
+            low, high = self._bounded(low, high)
         if low <= high:
             first, end = _TIME_INDEX + pack_long(low), _TIME_INDEX + pack_long(high + 1)
             for key, _ in self._rows.range(first, end, include_high=False):
