@@ -1,0 +1,127 @@
+"""The expression language: text from a YAML file is checked and becomes Python source.
+
+>>> expression = parse("value.price * 1.2 if value.taxed else value.price", ("key", "value"))
+>>> expression.source({"value": "v"})
+"v['price'] * 1.2 if v['taxed'] else v['price']"
+>>> sorted(expression.names)
+['value']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamkit.errors import Position, Problem, TopologyError
+from streamkit.expressions.calls import load_callable, load_object
+from streamkit.expressions.functions import Function, Library, _mark
+from streamkit.expressions.model import Expression, Link
+from streamkit.expressions.piece import literal
+from streamkit.expressions.syntax import Locate, Source
+from streamkit.expressions.translate import BUDGET, Translator
+
+__all__ = [
+    "Expression",
+    "Function",
+    "Library",
+    "called",
+    "constant",
+    "load_callable",
+    "load_object",
+    "parse",
+]
+
+_MAX_BRACKETS = 150
+_KINDS = frozenset(("int", "float", "str", "bool", "list", "dict", "bytes"))
+
+
+def parse(
+    text: str,
+    names: Iterable[str],
+    position: Position | None = None,
+    functions: Mapping[str, Function] | Library | None = None,
+    locate: Locate | None = None,
+) -> Expression:
+    """Check an expression over record names and translate it.
+
+    `position` is that of the first character of `text` in the file; `locate(line, column)`, both from 0, maps places
+    inside a text of several lines. Raises TopologyError with every problem and its place.
+
+    >>> parse("valu.user", ("key", "value"), Position("app.yaml", 3, 10))
+    Traceback (most recent call last):
+    streamkit.errors.TopologyError: app.yaml:3:10: unknown name 'valu'; did you mean 'value'? (there are: key, value)
+    """
+    source = Source(text, position, locate)
+    problems: list[Problem] = []
+    tree = source.parse(problems)
+    if tree is None:
+        raise TopologyError(problems)
+    library = functions if isinstance(functions, Library) else Library(functions)
+    translator = Translator(tuple(names), library, source.place)
+    try:
+        piece = translator.translate(tree)
+    except RecursionError:
+        raise TopologyError([Problem(source.at(0, 0), "the expression is nested too deeply")]) from None
+    template = piece.at(1)
+    if BUDGET in template:
+        translator.helpers.add("_x_Budget")
+        template = f"[{template} for {BUDGET} in (_x_Budget(),)][0]"
+    problems = _unique(translator.problems)
+    if not problems and _brackets(template) > _MAX_BRACKETS:
+        problems = [Problem(source.at(0, 0), "the expression is nested too deeply")]
+    if problems:
+        raise TopologyError(problems)
+    return Expression(
+        text,
+        position,
+        frozenset(piece.refs),
+        template,
+        frozenset(translator.helpers),
+        tuple(translator.links.values()),
+        not piece.refs and not any(link.call is not None for link in translator.links.values()),
+        piece.kind if piece.kind in _KINDS else None,
+    )
+
+
+def constant(value: Any, position: Position | None = None) -> Expression:
+    """Return the expression of a number, a boolean or None, which stands for itself.
+
+    >>> constant(5).source({})
+    '5'
+    """
+    piece = literal(value)
+    kind = piece.kind if piece.kind in _KINDS else None
+    return Expression(
+        str(value),
+        position,
+        frozenset(),
+        f"({piece.source})" if piece.source[0] == "-" else piece.source,
+        is_constant=True,
+        result_kind=kind,
+    )
+
+
+def called(ref: Any, arguments: Iterable[str], position: Position | None = None) -> Expression:
+    """Return the expression of `{call: module:callable}`: the callable, with these record names as its arguments."""
+    arguments = tuple(arguments)
+    name = f"_x_c_{_mark('call', f'{ref.folder}:{ref.module}:{ref.attribute}')}"
+    sources = ["(\0headers\0 or [])" if each == "headers" else f"\0{each}\0" for each in arguments]
+    template = f"{name}({', '.join(sources)})"
+    links = (Link(name, call=ref),)
+    return Expression(f"{ref.module}:{ref.attribute}", position, frozenset(arguments), template, links=links)
+
+
+def _unique(problems: list[Problem]) -> list[Problem]:
+    return list(dict.fromkeys(problems))
+
+
+def _brackets(text: str) -> int:
+    # Brackets inside literals count too: the bound is far above what people write.
+    depth = deepest = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth -= 1
+    return deepest

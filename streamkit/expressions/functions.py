@@ -1,0 +1,146 @@
+"""The functions of a file: checked together, used by name in its expressions."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.errors import Position, Problem
+from streamkit.expressions.model import Link
+from streamkit.expressions.piece import IMPURE, LAZY
+from streamkit.expressions.syntax import Locate, Source
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function as the file has it: either `expr` over `params`, or `call`, a reference to a Python callable."""
+
+    name: str
+    params: tuple[str, ...] = ()
+    expr: str | None = None
+    call: Any = None
+    position: Position = field(default=Position("<functions>", 1, 1), compare=False)
+    """Where the name stands, for problems of the function as a whole."""
+    expr_position: Position | None = field(default=None, compare=False)
+    locate: Locate | None = field(default=None, compare=False)
+
+
+@dataclass
+class Linked:
+    """A function ready for use in expressions; `name` is the one in generated code."""
+
+    name: str
+    params: tuple[str, ...] = ()
+    call: Any = None
+    links: tuple[Link, ...] = ()
+    helpers: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    kind: str | None = None
+    flags: int = 0
+    cost: int = 1
+    uses_budget: bool = False
+    broken: bool = False
+
+
+class Library(Mapping[str, Linked]):
+    """All functions of a file, each checked once, on first use.
+
+    `problems` lists what is wrong with any of them; a broken one causes no further problems where it is used.
+    """
+
+    def __init__(self, functions: Mapping[str, Function] | None = None):
+        self._functions = dict(functions or {})
+        self._linked: dict[str, Linked] = {}
+        self._path: list[str] = []
+        self._problems: list[Problem] = []
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Every problem of every function."""
+        for name in self._functions:
+            self.get(name)
+        return self._problems
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __getitem__(self, name: str) -> Linked:
+        function = self._functions[name]
+        if name in self._path:
+            cycle = " -> ".join([*self._path[self._path.index(name) :], name])
+            self._problems.append(Problem(function.position, f"functions call each other in a circle: {cycle}"))
+            return Linked(name, broken=True)
+        if name not in self._linked:
+            self._path.append(name)
+            try:
+                self._linked[name] = self._link(function)
+            finally:
+                self._path.pop()
+        return self._linked[name]
+
+    def _link(self, function: Function) -> Linked:
+        if function.call is not None:
+            reference = f"{function.call.folder}:{function.call.module}:{function.call.attribute}"
+            name = f"_x_c_{_mark(function.name, reference)}"
+            return Linked(name, call=function.call, links=(Link(name, call=function.call),))
+        before = len(self._problems)
+        self._check_params(function)
+        source = Source(function.expr or "", function.expr_position or function.position, function.locate)
+        linked = _translated(function, source, self, self._problems)
+        linked.broken = len(self._problems) > before
+        return linked
+
+    def _check_params(self, function: Function) -> None:
+        seen: set[str] = set()
+        for param in function.params:
+            if not isinstance(param, str) or not param.isidentifier() or param.startswith("_"):
+                self._problems.append(Problem(function.position, f"{param!r} can't be a parameter's name"))
+            elif param in seen:
+                self._problems.append(Problem(function.position, f"parameter {param!r} stands twice"))
+            seen.add(param)
+
+
+def _mark(name: str, text: str) -> str:
+    # Generated code puts the functions of all its expressions into one namespace.
+    return f"{name}_{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def _translated(function: Function, source: Source, library: Library, problems: list[Problem]) -> Linked:
+    from streamkit.expressions.translate import BUDGET, Translator
+
+    tree = source.parse(problems)
+    if tree is None:
+        return Linked(function.name, function.params, broken=True)
+    scope = {param: f"_y_p_{index}" for index, param in enumerate(function.params)}
+    translator = Translator(("headers",), library, source.place, scope)
+    piece = translator.translate(tree)
+    problems += translator.problems
+    hidden = frozenset(piece.refs - set(scope.values()))
+    parameters = [*scope.values(), *[f"_y_h_{name}" for name in sorted(hidden)]]
+    if translator.uses_budget:
+        parameters.append(BUDGET)
+    text = piece.source
+    for name in hidden:
+        text = text.replace(f"\0{name}\0", f"_y_h_{name}")
+    text = f"lambda {', '.join(parameters)}: {text}"
+    name = f"_x_f_{_mark(function.name, text + ''.join(sorted(translator.links)))}"
+    return Linked(
+        name,
+        function.params,
+        links=(*translator.links.values(), Link(name, source=text)),
+        helpers=frozenset(translator.helpers),
+        names=hidden,
+        kind=piece.kind,
+        flags=piece.flags & ~LAZY & ~(0 if _impure(translator) else IMPURE),
+        cost=1 + translator.calls,
+        uses_budget=translator.uses_budget,
+    )
+
+
+def _impure(translator: Any) -> bool:
+    return any(link.call is not None for link in translator.links.values())

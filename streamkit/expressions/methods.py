@@ -1,0 +1,160 @@
+"""Methods that expressions may call: the public ones of plain types that change nothing, some of them bounded.
+
+Allowed by name: no name here changes a value in place on any plain type, which a test checks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamkit.errors import LimitError
+from streamkit.expressions.helpers import bounded, codec, collected, decode
+from streamkit.expressions.limits import MAX_BITS, MAX_BYTES, refuse_size
+
+_TEXT = """capitalize center count endswith expandtabs find index isalnum isalpha isascii isdigit islower isspace
+ istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind rindex rjust rpartition
+ rsplit rstrip split splitlines startswith strip swapcase title translate upper zfill maketrans"""
+
+BY_KIND: dict[str, frozenset[str]] = {
+    "str": frozenset((_TEXT + " casefold encode isdecimal isidentifier isnumeric isprintable").split()),
+    "bytes": frozenset((_TEXT + " decode hex fromhex").split()),
+    "list": frozenset(("copy", "count", "index")),
+    "tuple": frozenset(("count", "index")),
+    "dict": frozenset(("copy", "fromkeys", "get", "items", "keys", "values")),
+    "set": frozenset(
+        ("copy", "difference", "intersection", "isdisjoint", "issubset", "issuperset", "symmetric_difference", "union")
+    ),
+    "int": frozenset(("as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "to_bytes")),
+    "float": frozenset(("as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer")),
+}
+ALLOWED = frozenset().union(*BY_KIND.values())
+MUTATING = frozenset(
+    [
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "clear",
+        "sort",
+        "reverse",
+        "update",
+        "setdefault",
+        "add",
+        "discard",
+        "difference_update",
+        "intersection_update",
+        "symmetric_difference_update",
+    ]
+)
+VIEWS = frozenset(("items", "keys", "values"))
+RESULT_KINDS = {
+    **dict.fromkeys(("split", "rsplit", "splitlines"), "list"),
+    **dict.fromkeys(("startswith", "endswith", "isdigit", "isalpha", "isspace", "isupper", "islower"), "bool"),
+    "encode": "bytes",
+    "decode": "str",
+    "to_bytes": "bytes",
+    "bit_length": "int",
+}
+
+
+def _need_text(receiver: Any, name: str) -> None:
+    if not isinstance(receiver, (str, bytes)):
+        raise TypeError(f"{name}() is a method of str and bytes, not of {type(receiver).__name__}")
+
+
+def _padding(name: str) -> Any:
+    def pad(receiver: Any, width: Any, *fill: Any) -> Any:
+        _need_text(receiver, name)
+        if isinstance(width, int) and width > MAX_BYTES:
+            raise refuse_size(f"text made by {name}()", width)
+        return getattr(receiver, name)(width, *fill)
+
+    return pad
+
+
+def _expandtabs(receiver: Any, tabsize: Any = 8) -> Any:
+    _need_text(receiver, "expandtabs")
+    tab = "\t" if isinstance(receiver, str) else b"\t"
+    size = len(receiver) + receiver.count(tab) * max(tabsize, 0)
+    if size > MAX_BYTES:
+        raise refuse_size("text made by expandtabs()", size)
+    return receiver.expandtabs(tabsize)
+
+
+def _replace(receiver: Any, old: Any, new: Any, count: Any = -1) -> Any:
+    _need_text(receiver, "replace")
+    if (len(receiver) + 1) * (len(new) + 1) > MAX_BYTES:
+        times = receiver.count(old) if count < 0 else min(receiver.count(old), count)
+        size = len(receiver) + times * (len(new) - len(old))
+        if size > MAX_BYTES:
+            raise refuse_size("text made by replace()", size)
+    return receiver.replace(old, new, count)
+
+
+def _join(receiver: Any, items: Any) -> Any:
+    _need_text(receiver, "join")
+    items = items if isinstance(items, (list, tuple)) else collected(items, "a list made by join()")
+    size = sum(map(len, items)) + len(receiver) * len(items)
+    if size > MAX_BYTES + len(receiver):
+        raise refuse_size("text made by join()", size)
+    return receiver.join(items)
+
+
+def _translate(receiver: Any, table: Any, *delete: Any, **named: Any) -> Any:
+    _need_text(receiver, "translate")
+    if isinstance(receiver, str) and isinstance(table, dict):
+        longest = max((len(text) for text in table.values() if isinstance(text, str)), default=1)
+        if longest > 1 and len(receiver) * longest > MAX_BYTES:
+            raise refuse_size("text made by translate()", len(receiver) * longest)
+    return receiver.translate(table, *delete, **named)
+
+
+def _encode(receiver: Any, encoding: Any = "utf-8", errors: Any = "strict") -> bytes:
+    if not isinstance(receiver, str):
+        raise TypeError(f"encode() is a method of str, not of {type(receiver).__name__}")
+    return bounded(receiver.encode(*codec(encoding, errors)), "bytes made by encode()")
+
+
+def _hex(receiver: Any, *arguments: Any, **named: Any) -> str:
+    if isinstance(receiver, bytes):
+        size = len(receiver) * (3 if arguments or named else 2)
+        if size > MAX_BYTES:
+            raise refuse_size("text made by hex()", size)
+    elif not isinstance(receiver, float):
+        raise TypeError(f"hex() is a method of bytes and float, not of {type(receiver).__name__}")
+    return receiver.hex(*arguments, **named)
+
+
+def _to_bytes(receiver: Any, length: Any = 1, byteorder: Any = "big", *, signed: Any = False) -> bytes:
+    if not isinstance(receiver, int):
+        raise TypeError(f"to_bytes() is a method of int, not of {type(receiver).__name__}")
+    if length > MAX_BYTES:
+        raise refuse_size("bytes made by to_bytes()", length)
+    return receiver.to_bytes(length, byteorder, signed=signed)
+
+
+def _from_bytes(receiver: Any, data: Any, byteorder: Any = "big", *, signed: Any = False) -> int:
+    if not isinstance(receiver, int):
+        raise TypeError(f"from_bytes() is a method of int, not of {type(receiver).__name__}")
+    if len(data) > MAX_BITS // 8:
+        raise LimitError(f"an integer of over {MAX_BITS} bits made by from_bytes()")
+    return int.from_bytes(data, byteorder, signed=signed)
+
+
+GUARDED: dict[str, Any] = {
+    **{name: _padding(name) for name in ("ljust", "rjust", "center", "zfill")},
+    "expandtabs": _expandtabs,
+    "replace": _replace,
+    "join": _join,
+    "translate": _translate,
+    "encode": _encode,
+    "decode": decode,
+    "hex": _hex,
+    "to_bytes": _to_bytes,
+    "from_bytes": _from_bytes,
+}
+"""Methods that can make much out of little; called as `_x_m_NAME(receiver, …)`."""
+
+METHOD_HELPERS = {f"_x_m_{name}": helper for name, helper in GUARDED.items()}

@@ -1,0 +1,78 @@
+"""A checked expression, as immutable data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.errors import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A name of generated code that stands for a function of the file: a lambda's source, or a Python callable."""
+
+    name: str
+    source: str | None = None
+    call: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression that is allowed, and the Python that stands for it; picklable.
+
+    names: the record names that it uses (`now` and `headers` where `now()` and `header()` do).
+    is_constant: whether it is the same for every record. result_kind: "int", "float", "str", "bool", "list",
+    "dict" or "bytes" where that is certain, else None.
+    """
+
+    text: str
+    position: Position | None = field(compare=False)
+    names: frozenset[str]
+    template: str = field(repr=False)
+    helpers: frozenset[str] = field(default=frozenset(), repr=False)
+    links: tuple[Link, ...] = field(default=(), repr=False)
+    is_constant: bool = False
+    result_kind: str | None = None
+
+    def source(self, bindings: Mapping[str, str]) -> str:
+        """Return one line of Python, in parentheses where needed, with record names replaced by variables.
+
+        `headers` is bound to something that gives a list or None, `now` to a callable. Raises KeyError for a name
+        that has no binding.
+        """
+        parts = self.template.split("\0")
+        for index in range(1, len(parts), 2):
+            bound = bindings[parts[index]]
+            parts[index] = bound if bound.isidentifier() else f"({bound})"
+        return "".join(parts)
+
+    def globals(self) -> dict[str, Any]:
+        """Return what the source needs: helpers and functions, all under names that begin with `_x_`.
+
+        Loads the Python callables. Raises TopologyError or StreamkitError where one is missing.
+        """
+        from streamkit.expressions.calls import load_callable
+        from streamkit.expressions.translate import HELPERS
+
+        result: dict[str, Any] = {name: HELPERS[name] for name in self.helpers}
+        # Functions of the file see each other and their helpers, and no built-in of Python.
+        inner: dict[str, Any] = {**HELPERS, "__builtins__": {}}
+        for link in self.links:
+            if link.source is None:
+                inner[link.name] = result[link.name] = load_callable(link.call)
+            else:
+                inner[link.name] = result[link.name] = eval(link.source, inner)
+        return result
+
+    def function(self, parameters: Sequence[str] = ()) -> Callable[..., Any]:
+        """Return the expression as a Python function of record names, for tools and tests.
+
+        >>> from streamkit.expressions import parse
+        >>> parse("value.a + 1", ("value",)).function(["value"])({"a": 2})
+        3
+        """
+        bindings = {name: f"_n_{name}" for name in parameters}
+        header = ", ".join(bindings.values())
+        return eval(f"lambda {header}: {self.source(bindings)}", {"__builtins__": {}, **self.globals()})

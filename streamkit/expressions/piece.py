@@ -1,0 +1,71 @@
+"""Parts of translated expressions: Python text with what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# How tightly Python's operators bind; a part is put in parentheses where it binds less than its place asks for.
+TUPLE, CONDITION, OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, ADD, MULTIPLY, UNARY, POWER, ATOM = range(15)
+
+IMPURE = 1
+"""May differ from call to call (`now()`, Python callables), or is already reported."""
+PRODUCES = 2
+"""Holds an operation that can make much out of little."""
+LOOPS = 4
+"""Holds a loop, or a call that may loop."""
+DISPLAY = 8
+"""Holds a list, object or other container written in the expression."""
+LAZY = 16
+"""Is an iterator or a view, which must not leave the expression."""
+
+NUMBERS = frozenset(("int", "float", "number", "bool"))
+SCALARS = NUMBERS | {"str", "bytes", "none"}
+
+
+@dataclass(slots=True)
+class Piece:
+    """Python source with its precedence, static kind, flags and the names that it refers to."""
+
+    source: str
+    precedence: int = ATOM
+    kind: str | None = None
+    flags: int = 0
+    refs: frozenset[str] = field(default_factory=frozenset)
+    literal: Any = None
+    """The value of a literal or a folded constant; see `is_literal`."""
+    is_literal: bool = False
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is the same for every record."""
+        return not self.refs and not self.flags & IMPURE
+
+    def at(self, precedence: int) -> str:
+        """Return the source for a place that asks for a precedence."""
+        return self.source if self.precedence >= precedence else f"({self.source})"
+
+
+def literal(value: Any, kind: str | None = None) -> Piece:
+    """Return the piece of a scalar."""
+    if kind is None:
+        kind = "none" if value is None else type(value).__name__
+    # A number before a dot, and a sign before a power, need parentheses.
+    precedence = UNARY if isinstance(value, (int, float)) and not isinstance(value, bool) else ATOM
+    source = repr(value)
+    if source == "inf":
+        source = "1e999"
+    return Piece(source, precedence, kind, literal=value, is_literal=True)
+
+
+def refs_of(pieces: list[Piece]) -> frozenset[str]:
+    """Return all names that some pieces refer to."""
+    return frozenset().union(*[piece.refs for piece in pieces])
+
+
+def flags_of(pieces: list[Piece]) -> int:
+    """Return the flags of some pieces together; laziness does not spread."""
+    result = 0
+    for piece in pieces:
+        result |= piece.flags
+    return result & ~LAZY

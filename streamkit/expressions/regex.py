@@ -1,0 +1,49 @@
+"""RE2 patterns: linear time, whatever the pattern; `re2` is imported when the first one is used."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+
+class PatternError(ValueError):
+    """A pattern that RE2 refuses."""
+
+
+@lru_cache(maxsize=256)
+def compiled(pattern: str) -> Any:
+    """Return the compiled pattern. Raises PatternError with RE2's message.
+
+    >>> compiled("a+").fullmatch("aaa") is not None
+    True
+    """
+    import re2
+
+    if not isinstance(pattern, str):
+        raise PatternError(f"a pattern is text, not {type(pattern).__name__}")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternError(f"not an RE2 pattern: {text}") from None
+
+
+def match(pattern: str, text: str) -> bool:
+    """Say whether the pattern matches the whole text.
+
+    >>> match("[a-z]+", "abc"), match("[a-z]+", "abc1")
+    (True, False)
+    """
+    return compiled(pattern).fullmatch(text) is not None
+
+
+def split(pattern: str, text: str) -> list[str]:
+    """Return the pieces of a text between matches; groups of the pattern are pieces too, as in Python's re.split.
+
+    >>> split(", *", "a, b,c")
+    ['a', 'b', 'c']
+    """
+    return compiled(pattern).split(text)

@@ -1,0 +1,106 @@
+"""From the text of an expression to a syntax tree, with places in the YAML file."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable
+
+from streamkit.errors import Position, Problem
+from streamkit.expressions.limits import MAX_DEPTH, MAX_TEXT
+
+Locate = Callable[[int, int], Position]
+"""Maps line and column inside the text, both from 0 and in characters, to the file."""
+
+
+class Source:
+    """The text of one expression and where it stands."""
+
+    def __init__(self, text: str, position: Position | None, locate: Locate | None = None):
+        self.text = text
+        self.position = position or Position("<expression>", 1, 1)
+        self.locate = locate
+        self._lines = text.split("\n")
+
+    def at(self, line: int, column: int) -> Position:
+        """Return the place in the file of a place in the text (both from 0)."""
+        if self.locate is not None:
+            return self.locate(line, column)
+        start = self.position
+        if line == 0:
+            return Position(start.file, start.line, start.column + column)
+        return Position(start.file, start.line + line, column + 1)
+
+    def place(self, node: ast.AST) -> Position:
+        """Return where a node begins."""
+        if isinstance(node, ast.Attribute):
+            # The name after the dot is what a message is about.
+            line, offset = getattr(node, "end_lineno", 1) - 1, getattr(node, "end_col_offset", 0)
+            offset -= len(node.attr.encode())
+        else:
+            line, offset = getattr(node, "lineno", 1) - 1, getattr(node, "col_offset", 0)
+        return self._from_wrapped(line, offset)
+
+    def _from_wrapped(self, line: int, offset: int) -> Position:
+        # The text is parsed in brackets, which shift its first line; offsets count bytes of UTF-8.
+        offset -= 1 if line == 0 else 0
+        line = min(line, len(self._lines) - 1)
+        encoded = self._lines[line].encode("utf-8", "replace")
+        return self.at(line, len(encoded[: max(offset, 0)].decode("utf-8", "ignore")))
+
+    def parse(self, problems: list[Problem]) -> ast.expr | None:
+        """Return the tree, or None after reporting why there is none."""
+        message = None
+        if not self.text.strip():
+            message = "an expression is expected, but the text is empty"
+        elif len(self.text) > MAX_TEXT:
+            message = f"an expression of {len(self.text)} characters; at most {MAX_TEXT} are allowed"
+        elif "\0" in self.text:
+            message = "an expression can't hold a NUL character"
+        if message is None:
+            try:
+                tree = self._tree()
+                if _too_deep(tree):
+                    message = f"the expression is nested more than {MAX_DEPTH} levels deep"
+                else:
+                    return tree
+            except SyntaxError as error:
+                problems.append(self._syntax_problem(error))
+                return None
+            except (RecursionError, MemoryError):
+                message = "the expression is nested too deeply"
+            except ValueError as error:
+                message = f"not an expression: {error}"
+        problems.append(Problem(self.at(0, 0), message))
+        return None
+
+    def _tree(self) -> ast.expr:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Inside brackets lines may break anywhere. Two kinds of brackets, so that none can close ours early;
+            # the line break ends a comment.
+            tree = ast.parse(f"({self.text}\n)", mode="eval").body
+            other = ast.parse(f"[{self.text}\n]", mode="eval").body
+        if isinstance(other, ast.ListComp):
+            raise SyntaxError("a comprehension needs brackets around it", ("", 1, 2, self.text))
+        return tree
+
+    def _syntax_problem(self, error: SyntaxError) -> Problem:
+        line, column = (error.lineno or 1) - 1, (error.offset or 1) - 1
+        message = (error.msg or "invalid syntax").partition(" Perhaps you forgot a comma")[0].rstrip(".")
+        if line >= len(self._lines):
+            line, column = len(self._lines) - 1, len(self._lines[-1])
+            message = "the expression ends too early" if message == "invalid syntax" else message
+        elif line == 0:
+            column -= 1
+        column = min(max(column, 0), len(self._lines[line]))
+        return Problem(self.at(line, column), f"not an expression: {message}")
+
+
+def _too_deep(tree: ast.AST) -> bool:
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return False
+    return True

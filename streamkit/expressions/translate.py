@@ -1,0 +1,448 @@
+"""From a checked syntax tree to Python source: names, literals, operators. Calls and loops have files of their own.
+
+A construct that has no method here is refused: the language is what is allowed, not what is forbidden.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from streamkit.errors import LimitError, Position, Problem
+from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
+from streamkit.expressions.limits import MAX_SECONDS, MAX_TOTAL, Budget, check_bits, deep_size
+from streamkit.expressions.methods import GUARDED, METHOD_HELPERS
+from streamkit.expressions.model import Link
+from streamkit.expressions.piece import (
+    ADD,
+    AND,
+    ATOM,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    COMPARE,
+    CONDITION,
+    DISPLAY,
+    IMPURE,
+    LAZY,
+    MULTIPLY,
+    NOT,
+    NUMBERS,
+    OR,
+    PRODUCES,
+    SCALARS,
+    SHIFT,
+    UNARY,
+    Piece,
+    flags_of,
+    literal,
+    refs_of,
+)
+from streamkit.expressions.translate_calls import Calls
+from streamkit.expressions.translate_loops import Loops
+
+HELPERS: dict[str, Any] = {**_BUILTIN_HELPERS, **METHOD_HELPERS}
+
+BUDGET = "_y_b"
+_MANY_PRODUCERS = 8
+_FOLDED = 200
+"""Characters up to which the value of a constant part takes the place of its source."""
+
+_INLINE: dict[type[ast.AST], tuple[str, int]] = {
+    ast.Add: ("+", ADD),
+    ast.Sub: ("-", ADD),
+    ast.Div: ("/", MULTIPLY),
+    ast.FloorDiv: ("//", MULTIPLY),
+    ast.RShift: (">>", SHIFT),
+    ast.BitAnd: ("&", BIT_AND),
+    ast.BitOr: ("|", BIT_OR),
+    ast.BitXor: ("^", BIT_XOR),
+}
+_HELPED = {ast.Mult: "_x_mul", ast.Pow: "_x_pow", ast.LShift: "_x_shift", ast.Mod: "_x_mod"}
+_COMPARISONS = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+_WORDS = {
+    "NamedExpr": "':=' assigns",
+    "Await": "'await'",
+    "Yield": "'yield'",
+    "YieldFrom": "'yield'",
+    "Lambda": "a lambda stands only as an argument",
+    "Starred": "'*' stands only in calls, lists, tuples and sets",
+    "MatMult": "operator '@'",
+}
+
+
+class Translator(Calls, Loops):
+    """Translates one expression, or one function's body; collects every problem on the way."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        functions: Any,
+        place: Callable[[ast.AST], Position],
+        scope: Mapping[str, str] | None = None,
+    ):
+        self.names = names
+        self.functions = functions
+        self.place = place
+        self.scope: dict[str, str] = dict(scope or {})
+        self.in_function = scope is not None
+        self.depth = 0
+        self.product = 1
+        self.problems: list[Problem] = []
+        self.helpers: set[str] = set()
+        self.links: dict[str, Link] = {}
+        self.calls = 0
+        self.uses_budget = False
+        self.many = False
+        self._locals = 0
+        self._seconds = MAX_SECONDS
+        self._constant_bytes = 0
+
+    # -- entry --
+
+    def translate(self, tree: ast.expr) -> Piece:
+        """Return the piece of a whole expression: plain data, and constant where it can be."""
+        producers = sum(
+            isinstance(node, (ast.Mult, ast.Mod)) or (isinstance(node, ast.Attribute) and node.attr in GUARDED)
+            for node in ast.walk(tree)
+        )
+        self.many = producers > _MANY_PRODUCERS
+        piece = self.value(tree)
+        if self.in_function and piece.kind not in NUMBERS:
+            piece = self.charged(piece)
+        return piece
+
+    def value(self, node: ast.AST) -> Piece:
+        """Visit a part whose result is kept: an iterator or a view becomes a list."""
+        piece = self.visit(node)
+        if piece.flags & LAZY:
+            self.helpers.add("_x_list")
+            made = Piece(f"_x_list({piece.source})", ATOM, "list", piece.flags & ~LAZY, piece.refs)
+            return self.fold(node, made)
+        return piece
+
+    def visit(self, node: ast.AST) -> Piece:
+        """Translate any part, or report that the language does not have it."""
+        method = getattr(self, f"on_{type(node).__name__}", None)
+        if method is None:
+            return self.refuse(node, f"{_WORDS.get(type(node).__name__, type(node).__name__)} is not allowed here")
+        return method(node)
+
+    # -- problems and constants --
+
+    def refuse(self, node: ast.AST, message: str) -> Piece:
+        """Report a problem; the piece returned keeps the rest of the expression going."""
+        self.problems.append(Problem(self.place(node), message))
+        return Piece("None", ATOM, None, IMPURE)
+
+    def helper(self, name: str, *arguments: str) -> str:
+        """Return the source of a call of a helper."""
+        self.helpers.add(name)
+        return f"{name}({', '.join(arguments)})"
+
+    def charged(self, piece: Piece) -> Piece:
+        """Wrap a piece so that its size counts against the budget."""
+        self.uses_budget = True
+        return Piece(f"{BUDGET}.item({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
+
+    def evaluate(self, piece: Piece) -> Any:
+        """Return the value of a constant piece, within the same bounds as at run time."""
+        start = perf_counter()
+        environment: dict[str, Any] = {**HELPERS, "__builtins__": {}, BUDGET: Budget(max(self._seconds, 0.1))}
+        for link in self.links.values():
+            if link.source is not None:
+                environment[link.name] = eval(link.source, environment)
+        try:
+            return eval(piece.source, environment)
+        finally:
+            self._seconds -= perf_counter() - start
+
+    def fold(self, node: ast.AST, piece: Piece) -> Piece:
+        """Evaluate a constant piece: what breaks a bound is a problem now, a small scalar replaces its source."""
+        if not piece.constant or piece.is_literal or piece.flags & LAZY:
+            return piece
+        try:
+            value = self.evaluate(piece)
+            if piece.flags & PRODUCES:
+                self._constant_bytes += deep_size(value, MAX_TOTAL)
+                if self._constant_bytes > MAX_TOTAL:
+                    raise LimitError(f"constant parts of over {MAX_TOTAL} bytes together")
+        except LimitError as error:
+            return self.refuse(node, str(error))
+        except (MemoryError, RecursionError):
+            return self.refuse(node, "the expression is too large")
+        except Exception:
+            # An error of this record and every other one; the step's error handling decides at run time.
+            piece.flags |= IMPURE
+            return piece
+        if value is None or type(value) in (bool, int, str, bytes) or (type(value) is float and value - value == 0):
+            folded = literal(value)
+            if len(folded.source) <= _FOLDED:
+                return folded
+        return piece
+
+    # -- leaves --
+
+    def on_Constant(self, node: ast.Constant) -> Piece:
+        if node.value is None or isinstance(node.value, (bool, float, str, bytes)):
+            return literal(node.value)
+        if isinstance(node.value, int):
+            try:
+                return literal(check_bits(node.value))
+            except LimitError as error:
+                return self.refuse(node, str(error))
+        return self.refuse(node, f"a literal of type {type(node.value).__name__} is not allowed")
+
+    def on_Name(self, node: ast.Name) -> Piece:
+        local = self.scope.get(node.id)
+        if local is not None:
+            return Piece(local, refs=frozenset((local,)))
+        if node.id in self.names and not node.id.startswith("_"):
+            return self.record_name(node.id)
+        return self.unknown_name(node)
+
+    def record_name(self, name: str) -> Piece:
+        """Return the piece of a name that the record binds."""
+        if name == "headers":
+            return Piece("(\0headers\0 or [])", kind="list", refs=frozenset(("headers",)))
+        return Piece(f"\0{name}\0", refs=frozenset((name,)))
+
+    def on_JoinedStr(self, node: ast.JoinedStr) -> Piece:
+        parts: list[Piece] = []
+        inline: list[str] | None = []
+        for part in node.values:
+            if isinstance(part, ast.Constant):
+                parts.append(literal(part.value))
+                if inline is not None:
+                    inline.append(repr(part.value))
+                continue
+            assert isinstance(part, ast.FormattedValue)
+            piece, text = self._placeholder(part)
+            parts.append(piece)
+            inline = None if text is None or inline is None else [*inline, text]
+        flags = flags_of(parts)
+        if inline is not None:
+            made = Piece(" ".join(inline) or "''", ATOM, "str", flags, refs_of(parts))
+        else:
+            call = self.helper("_x_text", *[part.at(CONDITION) for part in parts])
+            made = Piece(call, ATOM, "str", flags | PRODUCES, refs_of(parts))
+        return self.fold(node, made)
+
+    def _placeholder(self, part: ast.FormattedValue) -> tuple[Piece, str | None]:
+        piece = self.value(part.value)
+        if part.format_spec is not None:
+            return self.refuse(part.value, "a format specification (':…' in an f-string) is not allowed"), None
+        if part.conversion in (ord("r"), ord("a")):
+            name = "_x_repr" if part.conversion == ord("r") else "_x_ascii"
+            return Piece(self.helper(name, piece.source), ATOM, "str", piece.flags | PRODUCES, piece.refs), None
+        # Python 3.11 has no quotes or backslashes inside; and what is built here may be large, so a helper counts it.
+        quiet = not any(mark in piece.source for mark in '"\\{}#') and not piece.refs & {"headers", "now"}
+        if quiet and not piece.flags & (DISPLAY | PRODUCES):
+            return piece, f'f"{{{piece.at(ATOM)}}}"'
+        return piece, None
+
+    # -- operators --
+
+    def on_BinOp(self, node: ast.BinOp) -> Piece:
+        left, right = self.value_or_view(node.left), self.value_or_view(node.right)
+        kind = _binary_kind(node.op, left, right)
+        pieces = [left, right]
+        flags, refs = flags_of(pieces), refs_of(pieces)
+        inline = _INLINE.get(type(node.op))
+        if inline is not None:
+            sign, precedence = inline
+            source = f"{left.at(precedence)} {sign} {right.at(precedence + 1)}"
+            return self.fold(node, Piece(source, precedence, kind, flags, refs))
+        helper = _HELPED.get(type(node.op))
+        if helper is None:
+            return self.refuse(node, f"{_WORDS['MatMult']} is not allowed")
+        if isinstance(node.op, (ast.Mult, ast.Mod)) and self._only_float(left, right, node.op):
+            sign = "*" if isinstance(node.op, ast.Mult) else "%"
+            source = f"{left.at(MULTIPLY)} {sign} {right.at(UNARY)}"
+            return self.fold(node, Piece(source, MULTIPLY, kind, flags, refs))
+        call = self.helper(helper, left.source, right.source)
+        if isinstance(node.op, ast.Mod) and _is_variable(left.source) and right.kind == "int":
+            # The remainder of a plain integer is frequent and worth saving the call.
+            sign = f"{left.source} % {right.at(UNARY)}"
+            made = Piece(f"{sign} if {left.source}.__class__ is int else {call}", CONDITION, kind, flags, refs)
+            return self.fold(node, made)
+        made = Piece(call, ATOM, kind, flags, refs)
+        if kind not in NUMBERS:
+            made.flags |= PRODUCES
+            made = self.counted(made)
+        return self.fold(node, made)
+
+    def _only_float(self, left: Piece, right: Piece, operator: ast.operator) -> bool:
+        # A product with a float is a float or an error; only text on the left makes '%' write text.
+        if isinstance(operator, ast.Mult):
+            return "float" in (left.kind, right.kind)
+        return left.kind in NUMBERS
+
+    def counted(self, piece: Piece) -> Piece:
+        """Charge a large result where many of them stand in one expression."""
+        return self.charged(piece) if self.many and not piece.constant else piece
+
+    def value_or_view(self, node: ast.AST) -> Piece:
+        """Visit an operand; views of objects stay what they are, as sets of keys can be combined and compared."""
+        piece = self.visit(node)
+        if piece.flags & LAZY and piece.kind != "view":
+            return self.value(node)
+        return piece
+
+    def on_UnaryOp(self, node: ast.UnaryOp) -> Piece:
+        operand = self.value(node.operand)
+        if isinstance(node.op, ast.Not):
+            made = Piece(f"not {operand.at(NOT)}", NOT, "bool", flags_of([operand]), operand.refs)
+        else:
+            sign = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}[type(node.op)]  # type: ignore[index]
+            kind = operand.kind if operand.kind in ("int", "float") else "number"
+            made = Piece(f"{sign}{operand.at(UNARY)}", UNARY, kind, flags_of([operand]), operand.refs)
+        return self.fold(node, made)
+
+    def on_BoolOp(self, node: ast.BoolOp) -> Piece:
+        pieces = [self.value(part) for part in node.values]
+        word, precedence = ("and", AND) if isinstance(node.op, ast.And) else ("or", OR)
+        source = f" {word} ".join(piece.at(precedence + 1) for piece in pieces)
+        return self.fold(node, Piece(source, precedence, _common_kind(pieces), flags_of(pieces), refs_of(pieces)))
+
+    def on_Compare(self, node: ast.Compare) -> Piece:
+        pieces = [self.value_or_view(node.left)]
+        source = pieces[0].at(BIT_OR)
+        for operator, operand in zip(node.ops, node.comparators, strict=True):
+            member = isinstance(operator, (ast.In, ast.NotIn))
+            piece = self.visit(operand) if member else self.value_or_view(operand)
+            if isinstance(operator, (ast.Is, ast.IsNot)) and not (
+                isinstance(operand, ast.Constant) and (operand.value is None or isinstance(operand.value, bool))
+            ):
+                piece = self.refuse(operand, "'is' compares with None, True or False only; use '=='")
+            pieces.append(piece)
+            source += f" {_COMPARISONS[type(operator)]} {piece.at(BIT_OR)}"
+        return self.fold(node, Piece(source, COMPARE, "bool", flags_of(pieces), refs_of(pieces)))
+
+    def on_IfExp(self, node: ast.IfExp) -> Piece:
+        test, body, otherwise = self.value(node.test), self.value(node.body), self.value(node.orelse)
+        pieces = [test, body, otherwise]
+        source = f"{body.at(OR)} if {test.at(OR)} else {otherwise.at(CONDITION)}"
+        kind = _common_kind([body, otherwise])
+        return self.fold(node, Piece(source, CONDITION, kind, flags_of(pieces), refs_of(pieces)))
+
+    # -- containers --
+
+    def _elements(self, nodes: list[ast.expr]) -> tuple[list[Piece], list[str]]:
+        pieces, sources = [], []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                piece = self.visit(node.value)
+                sources.append(f"*{piece.at(BIT_OR)}")
+            else:
+                piece = self.value(node)
+                sources.append(piece.at(CONDITION))
+            pieces.append(piece)
+        return pieces, sources
+
+    def on_List(self, node: ast.List) -> Piece:
+        pieces, sources = self._elements(node.elts)
+        return Piece(f"[{', '.join(sources)}]", ATOM, "list", flags_of(pieces) | DISPLAY, refs_of(pieces))
+
+    def on_Tuple(self, node: ast.Tuple) -> Piece:
+        pieces, sources = self._elements(node.elts)
+        text = ", ".join(sources) + ("," if len(sources) == 1 else "")
+        return Piece(f"({text})", ATOM, "tuple", flags_of(pieces) | DISPLAY, refs_of(pieces))
+
+    def on_Set(self, node: ast.Set) -> Piece:
+        pieces, sources = self._elements(node.elts)
+        return Piece(f"{{{', '.join(sources)}}}", ATOM, "set", flags_of(pieces) | DISPLAY, refs_of(pieces))
+
+    def on_Dict(self, node: ast.Dict) -> Piece:
+        pieces, sources = [], []
+        for key, item in zip(node.keys, node.values, strict=True):
+            value = self.value(item)
+            if key is None:
+                sources.append(f"**{value.at(BIT_OR)}")
+            else:
+                name = self.value(key)
+                pieces.append(name)
+                sources.append(f"{name.at(CONDITION)}: {value.at(CONDITION)}")
+            pieces.append(value)
+        return Piece(f"{{{', '.join(sources)}}}", ATOM, "dict", flags_of(pieces) | DISPLAY, refs_of(pieces))
+
+    # -- access --
+
+    def on_Attribute(self, node: ast.Attribute) -> Piece:
+        """`value.user` outside a call: the field of that name."""
+        if node.attr.startswith("_"):
+            self.visit(node.value)
+            hint = "" if node.attr.startswith("__") else f'; a field of that name is ["{node.attr}"]'
+            return self.refuse(node, f"{node.attr!r} begins with an underscore, which is not allowed{hint}")
+        owner = self.value(node.value)
+        if owner.kind in SCALARS or owner.kind in ("list", "tuple", "set"):
+            what = "None" if owner.kind == "none" else f"a value of type {owner.kind}"
+            return self.refuse(node, f"{what} has no fields, so no {node.attr!r}")
+        return Piece(f"{owner.at(ATOM)}[{node.attr!r}]", ATOM, None, flags_of([owner]), owner.refs)
+
+    def on_Subscript(self, node: ast.Subscript) -> Piece:
+        owner = self.value(node.value)
+        if isinstance(node.slice, ast.Slice):
+            bounds = [node.slice.lower, node.slice.upper, node.slice.step]
+            pieces = [None if bound is None else self.value(bound) for bound in bounds]
+            texts = ["" if piece is None else piece.at(CONDITION) for piece in pieces]
+            inside = ":".join(texts if pieces[2] is not None else texts[:2])
+            used = [owner, *[piece for piece in pieces if piece is not None]]
+            kind = owner.kind if owner.kind in ("str", "bytes", "list", "tuple") else None
+        else:
+            if isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
+                return self.refuse(node.slice, "one slice only")
+            index = self.value(node.slice)
+            inside, used, kind = index.at(CONDITION), [owner, index], None
+            if owner.kind in NUMBERS or (owner.kind in ("str", "list", "bytes", "tuple") and index.kind == "str"):
+                return self.refuse(node, f"a value of type {owner.kind} has no field {inside}")
+        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used), refs_of(used))
+        return self.fold(node, made)
+
+
+def _is_variable(source: str) -> bool:
+    return source.strip("\0").isidentifier()
+
+
+def _common_kind(pieces: list[Piece]) -> str | None:
+    kinds = {piece.kind for piece in pieces}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _binary_kind(operator: ast.operator, left: Piece, right: Piece) -> str | None:
+    kinds = (left.kind, right.kind)
+    both = left.kind in NUMBERS and right.kind in NUMBERS
+    either = left.kind in NUMBERS or right.kind in NUMBERS
+    if isinstance(operator, ast.Div):
+        return "float"
+    if isinstance(operator, (ast.Pow, ast.LShift, ast.RShift)):
+        return "number"
+    if isinstance(operator, (ast.Mod, ast.Mult)) and not both:
+        if isinstance(operator, ast.Mult) and "float" in kinds:
+            return "float"
+        return left.kind if isinstance(operator, ast.Mod) and left.kind in ("str", "bytes") else None
+    if either:
+        if both and kinds == ("int", "int"):
+            return "int"
+        return "float" if "float" in kinds else "number"
+    if isinstance(operator, ast.FloorDiv):
+        return "number"
+    if isinstance(operator, ast.Add):
+        return next((kind for kind in kinds if kind in ("str", "bytes", "list", "tuple")), None)
+    return None
+
+
+__all__ = ["BUDGET", "HELPERS", "Translator"]

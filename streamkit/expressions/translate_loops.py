@@ -1,0 +1,154 @@
+"""Comprehensions: their names, their cost, and which of them draw on the budget."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from streamkit.expressions.limits import MAX_STEPS
+from streamkit.expressions.piece import (
+    ATOM,
+    CONDITION,
+    DISPLAY,
+    LAZY,
+    LOOPS,
+    NUMBERS,
+    OR,
+    PRODUCES,
+    Piece,
+    flags_of,
+    refs_of,
+)
+
+if TYPE_CHECKING:
+    from streamkit.expressions.translate import Translator
+
+
+class Loops:
+    """The part of the translator that knows comprehensions."""
+
+    def on_ListComp(self: Translator, node: ast.ListComp) -> Piece:
+        return self._comprehension(node, [node.elt], "[", "]", "list")
+
+    def on_SetComp(self: Translator, node: ast.SetComp) -> Piece:
+        return self._comprehension(node, [node.elt], "{", "}", "set")
+
+    def on_DictComp(self: Translator, node: ast.DictComp) -> Piece:
+        return self._comprehension(node, [node.key, node.value], "{", "}", "dict")
+
+    def on_GeneratorExp(self: Translator, node: ast.GeneratorExp) -> Piece:
+        piece = self._comprehension(node, [node.elt], "(", ")", "iterator")
+        piece.flags |= LAZY
+        return piece
+
+    def _comprehension(
+        self: Translator, node: Any, results: list[ast.expr], opening: str, closing: str, kind: str
+    ) -> Piece:
+        outer_scope, outer_product = self.scope, self.product
+        self.scope = dict(outer_scope)
+        clauses: list[tuple[str, Piece, list[Piece]]] = []
+        bound: set[str] = set()
+        file_driven = False
+        try:
+            for clause in node.generators:
+                if clause.is_async:
+                    self.refuse(clause.target, "'async' is not allowed")
+                items = self.visit(clause.iter)
+                length = self._known_length(clause.iter, items)
+                file_driven |= length is not None
+                if length is not None:
+                    self.product *= max(length, 1)
+                    if self.product > MAX_STEPS and length > 1:
+                        items = self.refuse(clause.iter, f"these loops take more than {MAX_STEPS} steps")
+                        self.product = 1
+                self.depth += 1
+                target = self.bind(clause.target, bound)
+                clauses.append((target, items, [self.value(test) for test in clause.ifs]))
+            elements = [self.value(result) for result in results]
+        finally:
+            self.depth -= len(clauses)
+            self.scope, self.product = outer_scope, outer_product
+        tests = [test for _, _, tests in clauses for test in tests]
+        heavy = self._is_heavy(clauses, elements + tests, bound, file_driven)
+        return self.fold(node, self._written(clauses, elements, bound, heavy, (opening, closing, kind)))
+
+    def _written(
+        self: Translator,
+        clauses: list[tuple[str, Piece, list[Piece]]],
+        elements: list[Piece],
+        bound: set[str],
+        heavy: bool,
+        form: tuple[str, str, str],
+    ) -> Piece:
+        pieces = list(elements)
+        loops = ""
+        for target, items, tests in clauses:
+            source = self.loop(items.source) if heavy else items.at(OR)
+            loops += f" for {target} in {source}" + "".join(f" if {test.at(OR)}" for test in tests)
+            pieces += [items, *tests]
+        if heavy:
+            elements = [piece if piece.kind in NUMBERS else self.charged(piece) for piece in elements]
+        opening, closing, kind = form
+        source = ": ".join(piece.at(CONDITION) for piece in elements)
+        refs = refs_of(pieces) - bound
+        return Piece(f"{opening}{source}{loops}{closing}", ATOM, kind, flags_of(pieces) | LOOPS | DISPLAY, refs)
+
+    def loop(self: Translator, source: str) -> str:
+        """Return the source of an iteration that draws on the budget."""
+        from streamkit.expressions.translate import BUDGET
+
+        self.uses_budget = True
+        return f"{BUDGET}.loop({source})"
+
+    def _known_length(self: Translator, node: ast.expr, items: Piece) -> int | None:
+        """Return how long an iterable is that the file alone decides; None where the record does."""
+        calls = [call.func for call in ast.walk(node) if isinstance(call, ast.Call)]
+        has_range = any(isinstance(function, ast.Name) and function.id == "range" for function in calls)
+        if items.constant and not items.is_literal:
+            try:
+                value = self.evaluate(items)
+                return len(value) if hasattr(value, "__len__") else 1
+            except Exception:
+                return 1
+        if items.is_literal:
+            return len(items.literal) if isinstance(items.literal, (str, bytes)) else 1
+        return 1 if has_range else None
+
+    def _is_heavy(
+        self: Translator,
+        clauses: list[tuple[str, Piece, list[Piece]]],
+        inner: list[Piece],
+        bound: set[str],
+        file_driven: bool,
+    ) -> bool:
+        """Say whether a loop may do or make more than its input is long.
+
+        One loop over a record's data whose results come from its own element alone can't.
+        """
+        if self.depth or self.in_function or file_driven or len(clauses) > 1:
+            return True
+        if flags_of(inner) & (PRODUCES | LOOPS) or not refs_of(inner) <= bound:
+            return True
+        return any(len(piece.source) > 1000 for piece in inner)
+
+    def bind(self: Translator, target: ast.expr, bound: set[str]) -> str:
+        """Give a loop's names their own, which clash with nothing, and return the source of the target."""
+        if isinstance(target, ast.Name):
+            if target.id.startswith("_"):
+                self.refuse(target, f"{target.id!r} begins with an underscore, which is not allowed")
+            local = self.new_local()
+            self.scope[target.id] = local
+            bound.add(local)
+            return local
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = ", ".join(self.bind(part, bound) for part in target.elts)
+            return f"({parts},)" if target.elts else "()"
+        if isinstance(target, ast.Starred):
+            return f"*{self.bind(target.value, bound)}"
+        self.refuse(target, "a loop binds plain names only")
+        return self.new_local()
+
+    def new_local(self: Translator) -> str:
+        """Return a variable name that is used nowhere else in the expression."""
+        self._locals += 1
+        return f"_y_{self._locals}"
