@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import GraphNode, ProcessorNode, RepartitionNode
@@ -10,6 +9,7 @@ from streamkit.operators.aggregating import emit_stream_aggregate, emit_table_ag
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import AnySerde, need
 from streamkit.operators.stores import materialize
@@ -25,7 +25,7 @@ from streamkit.serdes.base import Serde
 from streamkit.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
 
-@dataclass(frozen=True)
+@frozen
 class Aggregation:
     """What is computed. kind: count, reduce, aggregate; expressions None where the kind has none.
 
@@ -40,7 +40,7 @@ class Aggregation:
     merge: Any = None
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamAggregate(Processor):
     """An aggregation without windows (KStreamAggregate, KStreamReduce)."""
 
@@ -52,7 +52,7 @@ class StreamAggregate(Processor):
         emit_stream_aggregate(node, gen)
 
 
-@dataclass(frozen=True)
+@frozen
 class WindowAggregate(Processor):
     """An aggregation over tumbling or hopping windows (KStreamWindowAggregate)."""
 
@@ -66,7 +66,7 @@ class WindowAggregate(Processor):
         emit_window_aggregate(node, gen, "time", self.windows.size, self.windows.advance)
 
 
-@dataclass(frozen=True)
+@frozen
 class SlidingAggregate(Processor):
     """An aggregation over sliding windows (KStreamSlidingWindowAggregate)."""
 
@@ -80,7 +80,7 @@ class SlidingAggregate(Processor):
         emit_window_aggregate(node, gen, "sliding", self.windows.difference, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionAggregate(Processor):
     """An aggregation over sessions (KStreamSessionWindowAggregate)."""
 
@@ -94,7 +94,7 @@ class SessionAggregate(Processor):
         emit_window_aggregate(node, gen, "session", self.windows.gap, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class TableAggregate(Processor):
     """An aggregation of a grouped table, which subtracts and adds (KTableAggregate, KTableReduce)."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamkit.errors import Position, Problem, StreamkitError
 from streamkit.operators.fields import Field, Step
+from streamkit.operators.frozen import frozen
 
 if TYPE_CHECKING:
     from streamkit.operators.context import Context
@@ -22,7 +22,7 @@ class BuildError(StreamkitError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Example:
     """A runnable example: a whole topology file, its input and what comes out, as JSON Lines (checked by a test)."""
 
@@ -57,7 +57,7 @@ class Operator(ABC):
         """
 
 
-@dataclass(frozen=True)
+@frozen
 class Processor:
     """The work of one node, as immutable data; picklable. Subclasses add fields and know how to write their code."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.errors import Problem
@@ -12,12 +11,13 @@ from streamkit.operators import fields
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, BranchSpec, Field, Step, Text
+from streamkit.operators.frozen import frozen
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Branches, Stream
 
 
-@dataclass(frozen=True)
+@frozen
 class Branch(Processor):
     """Forwards to the child of the first predicate that holds, else to the default, else nowhere (KStreamBranch)."""
 

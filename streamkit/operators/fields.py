@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from streamkit.operators.frozen import frozen
 
 STREAM_NAMES = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 AGGREGATE_NAMES = (*STREAM_NAMES, "aggregate")
 
 
-@dataclass(frozen=True)
+@frozen
 class Kind:
     """What a field holds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Expr(Kind):
     """An expression over these names; parsed to `expressions.Expression`. `{call: m:o}` takes `arguments` in order."""
 
@@ -22,40 +24,40 @@ class Expr(Kind):
     arguments: tuple[str, ...] = ("key", "value")
 
 
-@dataclass(frozen=True)
+@frozen
 class SerdeField(Kind):
     """A serde by name or with arguments; parsed to `serdes.Serde`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Text(Kind):
     """Any text; `kafka_name` asks for a legal Kafka name (Named.validate)."""
 
     kafka_name: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Duration(Kind):
     """`5m`, `PT5M` or an integer; parsed to milliseconds, at least `minimum`."""
 
     minimum: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Integer(Kind):
     """A whole number of at least `minimum`."""
 
     minimum: int = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice(Kind):
     """One of some words."""
 
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class DurationOr(Kind):
     """A duration, or one of some words (suppress `until`)."""
 
@@ -63,22 +65,22 @@ class DurationOr(Kind):
     minimum: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class StoreField(Kind):
     """`NAME` or a mapping; parsed to `StoreOptions`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StoreNames(Kind):
     """A list of names of the file's `stores`, parsed to a tuple of text (a lone name is a list of one)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BaseName(Kind):
     """A name from which store names are made (`store` of stream-stream joins); parsed to text."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PipelineRef(Kind):
     """A pipeline (`NAME`, `NAME.BRANCH`) or `{stream|table|global_table: T}`; parsed to `Ref`."""
 
@@ -86,27 +88,27 @@ class PipelineRef(Kind):
     """Whether a list may stand; parsed to a tuple of Ref in any case when it is."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CogroupInputs(Kind):
     """A list of `{from: PIPELINE, add: EXPR}`; parsed to a tuple of `CogroupInput`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Branches(Kind):
     """`{NAME: predicate or {if, steps, to, for_each}}`; parsed to a tuple of `BranchSpec` in file order."""
 
 
-@dataclass(frozen=True)
+@frozen
 class HeaderMap(Kind):
     """`{NAME: expression or null}`; parsed to a tuple of (name, Expression or None)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Callable_(Kind):
     """`module:object`; parsed to `CallRef`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Field:
     """One option of a step. `doc`: a sentence for the language reference."""
 
@@ -123,7 +125,7 @@ VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; th
 STORE = Field("store", StoreField(), "The store that holds the result; without it no Materialized is passed.")
 
 
-@dataclass(frozen=True)
+@frozen
 class CallRef:
     """A Python callable by its place: `module:object`, found beside the YAML file (`folder`) first."""
 
@@ -136,7 +138,7 @@ class CallRef:
         return f"{self.module}:{self.attribute}"
 
 
-@dataclass(frozen=True)
+@frozen
 class StoreOptions:
     """`store: NAME` or its long form; durations in milliseconds, None where the file says nothing."""
 
@@ -149,7 +151,7 @@ class StoreOptions:
     position: Any = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class Ref:
     """A reference: either `pipeline` (and perhaps `branch`), or an inline source of `kind` on `topics`.
 
@@ -166,7 +168,7 @@ class Ref:
     position: Any = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class CogroupInput:
     """One further input of a cogroup."""
 
@@ -174,7 +176,7 @@ class CogroupInput:
     add: Any
 
 
-@dataclass(frozen=True)
+@frozen
 class BranchSpec:
     """A branch: its predicate (an Expression), and what the file hangs below it."""
 
@@ -186,7 +188,7 @@ class BranchSpec:
     position: Any = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class SinkSpec:
     """`to:` in any of its forms: `topic` (entry's name) or `route` (Expression); `partition` an Expression or None."""
 
@@ -197,7 +199,7 @@ class SinkSpec:
     position: Any = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class ForEachSpec:
     """`for_each:` of a pipeline or a branch."""
 
@@ -206,7 +208,7 @@ class ForEachSpec:
     position: Any = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class OnError:
     """`on_error` of a step; action: "fail", "continue" or "dead_letter" (then `topic` is an entry's name)."""
 
@@ -214,7 +216,7 @@ class OnError:
     topic: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """A step of a pipeline as the file has it, checked by itself.
 

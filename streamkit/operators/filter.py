@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.graph.node import ProcessorNode
@@ -10,6 +9,7 @@ from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.emitting import emit_keep
 from streamkit.operators.fields import NAME, STORE, Expr, Field, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import FilterGetter, Getter, StoreGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
@@ -17,7 +17,7 @@ from streamkit.operators.stores import materialize
 from streamkit.operators.upstream import Stream, Table, TableWork
 
 
-@dataclass(frozen=True)
+@frozen
 class Filter(Processor):
     """Keeps records whose predicate holds; with `negate` those whose predicate fails (KStreamFilter)."""
 
@@ -33,7 +33,7 @@ class Filter(Processor):
             gen.forward(node)
 
 
-@dataclass(frozen=True)
+@frozen
 class TableFilter(Processor):
     """Replaces values whose predicate fails by None (KTableFilter).
 

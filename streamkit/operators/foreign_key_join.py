@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import ProcessorNode, SinkNode, SourceNode
@@ -10,6 +9,7 @@ from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.emitting import emit_null_key_check, forward_by_bytes, lookup, names_of
 from streamkit.operators.fields import Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
 from streamkit.operators.kernels import foreign_key as kernels
 from streamkit.operators.serdes import need
@@ -22,7 +22,7 @@ from streamkit.state.definitions import StoreDef
 PREFIX = "KTABLE-FK-JOIN-"
 
 
-@dataclass(frozen=True)
+@frozen
 class ForeignKeyJoin:
     """What the nodes of a foreign-key join have in common. topic: that of the subscriptions, without prefix."""
 
@@ -36,7 +36,7 @@ class ForeignKeyJoin:
     foreign_value_serde: Serde
 
 
-@dataclass(frozen=True)
+@frozen
 class SubscriptionSend(Processor):
     """Tells the foreign key's partition of each change of a left row (SubscriptionSendProcessorSupplier)."""
 
@@ -57,7 +57,7 @@ class SubscriptionSend(Processor):
             gen.line(f"{instance}.process({', '.join(record)})")
 
 
-@dataclass(frozen=True)
+@frozen
 class SubscriptionReceive(Processor):
     """Keeps subscriptions in a store, by foreign key and key (SubscriptionReceiveProcessorSupplier)."""
 
@@ -73,7 +73,7 @@ class SubscriptionReceive(Processor):
             gen.line(f"{instance}.process({key}, {gen.obj(gen.hand.value)}, {gen.hand.time}, {gen.hand.context})")
 
 
-@dataclass(frozen=True)
+@frozen
 class SubscriptionJoin(Processor):
     """Answers a subscription with the foreign row (SubscriptionJoinProcessorSupplier)."""
 
@@ -92,7 +92,7 @@ class SubscriptionJoin(Processor):
             gen.line(f"{instance}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
 
 
-@dataclass(frozen=True)
+@frozen
 class ForeignTableJoin(Processor):
     """Answers all subscriptions to a foreign row that changes (ForeignTableJoinProcessorSupplier)."""
 
@@ -117,7 +117,7 @@ class ForeignTableJoin(Processor):
             gen.line(f"{instance}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
 
 
-@dataclass(frozen=True)
+@frozen
 class ResponseJoin(Processor):
     """Joins an answer with the left row, if that is still the one that asked (ResponseJoinProcessorSupplier)."""
 

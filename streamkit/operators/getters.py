@@ -6,13 +6,13 @@ Java's KTableValueGetterSupplier and its implementations.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.hashing import hash_order
+from streamkit.operators.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Getter(ABC):
     """A lookup by key that gives (value, timestamp) or nothing."""
 
@@ -27,7 +27,7 @@ class Getter(ABC):
         """Whether it can look up the value as of a timestamp."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StoreGetter(Getter):
     """Reads a store (KTableSourceValueGetterSupplier, KTableMaterializedValueGetterSupplier)."""
 
@@ -43,7 +43,7 @@ class StoreGetter(Getter):
         return self.is_versioned
 
 
-@dataclass(frozen=True)
+@frozen
 class FilterGetter(Getter):
     """Nothing where the predicate fails on the parent's value (KTableFilterValueGetter)."""
 
@@ -61,7 +61,7 @@ class FilterGetter(Getter):
         return self.parent.versioned
 
 
-@dataclass(frozen=True)
+@frozen
 class MapValuesGetter(Getter):
     """The mapped value of the parent, with its timestamp (KTableMapValuesValueGetter)."""
 
@@ -78,7 +78,7 @@ class MapValuesGetter(Getter):
         return self.parent.versioned
 
 
-@dataclass(frozen=True)
+@frozen
 class JoinGetter(Getter):
     """Joins what both sides give; the timestamp is the later one. kind: inner, left, outer."""
 
@@ -101,7 +101,7 @@ class JoinGetter(Getter):
         return False
 
 
-@dataclass(frozen=True)
+@frozen
 class SuppressGetter(Getter):
     """What the buffer last let through for a key that it holds, else the parent's value (KTableSuppress…)."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, Expr, Field, SerdeField, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.select_key import select_key
 from streamkit.operators.upstream import GroupedStream, GroupedTable, Stream, Table
 
 
-@dataclass(frozen=True)
+@frozen
 class TableGroupBy(Processor):
     """Sends each change of a row to the groups of its old and its new value (KTableRepartitionMap).
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.errors import Problem
@@ -11,12 +10,13 @@ from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
 
-@dataclass(frozen=True)
+@frozen
 class Map(Processor):
     """Replaces key and value; None for one that stays (KStreamMap)."""
 

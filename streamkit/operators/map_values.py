@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.graph.node import ProcessorNode
@@ -10,6 +9,7 @@ from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.emitting import emit_keep
 from streamkit.operators.fields import NAME, STORE, VALUE_SERDE, Expr, Field, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, MapValuesGetter, StoreGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
@@ -17,7 +17,7 @@ from streamkit.operators.stores import materialize
 from streamkit.operators.upstream import Stream, Table, TableWork
 
 
-@dataclass(frozen=True)
+@frozen
 class MapValues(Processor):
     """Replaces the value (KStreamMapValues)."""
 
@@ -30,7 +30,7 @@ class MapValues(Processor):
         gen.forward(node, value=Slot(value))
 
 
-@dataclass(frozen=True)
+@frozen
 class TableMapValues(Processor):
     """Replaces the values of a table; None stays None without asking the expression (KTableMapValues)."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.operators.base import Processor
+from streamkit.operators.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class PassThrough(Processor):
     """Forwards every record as it is (PassThrough)."""
 
@@ -16,7 +16,7 @@ class PassThrough(Processor):
         gen.forward(node)
 
 
-@dataclass(frozen=True)
+@frozen
 class TablePassThrough(Processor):
     """Forwards every change as it is (KTablePassThrough)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.expressions import load_callable
@@ -10,12 +9,13 @@ from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Callable_, CallRef, Field, Step, StoreNames
+from streamkit.operators.frozen import frozen
 from streamkit.operators.kernels.process import CustomProcessor, ProcessorContext
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
 
-@dataclass(frozen=True)
+@frozen
 class Process(Processor):
     """Hands records to a Python class or function, which forwards what it likes (process, processValues)."""
 

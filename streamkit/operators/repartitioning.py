@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import RepartitionNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
+from streamkit.operators.frozen import frozen
 from streamkit.serdes.base import Serde
 
 SUFFIX = "-repartition"
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 
 
-@dataclass(frozen=True)
+@frozen
 class RepartitionFilter(Processor):
     """The filter before a repartition topic; without `drop_null_keys` it lets everything through."""
 

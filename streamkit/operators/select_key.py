@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import KEY_SERDE, NAME, Expr, Field, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
 
-@dataclass(frozen=True)
+@frozen
 class SelectKey(Processor):
     """Replaces the key (KStreamMap under KEY-SELECT)."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.operators.base import BuildError
 from streamkit.operators.fields import Step
+from streamkit.operators.frozen import frozen
 from streamkit.serdes.base import Serde
 
 
-@dataclass(frozen=True)
+@frozen
 class Disagreement:
     """Several streams met that have different serdes; an error only where a serde is needed."""
 

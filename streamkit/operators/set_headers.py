@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.errors import StreamkitError
@@ -10,11 +9,12 @@ from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, Field, HeaderMap, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
 
-@dataclass(frozen=True)
+@frozen
 class SetHeaders(Processor):
     """Replaces headers: (name, Expression) sets one, (name, None) removes all of that name."""
 

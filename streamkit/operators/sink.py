@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.expressions import load_callable
@@ -10,11 +9,12 @@ from streamkit.graph.node import ProcessorNode, SinkNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import CallRef, ForEachSpec
+from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
 
-@dataclass(frozen=True)
+@frozen
 class ForEach(Processor):
     """Calls a Python callable with key and value (KStream.foreach)."""
 

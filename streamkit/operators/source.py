@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import SourceNode, TableSourceNode
@@ -11,12 +10,13 @@ from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.emitting import NONE, emit_keep, emit_null_key_check
 from streamkit.operators.fields import StoreOptions
+from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import AnySerde, plain_or_none
 from streamkit.operators.stores import define
 from streamkit.operators.upstream import GlobalTable, SourceWork, Stream, Table
 
 
-@dataclass(frozen=True)
+@frozen
 class TableSource(Processor):
     """Turns records into changes of a table, keeping it in `store` where something needs it (KTableSource).
 
@@ -44,7 +44,7 @@ class TableSource(Processor):
         emit_keep(gen, node, self.store, gen.obj(gen.hand.value), old, gen.hand.time)
 
 
-@dataclass(frozen=True)
+@frozen
 class GlobalTableSource(Processor):
     """Keeps a global table in its store; forwards nothing (KTableSource as the state updater of a global store)."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import GlobalTable, Stream
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamGlobalJoin(Processor):
     """Looks records up in a global table by the key that `on` gives (KStreamGlobalKTableJoin)."""
 

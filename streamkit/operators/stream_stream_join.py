@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import ProcessorNode, StreamJoinNode
@@ -10,6 +9,7 @@ from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.emitting import emit_call, joiner
 from streamkit.operators.fields import Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.kernels.stream_join import JoinWork, TimeTracker
 from streamkit.operators.kernels.stream_join import SelfJoin as SelfJoinKernel
 from streamkit.operators.kernels.stream_join import StreamJoin as JoinKernel
@@ -20,7 +20,7 @@ from streamkit.operators.upstream import Stream
 from streamkit.state.definitions import StoreDef
 
 
-@dataclass(frozen=True)
+@frozen
 class JoinWindow(Processor):
     """Forwards a record, then keeps it in a window store for the other side (KStreamJoinWindow)."""
 
@@ -41,7 +41,7 @@ class JoinWindow(Processor):
             gen.line(f"{gen.store(self.store)}.put({key}, {value}, {hand.time})")
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamStreamJoin(Processor):
     """One side of a join (KStreamKStreamJoinLeftSide, KStreamKStreamJoinRightSide); times in milliseconds.
 
@@ -78,7 +78,7 @@ class StreamStreamJoin(Processor):
         emit_call(node, gen, instance, key_serde)
 
 
-@dataclass(frozen=True)
+@frozen
 class SelfJoin(Processor):
     """A stream joined with itself over one store (KStreamKStreamSelfJoin)."""
 

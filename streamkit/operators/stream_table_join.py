@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import ProcessorNode
@@ -10,6 +9,7 @@ from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.emitting import key_serde_of, lookup
 from streamkit.operators.fields import Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
 from streamkit.operators.hand import Hand, Slot
 from streamkit.operators.kernels.stream_table import GraceJoin
@@ -19,7 +19,7 @@ from streamkit.operators.upstream import Stream, Table
 from streamkit.state.definitions import StoreDef
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamTableJoin(Processor):
     """Looks a stream's records up in a table (KStreamKTableJoin).
 

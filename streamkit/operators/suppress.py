@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.errors import Problem
@@ -11,6 +10,7 @@ from streamkit.graph.node import GraphNode, ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, Choice, DurationOr, Field, Integer, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, SuppressGetter
 from streamkit.operators.kernels.suppress import Suppress as SuppressKernel
 from streamkit.operators.kernels.suppress import SuppressWork
@@ -19,7 +19,7 @@ from streamkit.operators.upstream import Table, TableWork
 from streamkit.state.definitions import StoreDef
 
 
-@dataclass(frozen=True)
+@frozen
 class Suppress(Processor):
     """Holds updates back in a buffer (KTableSuppressProcessorSupplier).
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from streamkit.graph.node import TableJoinNode
@@ -10,6 +9,7 @@ from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.emitting import NONE, emit_keep, emit_null_key_check, key_serde_of, lookup
 from streamkit.operators.fields import Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, JoinGetter, StoreGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import check_keys_meet, need
@@ -17,7 +17,7 @@ from streamkit.operators.stores import materialize
 from streamkit.operators.upstream import Table, TableWork
 
 
-@dataclass(frozen=True)
+@frozen
 class TableTableJoin(Processor):
     """One side of a join (KTableKTableInnerJoin, …LeftJoin, …RightJoin, …OuterJoin).
 
@@ -69,7 +69,7 @@ class TableTableJoin(Processor):
         return f"None if {this} is None else {joined}"
 
 
-@dataclass(frozen=True)
+@frozen
 class TableJoinMerge(Processor):
     """The common end of both sides; keeps the result in `store` if there is one (KTableKTableJoinMerger)."""
 

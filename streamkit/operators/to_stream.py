@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamkit.errors import Problem
@@ -11,12 +10,13 @@ from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import KEY_SERDE, NAME, Expr, Field, Step
+from streamkit.operators.frozen import frozen
 from streamkit.operators.select_key import select_key
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream, Table
 
 
-@dataclass(frozen=True)
+@frozen
 class ToStream(Processor):
     """Forwards the new value of each change, None included (KTableImpl.toStream)."""
 

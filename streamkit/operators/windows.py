@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+
+from streamkit.operators.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Windows(ABC):
     """How an aggregation cuts time."""
 
@@ -23,7 +24,7 @@ class Windows(ABC):
         """The default retention of the store, and the shortest that is allowed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TimeWindows(Windows):
     """Tumbling (advance = size) and hopping windows: [start, end)."""
 
@@ -39,7 +40,7 @@ class TimeWindows(Windows):
         return self.size + self.grace
 
 
-@dataclass(frozen=True)
+@frozen
 class SlidingWindows(Windows):
     """Windows over each record and those up to `difference` before it: [start, end]."""
 
@@ -54,7 +55,7 @@ class SlidingWindows(Windows):
         return 2 * self.difference + self.grace
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionWindows(Windows):
     """Bursts of records with pauses of at most `gap`: [start, end]."""
 
