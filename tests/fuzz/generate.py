@@ -1,0 +1,194 @@
+"""Draws a topology and its input from a seed; type-correct by construction."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import yaml
+
+from tests.fuzz import inputs, steps
+from tests.fuzz.vocabulary import SCALARS, STRING, VALUES, Expressions, Type, Windowed, serde
+
+STREAM, TABLE, GLOBAL, GROUPED, GROUPED_TABLE = "stream", "table", "global", "grouped", "grouped_table"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What a pipeline has in hand: its kind, its types, and what later steps may do with it."""
+
+    kind: str
+    key: Type
+    value: Type
+    closes: bool = False  # a windowed table of which Java knows the grace period
+    versioned: bool = False
+
+
+@dataclass
+class Case:
+    """A drawn topology as plain data, and its input lines."""
+
+    topology: dict
+    input: list[dict]
+
+    def text(self) -> str:
+        return yaml.safe_dump(self.topology, sort_keys=False, allow_unicode=True, width=1000)
+
+
+@dataclass
+class Draft:
+    """The state of a drawing: random numbers, what was declared, and what can be referred to."""
+
+    rng: random.Random
+    scale: int
+    topics: dict[str, dict] = field(default_factory=dict)
+    types: dict[str, tuple[Type, Type]] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+    pipelines: dict[str, dict] = field(default_factory=dict)
+    ends: dict[str, Flow] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.expressions = Expressions(self.rng)
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def unique(self, prefix: str) -> str:
+        self.numbers[prefix] = self.numbers.get(prefix, 0) + 1
+        return f"{prefix}{self.numbers[prefix]}"
+
+    def default(self, side: str) -> str:
+        return self.defaults.get(side, {"key": "string", "value": "json"}[side])
+
+    def serde_option(self, side: str, kind: Type) -> dict:
+        """`key_serde` or `value_serde`, where it is needed and now and then where not."""
+        written = serde(kind)
+        return {f"{side}_serde": written} if written != self.default(side) or self.chance(0.2) else {}
+
+    def topic(self, prefix: str, key: Type, value: Type, role: str) -> str:
+        """Declares a topic and gives the name of its entry."""
+        name = self.unique(prefix)
+        entry = {}
+        if role != "out" and self.chance(0.05):
+            entry["topic"] = f"physical.{name}"
+        if serde(key) != self.default("key") or self.chance(0.2):
+            entry["key"] = serde(key)
+        if serde(value) != self.default("value") or self.chance(0.2):
+            entry["value"] = serde(value)
+        self.topics[name], self.types[name], self.roles[name] = entry, (key, value), role
+        return name
+
+    def duration(self, low: int = 1, high: int = 10) -> str:
+        return f"{self.milliseconds(low, high)}ms"
+
+    def milliseconds(self, low: int = 1, high: int = 10) -> int:
+        return self.rng.randint(low, high) * self.scale
+
+    def find(self, kind: str, accept=lambda flow: True) -> str | None:
+        """The name of something of the kind that a later pipeline can refer to."""
+        found = [name for name, flow in self.ends.items() if flow.kind == kind and accept(flow)]
+        return self.rng.choice(found) if found else None
+
+    def source(self, role: str) -> tuple[dict, Flow]:
+        """A source of the role: the first line of a pipeline."""
+        if role == STREAM and self.chance(0.35):
+            used = [name for name, other in self.roles.items() if other == STREAM]
+            if used:
+                name = self.rng.choice(used)
+                return {"stream": name}, Flow(STREAM, *self.types[name])
+        key = self.rng.choice([STRING, STRING, *SCALARS])
+        return self.new_source(role, key, self.rng.choice(VALUES))
+
+    def new_source(self, role: str, key: Type, value: Type) -> tuple[dict, Flow]:
+        name = self.topic({STREAM: "in", TABLE: "tab", GLOBAL: "glob"}[role], key, value, role)
+        start: dict = {{STREAM: "stream", TABLE: "table", GLOBAL: "global_table"}[role]: name}
+        versioned = False
+        if role == STREAM and self.chance(0.06):
+            other = self.topic("in", key, value, "extra")
+            start["stream"] = [name, other]
+            # A set of topics may not overlap with another: neither name is read elsewhere.
+            self.roles[name] = "extra"
+        if role != STREAM and self.chance(0.5):
+            start["store"] = steps.store(self, "kv", versions=role == TABLE)
+            versioned = isinstance(start["store"], dict) and "versioned" in start["store"]
+        if self.chance(0.15):
+            start["name"] = self.unique("source")
+        return start, Flow(role, key, value, versioned=versioned)
+
+    def inline(self, role: str, key: Type, value: Type) -> tuple[dict, Flow]:
+        """An inline source for `with:`, without name and store."""
+        name = self.topic({STREAM: "in", TABLE: "tab"}[role], key, value, role)
+        return {role: name}, Flow(role, key, value)
+
+
+def draw(seed: int) -> Case:
+    """The case of a seed."""
+    rng = random.Random(seed)
+    draft = Draft(rng, scale=rng.choice([1, 5, 100, 1000, 1000, 20_000]))
+    if draft.chance(0.6):
+        draft.defaults = {"key": rng.choice([STRING, STRING, "long"]), "value": rng.choice(["string", "long", "json"])}
+    for _ in range(rng.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8])):
+        pipeline(draft)
+    order = list(draft.pipelines.items())
+    if draft.chance(0.3):
+        rng.shuffle(order)
+    topology: dict = {"streamkit": 1, "application": f"fuzz-{seed}"}
+    if options := config(draft):
+        topology["config"] = options
+    if draft.defaults:
+        topology["defaults"] = draft.defaults
+    topology["topics"] = draft.topics
+    topology["pipelines"] = dict(order)
+    return Case(topology, inputs.draw(draft))
+
+
+def config(draft: Draft) -> dict:
+    options: dict = {}
+    if draft.chance(0.3):
+        options["statestore.cache.max.bytes"] = 0
+    if draft.chance(0.3):
+        optimizations = ["all", "all", "none", "merge.repartition.topics", "reuse.ktable.source.topics", "single.store.self.join"]
+        options["topology.optimization"] = draft.rng.choice(optimizations)
+    return options
+
+
+def pipeline(draft: Draft) -> None:
+    """Adds a pipeline: a source, some steps, and where it writes to."""
+    name = draft.unique("p")
+    reference = draft.find(draft.rng.choice([STREAM, STREAM, TABLE, TABLE, GROUPED])) if draft.chance(0.5) else None
+    if reference:
+        body, flow = {"from": reference}, draft.ends[reference]
+    else:
+        body, flow = draft.source(draft.rng.choice([STREAM] * 6 + [TABLE] * 4 + [GLOBAL]))
+    written: list = []
+    if flow.kind != GLOBAL:
+        for _ in range(draft.rng.choice([0, 1, 1, 2, 2, 3, 4, 5])):
+            if flow.kind == STREAM and draft.chance(0.08):
+                steps.branch(draft, name, flow, written)
+                body["steps"] = written
+                draft.pipelines[name] = body
+                return
+            flow = steps.step(draft, flow, written)
+        if flow.kind in (GROUPED, GROUPED_TABLE) and draft.chance(0.85 if flow.kind == GROUPED else 1.0):
+            flow = steps.aggregation(draft, flow, written)
+        if flow.kind == TABLE and draft.chance(0.6):
+            if draft.chance(0.5):
+                # The table stays open to references: its records go out in a pipeline of their own.
+                end(draft, name, body, written, flow)
+                name, body, written = draft.unique("p"), {"from": name}, []
+            flow = steps.to_stream(draft, flow, written)
+    end(draft, name, body, written, flow)
+    if flow.kind == STREAM and draft.chance(0.8):
+        body["to"] = steps.to(draft, flow)
+
+
+def end(draft: Draft, name: str, body: dict, written: list, flow: Flow) -> None:
+    if written:
+        body["steps"] = written
+    draft.pipelines[name] = body
+    draft.ends[name] = replace(flow)
+
+
+__all__ = ["GLOBAL", "GROUPED", "GROUPED_TABLE", "STREAM", "TABLE", "Case", "Draft", "Flow", "Windowed", "draw"]

@@ -1,0 +1,133 @@
+"""Draws groupings, windows, cogroups and aggregations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.fuzz.vocabulary import LIST, LONG, SCALARS, VALUES, Windowed
+
+TABLE, STREAM, GROUPED, GROUPED_TABLE = "table", "stream", "grouped", "grouped_table"
+
+
+def group(draft, flow, written):
+    """group_by or group_by_key, and mostly the aggregation at once; without it the group can be referred to."""
+    from tests.fuzz import steps
+
+    options = steps.named(draft, {})
+    if draft.chance(0.5):
+        key = draft.rng.choice(SCALARS)
+        options["key"] = draft.expressions.new_key(key, flow.key, flow.value)
+        options |= draft.serde_option("key", key)
+        steps.write(draft, written, "group_by", "key", options)
+        flow = replace(flow, key=key)
+    else:
+        if draft.chance(0.2) and not isinstance(flow.key, Windowed):
+            options["key_serde"] = flow.key
+        steps.write(draft, written, "group_by_key", None, options)
+    flow = replace(flow, kind=GROUPED)
+    return flow if draft.chance(0.12) else aggregation(draft, flow, written)
+
+
+def group_table(draft, flow, written):
+    from tests.fuzz import steps
+
+    key = draft.rng.choice(SCALARS)
+    options = steps.named(draft, {"key": draft.expressions.new_key(key, flow.key, flow.value)})
+    options |= draft.serde_option("key", key)
+    value = flow.value
+    if draft.chance(0.4):
+        value = draft.rng.choice(VALUES)
+        options["value"] = draft.expressions.of_record(value, flow.key, flow.value)
+        options |= draft.serde_option("value", value)
+    steps.write(draft, written, "group_by", "key", options)
+    return aggregation(draft, replace(flow, kind=GROUPED_TABLE, key=key, value=value, closes=False, versioned=False), written)
+
+
+def window(draft, flow, written, cogrouped: bool):
+    """A window step; gives the new key type and the retention that a store must have."""
+    kind = draft.rng.choice(["tumbling", "tumbling", "hopping", "sliding", "session"])
+    size = draft.milliseconds(2, 12)
+    grace = draft.rng.choice([None, 0, draft.milliseconds(1, 12)])
+    options: dict = {kind: f"{size}ms"}
+    if kind == "hopping":
+        options["advance"] = f"{max(1, size // draft.rng.choice([1, 2, 3]))}ms"
+    if grace is not None:
+        options["grace"] = f"{grace}ms"
+    if not cogrouped and draft.chance(0.3):
+        options["emit"] = draft.rng.choice(["on_close", "on_close", "on_update"])
+    written.append({"window": options})
+    retention = size * (2 if kind == "sliding" else 1) + (grace or 0)
+    return Windowed(flow.key, None if kind == "session" else size), retention
+
+
+def aggregation(draft, flow, written):
+    """What follows a grouping: perhaps a cogroup, perhaps a window, then the aggregation itself."""
+    from tests.fuzz import steps
+
+    table = flow.kind == GROUPED_TABLE
+    target = draft.rng.choice([*VALUES, LIST])
+    cogrouped = not table and draft.chance(0.15)
+    if cogrouped:
+        cogroup(draft, flow, written, target)
+    key, retention, sessions = flow.key, 0, False
+    windowed = not table and not isinstance(flow.key, Windowed) and draft.chance(0.5)
+    if windowed:
+        key, retention = window(draft, flow, written, cogrouped)
+        sessions = key.size is None
+    options: dict = steps.named(draft, {})
+    if draft.chance(0.45):
+        options["store"] = steps.store(draft, "window" if windowed else "kv", retention)
+    kind = "aggregate" if cogrouped else draft.rng.choice(["count", "reduce", "aggregate"])
+    if kind == "count":
+        steps.write(draft, written, "count", "store", options)
+        value = LONG
+    elif kind == "reduce":
+        value = flow.value
+        options = {"add": draft.expressions.fold(value, value), **options}
+        if table:
+            options["subtract"] = draft.expressions.unfold(value, value)
+        steps.write(draft, written, "reduce", "add", options)
+    else:
+        value = target
+        initial = {"initial": draft.expressions.constant(value)}
+        if not cogrouped:
+            initial["add"] = draft.expressions.fold(value, flow.value)
+        if table:
+            initial["subtract"] = draft.expressions.unfold(value, flow.value)
+        if sessions:
+            initial["merge"] = draft.expressions.unite(value)
+        written.append({"aggregate": initial | options | draft.serde_option("value", value)})
+    return replace(flow, kind=TABLE, key=key, value=value, closes=windowed, versioned=False)
+
+
+def cogroup(draft, flow, written, target) -> None:
+    inputs = []
+    for _ in range(draft.rng.choice([0, 1, 1, 2])):
+        found = draft.find(GROUPED, lambda other: other.key == flow.key) if draft.chance(0.4) else None
+        if not found:
+            found = grouped_source(draft, flow)
+        if not found:
+            continue
+        inputs.append({"from": found, "add": draft.expressions.fold(target, draft.ends[found].value)})
+    # One group twice in a cogroup adds twice in Java too; it is left out as no one writes it.
+    inputs = list({entry["from"]: entry for entry in inputs}.values())
+    written.append({"cogroup": {"add": draft.expressions.fold(target, flow.value), "inputs": inputs}})
+
+
+def grouped_source(draft, flow) -> str | None:
+    """A new pipeline that ends with a group of the flow's key."""
+    from tests.fuzz import steps
+
+    if isinstance(flow.key, Windowed):
+        return None
+    name = draft.unique("p")
+    body, other = draft.new_source(STREAM, flow.key, draft.rng.choice(VALUES))
+    inner: list = []
+    if draft.chance(0.5):
+        options = {"key": draft.expressions.new_key(flow.key, other.key, other.value)} | draft.serde_option("key", flow.key)
+        steps.write(draft, inner, "group_by", "key", steps.named(draft, options))
+    else:
+        steps.write(draft, inner, "group_by_key", None, steps.named(draft, {}))
+    draft.pipelines[name] = {**body, "steps": inner}
+    draft.ends[name] = replace(other, kind=GROUPED)
+    return name

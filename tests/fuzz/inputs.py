@@ -1,0 +1,55 @@
+"""Draws input records: few keys, times out of order, nulls, bursts and equal times."""
+
+from __future__ import annotations
+
+from tests.fuzz.vocabulary import JSON, LONG, STRING
+
+WORDS = ["a", "b", "c", "ab", "bc", "abc", "Kite", "x y"]
+
+
+def draw(draft) -> list[dict]:
+    """The input lines for every topic that the drawn pipelines read and do not write."""
+    rng = draft.rng
+    topics = [name for name, role in draft.roles.items() if role not in ("out", "through")]
+    lines: list[dict] = []
+    now = rng.choice([0, 0, 1_000_000, 1_704_067_200_000])
+    pace = rng.choice([0, 1, 2, 5])
+    for _ in range(rng.choice([8, 20, 30, 40, 60])):
+        if rng.random() < 0.03:
+            lines.append({"advance_wall_clock": rng.choice(["5s", "1ms", "40s"])})
+            continue
+        now += rng.choice([0, 0, 1, draft.scale * pace, draft.scale * pace, rng.randint(0, draft.scale * 3 + 1)])
+        if rng.random() < 0.04:
+            now += draft.scale * rng.choice([10, 30, 100])
+        time = now
+        if rng.random() < 0.2:
+            time = max(0, now - rng.randint(0, draft.scale * rng.choice([1, 5, 15])))
+        lines.append(record(draft, rng.choice(topics), time))
+    return lines
+
+
+def record(draft, topic: str, time: int) -> dict:
+    rng = draft.rng
+    key, value = draft.types[topic]
+    table = draft.roles[topic] in ("table", "global")
+    line: dict = {
+        "topic": draft.topics[topic].get("topic", topic),
+        "key": None if rng.random() < 0.04 else drawn_key(rng, key),
+        "value": None if rng.random() < (0.15 if table else 0.05) else drawn_value(rng, value),
+    }
+    if rng.random() > 0.01:
+        line["timestamp"] = time
+    if rng.random() < 0.08:
+        line["headers"] = [["h", rng.choice(["1", "two"])]] * rng.choice([1, 1, 2])
+    return line
+
+
+def drawn_key(rng, kind: str):
+    return rng.choice(["a", "b", "c", "d"][: rng.choice([2, 3, 4])]) if kind == STRING else rng.randint(0, 3)
+
+
+def drawn_value(rng, kind: str):
+    if kind == LONG:
+        return rng.randint(-3, 12)
+    word = rng.choice(WORDS)
+    return {"n": rng.randint(0, 9), "s": word[:2]} if kind == JSON else word

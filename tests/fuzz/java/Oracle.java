@@ -1,0 +1,242 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.stream.Stream;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.Headers;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.internals.LeftOrRightValue;
+import org.apache.kafka.streams.test.TestRecord;
+
+/**
+ * Runs folders with `topology.yaml` and `input.jsonl` on Kafka Streams and writes beside them what it did.
+ *
+ * The arguments are folders of such folders; without arguments, lines on stdin name single ones and each is
+ * answered by a line. A refusal is written to `error.txt`: the stage (read, build or run), then the exception.
+ */
+public final class Oracle {
+    private final Path folder;
+    private String stage = "read";
+    private long clock;
+
+    private Oracle(Path folder) {
+        this.folder = folder;
+    }
+
+    public static void main(String[] args) throws IOException {
+        if (args.length == 0) {
+            new java.io.BufferedReader(new java.io.InputStreamReader(System.in, StandardCharsets.UTF_8)).lines().forEach(line -> {
+                Path path = Path.of(line);
+                (Files.exists(path.resolve("topology.yaml")) ? Stream.of(path) : cases(path)).parallel().forEach(each -> new Oracle(each).run());
+                System.out.println(line);
+            });
+        }
+        for (String root : args) {
+            cases(Path.of(root)).parallel().forEach(each -> new Oracle(each).run());
+        }
+    }
+
+    private static Stream<Path> cases(Path root) {
+        try (Stream<Path> found = Files.list(root)) {
+            return found.filter(path -> Files.exists(path.resolve("topology.yaml"))).sorted().toList().stream();
+        } catch (IOException e) {
+            throw new IllegalArgumentException(root.toString(), e);
+        }
+    }
+
+    private void run() {
+        try {
+            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json")) {
+                Files.deleteIfExists(folder.resolve(old));
+            }
+            Path state = Files.createTempDirectory("fuzz-oracle");
+            try {
+                answer(state);
+            } catch (Exception | StackOverflowError e) {
+                StringWriter text = new StringWriter();
+                e.printStackTrace(new PrintWriter(text));
+                Files.writeString(folder.resolve("error.txt"), stage + "\n" + text);
+            } finally {
+                delete(state);
+            }
+        } catch (IOException e) {
+            throw new IllegalStateException(folder.toString(), e);
+        }
+    }
+
+    private void answer(Path state) throws IOException {
+        Model model = new Model(Data.YAML.readTree(folder.resolve("topology.yaml").toFile()));
+        Properties config = config(model, state);
+        stage = "build";
+        Builder builder = new Builder(model);
+        builder.build();
+        Topology topology = builder.dsl.build(config);
+        Files.writeString(folder.resolve("describe.txt"), topology.describe().toString());
+        Path inputs = folder.resolve("input.jsonl");
+        if (!Files.exists(inputs)) {
+            return;
+        }
+        List<String> expected = new ArrayList<>();
+        try (TopologyTestDriver driver = new TopologyTestDriver(topology, config, Instant.EPOCH)) {
+            stage = "run";
+            try {
+                for (String line : Files.readAllLines(inputs)) {
+                    feed(driver, model, Data.JSON.readTree(line));
+                }
+                Files.writeString(folder.resolve("stores.json"), storesText(driver));
+            } finally {
+                collect(driver, model, expected);
+                Files.writeString(folder.resolve("expected.jsonl"), expected.isEmpty() ? "" : String.join("\n", expected) + "\n");
+            }
+        }
+    }
+
+    private static Properties config(Model model, Path state) {
+        Properties config = new Properties();
+        config.put(StreamsConfig.APPLICATION_ID_CONFIG, model.yaml.path("application").asText());
+        config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "localhost:9092");
+        config.put(StreamsConfig.STATE_DIR_CONFIG, state.toString());
+        config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Data.Tagged.class.getName());
+        config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Data.Tagged.class.getName());
+        model.yaml.path("config").properties().forEach(entry -> {
+            String value = entry.getValue().asText();
+            boolean proceed = entry.getKey().equals("processing.exception.handler") && value.equals("continue");
+            config.put(entry.getKey(), proceed ? LogAndContinueProcessingExceptionHandler.class.getName() : value);
+        });
+        return config;
+    }
+
+    private void feed(TopologyTestDriver driver, Model model, JsonNode line) {
+        if (line.has("advance_wall_clock")) {
+            clock += Data.duration(line.get("advance_wall_clock")).toMillis();
+            driver.advanceWallClockTime(Data.duration(line.get("advance_wall_clock")));
+            return;
+        }
+        String topic = line.get("topic").asText();
+        Model.Topic entry = model.physical(topic);
+        Headers headers = new RecordHeaders();
+        line.path("headers").forEach(header -> headers.add(header.get(0).asText(), header.get(1).asText().getBytes(StandardCharsets.UTF_8)));
+        Object key = fromJson(line.path("key"), entry.key());
+        Object value = fromJson(line.path("value"), entry.value());
+        driver.createInputTopic(topic, entry.key().serializer(), entry.value().serializer())
+            .pipeInput(new TestRecord<>(key, value, headers, line.path("timestamp").asLong(clock)));
+    }
+
+    private static Object fromJson(JsonNode node, Serde<Object> serde) {
+        return node.isMissingNode() || node.isNull() ? null : Data.parse(node.toString());
+    }
+
+    private static void collect(TopologyTestDriver driver, Model model, List<String> expected) {
+        for (String topic : new TreeSet<>(driver.producedTopicNames())) {
+            Model.Topic entry = model.physical(topic);
+            if (entry != null) {
+                driver.createOutputTopic(topic, entry.key().deserializer(), entry.value().deserializer())
+                    .readRecordsToList()
+                    .forEach(record -> expected.add(line(topic, record)));
+            }
+        }
+    }
+
+    private static String line(String topic, TestRecord<Object, Object> record) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("topic", topic);
+        line.put("key", Data.plain(record.getKey()));
+        line.put("value", Data.plain(record.getValue()));
+        line.put("timestamp", record.timestamp());
+        List<List<String>> headers = new ArrayList<>();
+        for (Header header : record.getHeaders()) {
+            headers.add(List.of(header.key(), new String(header.value(), StandardCharsets.UTF_8)));
+        }
+        if (!headers.isEmpty()) {
+            line.put("headers", headers);
+        }
+        return Data.text(line);
+    }
+
+    /** The rows of the tables' stores; buffers, versioned stores and those of stream joins and foreign keys are left out. */
+    private static String storesText(TopologyTestDriver driver) {
+        Map<String, String> stores = new TreeMap<>();
+        driver.getAllStateStores().forEach((name, store) -> {
+            List<String> rows = rows(driver, name, store);
+            if (rows != null) {
+                stores.put(name, rows.isEmpty() ? "[]" : "[\n  " + String.join(",\n  ", rows) + "]");
+            }
+        });
+        List<String> texts = new ArrayList<>();
+        stores.forEach((name, rows) -> texts.add(Data.text(name) + ": " + rows));
+        return "{\n" + String.join(",\n", texts) + "\n}\n";
+    }
+
+    private static List<String> rows(TopologyTestDriver driver, String name, StateStore store) {
+        if (name.contains("-SUBSCRIPTION-STATE-STORE-") || name.endsWith("-subscription-store")) {
+            return null;
+        }
+        List<String> rows = new ArrayList<>();
+        try (KeyValueIterator<?, ?> all = iterator(driver, name)) {
+            if (all == null) {
+                return null;
+            }
+            while (all.hasNext()) {
+                KeyValue<?, ?> row = all.next();
+                Object value = unwrapped(row.value);
+                if (value instanceof LeftOrRightValue) {
+                    return null;
+                }
+                rows.add(Data.text(Arrays.asList(Data.plain(row.key), Data.plain(value))));
+            }
+        }
+        return rows;
+    }
+
+    private static Object unwrapped(Object value) {
+        return value instanceof ValueAndTimestamp<?> stamped ? stamped.value() : value;
+    }
+
+    private static KeyValueIterator<?, ?> iterator(TopologyTestDriver driver, String name) {
+        SessionStore<?, ?> sessions = driver.getSessionStore(name);
+        if (sessions != null) {
+            return sessions.findSessions(null, null, 0, Long.MAX_VALUE);
+        }
+        WindowStore<?, ?> windows = driver.getWindowStore(name);
+        if (windows != null) {
+            return name.endsWith("-store") && !windowsOfTable(driver, name) ? null : windows.all();
+        }
+        var keyValues = driver.getKeyValueStore(name);
+        return keyValues == null ? null : keyValues.all();
+    }
+
+    /** A table's windows keep timestamps, those of a stream join don't. */
+    private static boolean windowsOfTable(TopologyTestDriver driver, String name) {
+        return driver.getTimestampedWindowStore(name) != null;
+    }
+
+    private static void delete(Path state) throws IOException {
+        try (Stream<Path> files = Files.walk(state)) {
+            files.sorted((a, b) -> b.compareTo(a)).forEach(path -> path.toFile().delete());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+"""Draws joins of every kind, with sides that exist, inline sources or new pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.fuzz.vocabulary import LIST, LONG, SCALARS, STRING, VALUES, Windowed
+
+STREAM, TABLE, GLOBAL = "stream", "table", "global"
+
+
+def side(draft, kind: str, key, accept=lambda flow: True):
+    """A right side of the kind and key: what stands in `with`, and its flow; None if there can be none."""
+    if draft.chance(0.55 if kind != GLOBAL else 0.8):
+        found = draft.find(kind, lambda other: other.key == key and accept(other))
+        if found:
+            return found, draft.ends[found]
+    if isinstance(key, Windowed):
+        return None
+    value = draft.rng.choice(VALUES)
+    if kind != GLOBAL and draft.chance(0.3):
+        return draft.inline(kind, key, value)
+    body, flow = draft.new_source(kind, key, value)
+    name = draft.unique("p")
+    draft.pipelines[name], draft.ends[name] = body, flow
+    return name, flow
+
+
+def joined(draft, written, step: str, right, options: dict, flow, other, null: bool = False, keyed: bool = False):
+    """Writes the join and gives the flow behind it."""
+    from tests.fuzz import steps
+
+    value = draft.rng.choice([STRING, LONG, "json", LIST])
+    if keyed and not isinstance(flow.key, Windowed) and draft.chance(0.1) and value == LIST:
+        text = "[key, left, right]"
+    else:
+        text = draft.expressions.combine(value, ("left", flow.value), ("right", other.value))
+    if null and draft.chance(0.1):
+        text = f"None if left is None else {text}"
+    body = {"with": right, "value": text, **options, **draft.serde_option("value", value)}
+    written.append({step: steps.named(draft, body)})
+    return replace(flow, value=value, versioned=False)
+
+
+def stream_stream(draft, flow, written):
+    found = side(draft, STREAM, flow.key)
+    if not found:
+        return flow
+    options: dict = {}
+    if draft.chance(0.6):
+        options["within"] = draft.duration(0, 10)
+    else:
+        bounds = {"before": draft.duration(0, 8), "after": draft.duration(0, 8)}
+        if draft.chance(0.3):
+            del bounds[draft.rng.choice(["before", "after"])]
+        options |= bounds
+    if draft.chance(0.5):
+        options["grace"] = draft.duration(0, 10)
+    if draft.chance(0.2):
+        options["store"] = draft.unique("joined-")
+    step = draft.rng.choice(["join", "left_join", "outer_join"])
+    return joined(draft, written, step, found[0], options, flow, found[1], keyed=True)
+
+
+def stream_table(draft, flow, written):
+    found = side(draft, TABLE, flow.key)
+    if not found:
+        return flow
+    options = {}
+    if found[1].versioned and draft.chance(0.5):
+        options["grace"] = draft.duration(0, 4)
+    return joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True)
+
+
+def stream_global(draft, flow, written):
+    key = draft.rng.choice(SCALARS)
+    found = side(draft, GLOBAL, key)
+    if not found:
+        return flow
+    options = {"on": draft.expressions.new_key(key, flow.key, flow.value)}
+    return joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True)
+
+
+def table_table(draft, flow, written):
+    from tests.fuzz import steps
+
+    found = side(draft, TABLE, flow.key)
+    if not found:
+        return flow
+    options = {}
+    if draft.chance(0.35):
+        options["store"] = steps.store(draft, "kv")
+    step = draft.rng.choice(["join", "left_join", "outer_join"])
+    after = joined(draft, written, step, found[0], options, flow, found[1], null=True)
+    return replace(after, closes=flow.closes and found[1].closes)
+
+
+def foreign_key(draft, flow, written):
+    from tests.fuzz import steps
+
+    if isinstance(flow.key, Windowed):
+        return flow
+    key = draft.rng.choice(SCALARS)
+    found = side(draft, TABLE, key)
+    if not found:
+        return flow
+    options: dict = {"on": draft.expressions.new_key(key, flow.key, flow.value, null=0.2)}
+    if draft.chance(0.35):
+        options["store"] = steps.store(draft, "kv")
+    after = joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1])
+    return replace(after, closes=False)

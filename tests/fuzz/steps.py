@@ -1,0 +1,280 @@
+"""Draws single steps: each adds itself to the pipeline and gives the flow behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.fuzz import grouping, joins
+from tests.fuzz.vocabulary import LIST, LONG, SCALARS, STRING, VALUES, Windowed
+
+STREAM, TABLE, GROUPED, GROUPED_TABLE = "stream", "table", "grouped", "grouped_table"
+
+
+def store(draft, kind: str, retention: int = 0, versions: bool = False):
+    """The `store` option: a name, or the long form; `kind` is kv or window."""
+    name = draft.unique("store-")
+    if draft.chance(0.55):
+        return name
+    options: dict = {"name": name}
+    if versions and draft.chance(0.35):
+        return {**options, "versioned": draft.duration(5, 40)}
+    if draft.chance(0.35):
+        options["persistent"] = draft.chance(0.2)
+    if draft.chance(0.35):
+        options["caching"] = draft.chance(0.3)
+    if draft.chance(0.15):
+        options["logging"] = draft.chance(0.3)
+    if kind == "window" and draft.chance(0.35):
+        options["retention"] = f"{retention + draft.milliseconds(0, 20)}ms"
+    return options
+
+
+def named(draft, options: dict, chance: float = 0.2) -> dict:
+    if draft.chance(chance):
+        options["name"] = draft.unique("node-")
+    return options
+
+
+def write(draft, written: list, step: str, main: str | None, options: dict) -> None:
+    """Adds a step in its shortest form, or now and then in the long one."""
+    options = {name: value for name, value in options.items() if value is not None}
+    if not options:
+        written.append(step)
+    elif list(options) == [main] and not isinstance(options[main], dict) and draft.chance(0.7):
+        written.append({step: options[main]})
+    else:
+        written.append({step: options})
+
+
+def step(draft, flow, written: list):
+    """One step that suits the flow, or an aggregation in several."""
+    if flow.kind in (GROUPED, GROUPED_TABLE):
+        return grouping.aggregation(draft, flow, written)
+    if flow.kind == TABLE:
+        return draft.rng.choice(TABLE_STEPS)(draft, flow, written)
+    return draft.rng.choice(STREAM_STEPS)(draft, flow, written)
+
+
+def filter_(draft, flow, written):
+    options = named(draft, {"if": draft.expressions.condition(flow.key, flow.value)})
+    versioned = False
+    if flow.kind == TABLE and draft.chance(0.3):
+        options["store"] = store(draft, "kv")
+    write(draft, written, draft.rng.choice(["filter", "filter", "filter_not"]), "if", options)
+    return replace(flow, versioned=versioned)
+
+
+def map_values(draft, flow, written):
+    value = draft.rng.choice([*VALUES, LIST])
+    null = 0.08 if flow.kind == TABLE else 0.04
+    options = named(draft, {"value": draft.expressions.of_record(value, flow.key, flow.value, null)})
+    options |= draft.serde_option("value", value)
+    if flow.kind == TABLE and draft.chance(0.35):
+        options["store"] = store(draft, "kv")
+    write(draft, written, "map_values", "value", options)
+    return replace(flow, value=value, versioned=False)
+
+
+def map_(draft, flow, written):
+    key, value = draft.rng.choice(SCALARS), draft.rng.choice(VALUES)
+    options: dict = named(draft, {})
+    new = {}
+    if draft.chance(0.7):
+        options["key"] = draft.expressions.new_key(key, flow.key, flow.value)
+        options |= draft.serde_option("key", key)
+        new["key"] = key
+    if not new or draft.chance(0.6):
+        options["value"] = draft.expressions.of_record(value, flow.key, flow.value, 0.04)
+        options |= draft.serde_option("value", value)
+        new["value"] = value
+    written.append({"map": options})
+    return replace(flow, **new)
+
+
+def select_key(draft, flow, written):
+    key = draft.rng.choice([STRING, STRING, LONG])
+    options = named(draft, {"key": draft.expressions.new_key(key, flow.key, flow.value)})
+    write(draft, written, "select_key", "key", options | draft.serde_option("key", key))
+    return replace(flow, key=key)
+
+
+def flat_map_values(draft, flow, written):
+    value = draft.rng.choice(VALUES)
+    expressions = draft.expressions
+    items = [expressions.of_record(value, flow.key, flow.value) for _ in range(draft.rng.choice([1, 2, 2, 3]))]
+    text = f"[{', '.join(items)}]"
+    if draft.chance(0.3):
+        text = f"[] if {expressions.condition(flow.key, flow.value)} else {text}"
+    options = named(draft, {"values": text}) | draft.serde_option("value", value)
+    write(draft, written, "flat_map_values", "values", options)
+    return replace(flow, value=value)
+
+
+def flat_map(draft, flow, written):
+    key, value = draft.rng.choice(SCALARS), draft.rng.choice(VALUES)
+    pairs = [
+        f"({draft.expressions.new_key(key, flow.key, flow.value)}, {draft.expressions.of_record(value, flow.key, flow.value)})"
+        for _ in range(draft.rng.choice([1, 2, 2]))
+    ]
+    options = named(draft, {"records": f"[{', '.join(pairs)}]"})
+    write(draft, written, "flat_map", "records", options | draft.serde_option("key", key) | draft.serde_option("value", value))
+    return replace(flow, key=key, value=value)
+
+
+def peek(draft, flow, written):
+    write(draft, written, "peek", "do", named(draft, {"do": "str(1)"}))
+    return flow
+
+
+def print_(draft, flow, written):
+    write(draft, written, "print", "label", named(draft, {"label": "look"}))
+    return flow
+
+
+def merge(draft, flow, written):
+    others = []
+    for _ in range(draft.rng.choice([1, 1, 2])):
+        found = draft.find(STREAM, lambda other: (other.key, other.value) == (flow.key, flow.value))
+        if found:
+            others.append(found)
+        elif not isinstance(flow.key, Windowed) and flow.value != LIST:
+            others.append(draft.inline(STREAM, flow.key, flow.value)[0])
+    if not others:
+        return flow
+    if len(others) > 1:
+        written.append({"merge": others})
+    elif isinstance(others[0], dict):
+        written.append({"merge": named(draft, {"with": others[0]})})
+    else:
+        write(draft, written, "merge", "with", named(draft, {"with": others[0]}))
+    return flow
+
+
+def repartition(draft, flow, written):
+    options: dict = named(draft, {}, 0.4)
+    if draft.chance(0.4):
+        options["partitions"] = draft.rng.choice([1, 2, 4])
+    if draft.chance(0.2) and not isinstance(flow.key, Windowed):
+        options["key_serde"] = flow.key
+    write(draft, written, "repartition", "partitions", options)
+    return flow
+
+
+def set_headers(draft, flow, written):
+    text = draft.expressions.of_record(STRING, flow.key, flow.value)
+    written.append({"set_headers": named(draft, {"headers": {draft.rng.choice(["h", "new"]): text}})})
+    return flow
+
+
+def to_table(draft, flow, written):
+    options = named(draft, {})
+    if draft.chance(0.5):
+        options["store"] = store(draft, "kv", versions=True)
+    write(draft, written, "to_table", "store", options)
+    versioned = isinstance(options.get("store"), dict) and "versioned" in options["store"]
+    return replace(flow, kind=TABLE, versioned=versioned)
+
+
+def to_stream(draft, flow, written):
+    options = named(draft, {})
+    key = flow.key
+    if draft.chance(0.2):
+        key = draft.rng.choice(SCALARS)
+        options["key"] = draft.expressions.new_key(key, flow.key, flow.value)
+        options |= draft.serde_option("key", key)
+    write(draft, written, "to_stream", "key", options)
+    return replace(flow, kind=STREAM, key=key, closes=False, versioned=False)
+
+
+def suppress(draft, flow, written):
+    if flow.closes and draft.chance(0.7):
+        options: dict = {"until": "window_closes"}
+        if draft.chance(0.2):
+            options |= {"max_records": 1000}
+    else:
+        options = {"until": draft.duration(1, 8)}
+        if draft.chance(0.4):
+            options["max_records"] = draft.rng.choice([1, 2, 3])
+        if draft.chance(0.2):
+            options["max_bytes"] = draft.rng.choice([100, 200, 400])
+        if len(options) > 1 and draft.chance(0.3):
+            options["when_full"] = "emit_early"
+    write(draft, written, "suppress", "until", named(draft, options))
+    return replace(flow, versioned=False)
+
+
+def branch(draft, name: str, flow, written: list) -> None:
+    """A branch step, the pipeline's last; its branches become open to references."""
+    from tests.fuzz import generate
+
+    when: dict = {}
+    open_ends = {}
+    for branch_name in draft.rng.sample(["one", "two", "three"], draft.rng.choice([1, 2, 3])):
+        condition = draft.expressions.condition(flow.key, flow.value)
+        end = flow
+        if draft.chance(0.5):
+            when[branch_name] = condition
+        else:
+            inner: list = []
+            for _ in range(draft.rng.choice([0, 1, 2])):
+                end = draft.rng.choice(SIMPLE_STEPS)(draft, end, inner)
+            body: dict = {"if": condition}
+            if inner:
+                body["steps"] = inner
+            if draft.chance(0.6):
+                body["to"] = to(draft, end)
+            when[branch_name] = body
+        open_ends[f"{name}.{branch_name}"] = end
+    options: dict = {"when": when}
+    if draft.chance(0.5):
+        options["default"] = "rest"
+        open_ends[f"{name}.rest"] = flow
+    if draft.chance(0.3):
+        options["name"] = draft.unique("split-") + "-"
+    written.append({"branch": options})
+    for reference, end in open_ends.items():
+        draft.ends[reference] = generate.Flow(STREAM, end.key, end.value)
+
+
+def to(draft, flow):
+    """Where a stream is written to: a topic, sometimes by a route, by a partition or read again later."""
+    topic = draft.topic("out", flow.key, flow.value, "out")
+    if draft.chance(0.07):
+        other = draft.topic("out", flow.key, flow.value, "out")
+        route = f'"{topic}" if {draft.expressions.condition(flow.key, flow.value)} else "{other}"'
+        return named(draft, {"route": route})
+    if draft.chance(0.08) and not isinstance(flow.key, Windowed) and flow.value != LIST:
+        draft.roles[topic] = "through"
+        draft.ends[reader(draft, topic)] = replace(flow, kind=STREAM, closes=False)
+    if draft.chance(0.2):
+        options = named(draft, {"topic": topic}, 0.7)
+        return options | ({"partition": "0"} if draft.chance(0.2) else {})
+    return topic
+
+
+def reader(draft, topic: str) -> str:
+    """A pipeline that reads a written topic again."""
+    name = draft.unique("p")
+    draft.pipelines[name] = {"stream": topic}
+    return name
+
+
+def aggregation(draft, flow, written):
+    return grouping.aggregation(draft, flow, written)
+
+
+SIMPLE_STEPS = [filter_, map_values, map_, select_key, peek, set_headers]
+STREAM_STEPS = (
+    SIMPLE_STEPS
+    + [filter_, map_values, select_key, flat_map_values, flat_map, print_, merge, merge, repartition, to_table]
+    + [grouping.group] * 7
+    + [joins.stream_stream] * 4
+    + [joins.stream_table] * 4
+    + [joins.stream_global] * 2
+)
+TABLE_STEPS = (
+    [filter_, filter_, map_values, map_values, to_stream, to_stream, suppress, suppress]
+    + [grouping.group_table] * 4
+    + [joins.table_table] * 4
+    + [joins.foreign_key] * 3
+)
