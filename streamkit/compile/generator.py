@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from streamkit.compile.sinks import emit_sink
@@ -114,6 +115,10 @@ class Generator(Writer):
     def store(self, name: str) -> str:
         """Return the variable of a store."""
         return self.prologue(("store", name), "s", f"rt.store({name!r})")
+
+    def kernel(self, module: str, name: str) -> str:
+        """Return the name of an object of operators.kernels; imported now, so that commands that run nothing need not."""
+        return self.name_of(getattr(import_module(f"streamkit.operators.kernels.{module}"), name), name)
 
     def is_cached(self, store: str) -> bool:
         """Return whether a store has a cache in this application."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from streamkit.operators.emitting import emit_keep, emit_null_key_check, listen
-from streamkit.operators.kernels.session_window import SessionWindowAggregate
-from streamkit.operators.kernels.sliding_window import SlidingWindowAggregate
-from streamkit.operators.kernels.time_window import TimeWindowAggregate, WindowWork
 
 
 def emit_stream_aggregate(node: Any, gen: Any) -> None:
@@ -169,7 +166,7 @@ def emit_window_aggregate(node: Any, gen: Any, kind: str, size: int, advance: in
     work = node.processor
     definition = gen.plan.stores[work.store]
     cached = gen.is_cached(work.store)
-    kernel = {"time": TimeWindowAggregate, "sliding": SlidingWindowAggregate, "session": SessionWindowAggregate}[kind]
+    kernel = gen.kernel(f"{kind}_window", f"{kind.title()}WindowAggregate")
     arguments = [
         repr(work.store),
         *(repr(each) for each in (size, advance, work.windows.grace, work.on_close, cached, work.send_old)),
@@ -179,8 +176,8 @@ def emit_window_aggregate(node: Any, gen: Any, kind: str, size: int, advance: in
     ]
     if kind == "session":
         arguments.append(_merger(work.aggregation, gen))
-    window_work = f"{gen.name_of(WindowWork, 'WindowWork')}({', '.join(arguments)})"
-    source = f"{gen.name_of(kernel, 'Kernel')}(rt, {gen.store(work.store)}, {window_work})"
+    window_work = f"{gen.kernel('time_window', 'WindowWork')}({', '.join(arguments)})"
+    source = f"{kernel}(rt, {gen.store(work.store)}, {window_work})"
     instance = gen.instance(("window", node.name), "p", source)
     if cached and not work.on_close:
         listen(gen, node, work.store, work.send_old, "session" if kind == "session" else "time")

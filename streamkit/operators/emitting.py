@@ -6,7 +6,7 @@ from typing import Any
 
 from streamkit.operators.getters import FilterGetter, Getter, JoinGetter, MapValuesGetter, StoreGetter, SuppressGetter
 from streamkit.operators.hand import Hand, Slot
-from streamkit.state.versioned import NOT_PUT, VALID_TO_UNDEFINED
+from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 
 NONE = Slot("None")
 """An absent value."""
@@ -76,6 +76,7 @@ def _write_lookup(gen: Any, name: str, getter: Getter) -> None:
                 gen.line("return None if value is None else (value, -1)")
             gen.line(f"return {lookup(gen, getter.parent)}(kb)")
             return
+        assert isinstance(getter, FilterGetter | MapValuesGetter)
         gen.line(f"found = {lookup(gen, getter.parent)}(kb, *as_of)")
         gen.line("if found is None:")
         with gen.indented():

@@ -11,7 +11,6 @@ from streamkit.operators.emitting import emit_null_key_check, forward_by_bytes, 
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
-from streamkit.operators.kernels import foreign_key as kernels
 from streamkit.operators.serdes import need
 from streamkit.operators.source import source_work
 from streamkit.operators.stores import materialize
@@ -48,7 +47,7 @@ class SubscriptionSend(Processor):
         extract = gen.callable_of(self.on, {"key": "k", "value": "v"}, "t, c")
         serdes = (self.join.key_serde, self.join.value_serde, self.join.foreign_key_serde)
         parts = (str(self.join.left), extract, names_of(gen, serdes), gen.forward_function(node, False))
-        sender = gen.name_of(kernels.SubscriptionSender, "SubscriptionSender")
+        sender = gen.kernel("foreign_key", "SubscriptionSender")
         instance = gen.instance(("send", node.name), "p", f"{sender}(rt, {', '.join(parts)})")
         emit_null_key_check(gen, f" or not {gen.hand.latest}" if self.versioned_parent else "")
         with gen.guard(node):
@@ -65,7 +64,7 @@ class SubscriptionReceive(Processor):
     store: str
 
     def emit(self, node: Any, gen: Any) -> None:
-        receiver = gen.name_of(kernels.SubscriptionReceiver, "SubscriptionReceiver")
+        receiver = gen.kernel("foreign_key", "SubscriptionReceiver")
         source = f"{receiver}(rt, {gen.store(self.store)}, {gen.forward_function(node, False)})"
         instance = gen.instance(("receive", node.name), "p", source)
         with gen.guard(node):
@@ -83,7 +82,7 @@ class SubscriptionJoin(Processor):
     def emit(self, node: Any, gen: Any) -> None:
         encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
         forward = forward_by_bytes(gen, node, self.join.key_serde)
-        join = gen.name_of(kernels.SubscriptionJoin, "SubscriptionJoin")
+        join = gen.kernel("foreign_key", "SubscriptionJoin")
         source = f"{join}({lookup(gen, self.foreign)}, {encode}, {forward})"
         instance = gen.instance(("subscription", node.name), "p", source)
         with gen.guard(node):
@@ -103,7 +102,7 @@ class ForeignTableJoin(Processor):
     def emit(self, node: Any, gen: Any) -> None:
         encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
         forward = forward_by_bytes(gen, node, self.join.key_serde)
-        join = gen.name_of(kernels.ForeignTableJoin, "ForeignTableJoin")
+        join = gen.kernel("foreign_key", "ForeignTableJoin")
         source = f"{join}(rt, {gen.store(self.store)}, {encode}, {forward})"
         instance = gen.instance(("foreign", node.name), "p", source)
         if self.versioned_parent:
@@ -128,7 +127,7 @@ class ResponseJoin(Processor):
     def emit(self, node: Any, gen: Any) -> None:
         joined = gen.callable_of(self.value, {"key": "k", "left": "left", "right": "right"}, "t, c")
         serdes = names_of(gen, (self.join.value_serde, self.join.foreign_value_serde))
-        join = gen.name_of(kernels.ResponseJoin, "ResponseJoin")
+        join = gen.kernel("foreign_key", "ResponseJoin")
         parts = (
             str(self.join.left),
             lookup(gen, self.primary),

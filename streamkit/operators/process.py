@@ -10,7 +10,6 @@ from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
 from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Callable_, CallRef, Field, Step, StoreNames
 from streamkit.operators.frozen import frozen
-from streamkit.operators.kernels.process import CustomProcessor, ProcessorContext
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
@@ -31,10 +30,10 @@ class Process(Processor):
         stores = "{" + ", ".join(f"{name!r}: {gen.store(name)}" for name in self.stores) + "}"
         children = "{" + ", ".join(f"{name!r}: {gen.child_function(name)}" for name in node.children) + "}"
         context = (
-            f"{gen.name_of(ProcessorContext, 'ProcessorContext')}"
+            f"{gen.kernel('process', 'ProcessorContext')}"
             f"(rt, {gen.index(node)}, {stores}, {gen.forward_function(node, False)}, {children})"
         )
-        custom = gen.name_of(CustomProcessor, "CustomProcessor")
+        custom = gen.kernel("process", "CustomProcessor")
         processor = gen.instance(("process", node.name), "p", f"{custom}({target}, {context}, {self.fixed_key})")
         gen.on("init", f"initialise({gen.index(node)}, {processor}.init)")
         gen.on("close", f"{processor}.close()")

@@ -10,9 +10,6 @@ from streamkit.operators.context import Context
 from streamkit.operators.emitting import emit_call, joiner
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
-from streamkit.operators.kernels.stream_join import JoinWork, TimeTracker
-from streamkit.operators.kernels.stream_join import SelfJoin as SelfJoinKernel
-from streamkit.operators.kernels.stream_join import StreamJoin as JoinKernel
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import check_keys_meet, need
@@ -66,14 +63,16 @@ class StreamStreamJoin(Processor):
     def emit(self, node: Any, gen: Any) -> None:
         key_serde = gen.plan.stores[self.store].key_serde
         names = tuple(sorted((node.name, self.peer)))
-        tracker = gen.instance(("tracker", names), "tracker", f"{gen.name_of(TimeTracker, 'TimeTracker')}()")
+        tracker = gen.instance(("tracker", names), "tracker", f"{gen.kernel('stream_join', 'TimeTracker')}()")
         times = (self.before, self.after, self.grace, self.left_lookahead, self.right_lookahead)
         work = (
-            f"{gen.name_of(JoinWork, 'JoinWork')}({', '.join(map(repr, (*times, self.is_left, self.outer)))}, "
+            f"{gen.kernel('stream_join', 'JoinWork')}({', '.join(map(repr, (*times, self.is_left, self.outer)))}, "
             f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, {gen.name_of(key_serde.decode, 'decode')})"
         )
         unmatched = None if self.shared_store is None else gen.store(self.shared_store)
-        source = f"{gen.name_of(JoinKernel, 'StreamJoin')}(rt, {gen.store(self.store)}, {unmatched}, {tracker}, {work})"
+        source = (
+            f"{gen.kernel('stream_join', 'StreamJoin')}(rt, {gen.store(self.store)}, {unmatched}, {tracker}, {work})"
+        )
         instance = gen.instance(("join", node.name), "p", source)
         emit_call(node, gen, instance, key_serde)
 
@@ -93,13 +92,11 @@ class SelfJoin(Processor):
         definition = gen.plan.stores[self.store]
         times = (self.before, self.after, self.grace, self.after, self.before)
         work = (
-            f"{gen.name_of(JoinWork, 'JoinWork')}({', '.join(map(repr, (*times, True, False)))}, "
+            f"{gen.kernel('stream_join', 'JoinWork')}({', '.join(map(repr, (*times, True, False)))}, "
             f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, "
             f"{gen.name_of(definition.key_serde.decode, 'decode')})"
         )
-        source = (
-            f"{gen.name_of(SelfJoinKernel, 'SelfJoin')}(rt, {gen.store(self.store)}, {definition.retention}, {work})"
-        )
+        source = f"{gen.kernel('stream_join', 'SelfJoin')}(rt, {gen.store(self.store)}, {definition.retention}, {work})"
         instance = gen.instance(("join", node.name), "p", source)
         emit_call(node, gen, instance, definition.key_serde)
 

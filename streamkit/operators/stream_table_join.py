@@ -12,7 +12,6 @@ from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
 from streamkit.operators.hand import Hand, Slot
-from streamkit.operators.kernels.stream_table import GraceJoin
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stream_stream_join import repartition_for_join
 from streamkit.operators.upstream import Stream, Table
@@ -67,7 +66,7 @@ class StreamTableJoin(Processor):
     def _buffered(self, node: Any, gen: Any) -> str:
         decode = gen.name_of(key_serde_of(gen, self.getter).decode, "decode")
         join = self._join_function(node, gen)
-        source = f"{gen.name_of(GraceJoin, 'GraceJoin')}({gen.store(self.buffer)}, {decode}, {join})"
+        source = f"{gen.kernel('stream_table', 'GraceJoin')}({gen.store(self.buffer)}, {decode}, {join})"
         instance: str = gen.instance(("grace", node.name), "p", source)
         return instance
 

@@ -12,8 +12,6 @@ from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, Choice, DurationOr, Field, Integer, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, SuppressGetter
-from streamkit.operators.kernels.suppress import Suppress as SuppressKernel
-from streamkit.operators.kernels.suppress import SuppressWork
 from streamkit.operators.serdes import need
 from streamkit.operators.upstream import Table, TableWork
 from streamkit.state.definitions import StoreDef
@@ -41,10 +39,10 @@ class Suppress(Processor):
         definition = gen.plan.stores[self.store]
         limits = (self.duration, self.final, self.final, self.max_records, self.max_bytes, not self.shut_down)
         work = (
-            f"{gen.name_of(SuppressWork, 'SuppressWork')}({node.name!r}, {', '.join(map(repr, limits))}, "
+            f"{gen.kernel('suppress', 'SuppressWork')}({node.name!r}, {', '.join(map(repr, limits))}, "
             f"{gen.forward_function(node, True)}, {gen.name_of(definition.key_serde.decode, 'decode')})"
         )
-        source = f"{gen.name_of(SuppressKernel, 'Suppress')}({gen.store(self.store)}, {work})"
+        source = f"{gen.kernel('suppress', 'Suppress')}({gen.store(self.store)}, {work})"
         instance = gen.instance(("suppress", node.name), "p", source)
         with gen.guard(node):
             hand = gen.hand

@@ -29,6 +29,11 @@ StoreType = Literal[
 
 DAY_MS = 86_400_000
 
+VALID_TO_UNDEFINED = -1
+"""A versioned store's `put` returns this when the version is the key's latest (PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
+NOT_PUT = -(2**63)
+"""A versioned store's `put` returns this when the version is older than the history (PUT_RETURN_CODE_NOT_PUT)."""
+
 
 @dataclass(frozen=True)
 class StoreDef:

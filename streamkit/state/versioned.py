@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from streamkit.record import Headers
 from streamkit.state.base import BytesMap, StoreContext
+from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 from streamkit.state.keys import MAX_LONG, pack_int, pack_long, unpack_long
 from streamkit.state.stored import MapStore
 
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
-
-VALID_TO_UNDEFINED = -1
-"""`put` returns this when the version is the key's latest (PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
-NOT_PUT = -(2**63)
-"""`put` returns this when the version is older than the history (PUT_RETURN_CODE_NOT_PUT)."""
 
 _VALUE, _DELETION = b"\x01", b"\x00"
 

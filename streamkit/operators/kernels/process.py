@@ -131,7 +131,7 @@ class CustomProcessor:
         self._context = context
         self._fixed_key = fixed_key
         if inspect.isclass(target):
-            instance = target()
+            instance: Any = target()
             self._init = getattr(instance, "init", None)
             self._close = getattr(instance, "close", None)
             self._call = instance.process
