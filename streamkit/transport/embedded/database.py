@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 from streamkit.errors import RetriableTransportError, TransportError
 
@@ -47,7 +48,7 @@ class Database:
             self._connection = sqlite3.connect(
                 directory / FILE, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._use_wal()
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
             if self._connection.execute("PRAGMA user_version").fetchone()[0] == 0:
@@ -76,6 +77,18 @@ class Database:
         """Statements that only read; gives `execute`."""
         with self._translated():
             yield self._connection.execute
+
+    def _use_wal(self) -> None:
+        """Switch a new file to the write-ahead log: SQLite's own waiting doesn't cover processes that do so at once."""
+        deadline = monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or monotonic() > deadline:
+                    raise
+                sleep(_LONGEST_WAIT)
 
     def version(self) -> int:
         """Return a number that changes when another connection has written."""

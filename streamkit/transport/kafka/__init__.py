@@ -13,7 +13,8 @@ TIMEOUT_SETTING = "default.api.timeout.ms"
 Settings = Mapping[str, Mapping[str, str]]
 
 # Measured with 100-byte records on a 2-core machine. A full queue makes librdkafka wait fetch.queue.backoff.ms (1 s by
-# default) before it fetches again, which a fast reader notices as a stall.
+# default) before it fetches again: 165 k records/s without, 780 k/s with the setting below. A broker answers one
+# connection in order, so lookups and new partitions wait behind an idle fetch: hence the short fetch.wait.max.ms.
 _CONSUMER = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -24,6 +25,7 @@ _CONSUMER = {
     "queued.min.messages": "100000",
     "queued.max.messages.kbytes": "65536",
     "fetch.queue.backoff.ms": "5",
+    "fetch.wait.max.ms": "100",
 }
 _PRODUCER = {
     "enable.idempotence": "true",
