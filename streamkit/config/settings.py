@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 LONG = 2**63 - 1
 INT = 2**31 - 1
@@ -17,15 +18,26 @@ class Setting:
 
     __slots__ = ("default", "kind", "longest", "maximum", "meaning", "minimum", "name", "words")
 
-    def __init__(self, name, kind, default, meaning, *, minimum=-LONG - 1, maximum=LONG, words=(), longest=None):  # type: ignore[no-untyped-def]
-        self.name: str = name
-        self.kind: str = kind
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        default: Any,
+        meaning: str,
+        *,
+        minimum: int = -LONG - 1,
+        maximum: int = LONG,
+        words: tuple[str, ...] = (),
+        longest: int | None = None,
+    ):
+        self.name = name
+        self.kind = kind
         self.default = default
-        self.meaning: str = meaning
-        self.minimum: int = minimum
-        self.maximum: int = maximum
-        self.words: tuple[str, ...] = words
-        self.longest: int | None = longest
+        self.meaning = meaning
+        self.minimum = minimum
+        self.maximum = maximum
+        self.words = words
+        self.longest = longest
 
 
 _REUSE, _MERGE, _SELF = "reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join"

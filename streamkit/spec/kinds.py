@@ -37,6 +37,8 @@ def expression(
         if node.kind != "scalar":
             return reader.complain(node, f"{what} must be an expression, not {reader.kind(node)}; {quoting(node)}")
         value = reader.value(node)
+        if reader.is_broken(node):
+            return BAD
         if value is None:
             return reader.complain(node, f"{what} must be an expression; write 'None' in quotes for nothing")
         if not isinstance(value, str):

@@ -46,6 +46,8 @@ def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] |
         hint = names.did_you_mean(pipeline, branches, "pipelines")
         reader.complain(use.position, f"There is no pipeline {pipeline!r}{hint}")
         return
+    if pipeline in reader.incomplete:
+        return
     ends = branches[pipeline]
     if dot and ends is None:
         reader.complain(use.position, f"The pipeline {pipeline!r} has no branches; write {pipeline!r} alone")

@@ -16,7 +16,8 @@ MAX_NODES = 200_000
 """Nodes of a file with every alias written out, so that a few lines can't stand for billions."""
 MAX_DEPTH = 100
 CORE_TAG = "tag:yaml.org,2002:"
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_UNPRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 _LINE_END = re.compile("\r\n|\r|\n")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE_TAGS = {"scalar": ("str", "int", "float", "bool", "null"), "list": ("seq",), "mapping": ("map",)}
@@ -82,7 +83,9 @@ def compose(source: Source, problems: list[Problem]) -> Node | None:
 def _check_text(source: Source) -> None:
     if len(source.text) > MAX_CHARACTERS:
         raise TopologyError([Problem(source.at(0), f"The file is longer than {MAX_CHARACTERS:,} characters")])
-    bad = _UNPRINTABLE.search(source.text)
+    # Compiling the ranges of Unicode takes milliseconds, which most files can do without.
+    pattern = _CONTROL if source.text.isascii() else re.compile(_UNPRINTABLE)
+    bad = pattern.search(source.text)
     if bad:
         message = f"The character U+{ord(bad[0]):04X} may not stand in a YAML file"
         raise TopologyError([Problem(source.at(bad.start()), message)])

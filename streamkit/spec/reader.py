@@ -59,21 +59,37 @@ class Reader:
         self.folder = folder
         self.operators = operators
         self.problems = problems
-        self.value = Resolver(environment, self.complain)
+        self.value = Resolver(environment, self._unreadable)
+        self._broken: set[int] = set()
+        """Scalars without a value, by identity: what is expected of them is no second mistake."""
         self.functions: Any = {}
         """The `expressions.Library` of the file's functions."""
         self.uses: list[Use] = []
         self.stores: list[StoreDefinition] = []
+        self.incomplete: set[str] = set()
+        """Pipelines of which a step or a branch was left out after a mistake."""
         self.pipeline = ""
         """The name of the pipeline in hand."""
 
     # -- Complaints ------------------------------------------------------------------------------------------------
 
     def complain(self, place: Node | Position, message: str) -> Any:
-        """Note a problem and return BAD."""
+        """Note a problem and return BAD; one about a scalar that has no value is left out."""
+        if isinstance(place, Node) and id(place) in self._broken:
+            return BAD
         position = place.position if isinstance(place, Node) else place
         self.problems.append(Problem(position, message))
         return BAD
+
+    def _unreadable(self, node: Node, message: str) -> None:
+        self.problems.append(Problem(node.position, message))
+        self._broken.add(id(node))
+
+    def is_broken(self, node: Node) -> bool:
+        """Tell whether a scalar has no value, since a variable in it is not set, say."""
+        if node.kind == "scalar":
+            self.value(node)
+        return id(node) in self._broken
 
     def adopt(self, error: TopologyError) -> Any:
         """Note the problems of an error and return BAD."""
@@ -158,6 +174,8 @@ class Reader:
     def text(self, node: Node, what: str, kafka_name: bool = False) -> Any:
         """Return a text; with `kafka_name`, one that Kafka allows as a name."""
         value = self.value(node) if node.kind == "scalar" else None
+        if self.is_broken(node):
+            return BAD
         if not isinstance(value, str):
             quoted = f' (write "{node.value}" for the text)' if node.kind == "scalar" and value is not None else ""
             return self.complain(node, f"{what} must be text, not {self.kind(node)}{quoted}")

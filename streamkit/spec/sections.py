@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streamkit import config as settings
@@ -142,7 +143,8 @@ def read_functions(reader: Reader, node: Node) -> dict[str, Function]:
     library = Library(found)
     reader.functions = library
     reader.problems.extend(library.problems)
-    return found
+    # Problems have found their places; what stays in the model must be picklable.
+    return {name: replace(function, locate=None) for name, function in found.items()}
 
 
 def _function(reader: Reader, name: str, key: Node, body: Node) -> Any:

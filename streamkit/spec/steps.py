@@ -11,6 +11,7 @@ from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, put
 
 PARTITION_NAMES = (*fields.STREAM_NAMES, "partitions")
+BRANCH_NAME = "The name of a branch"
 BRANCH_KEYS = ("if", "steps", "to", "for_each")
 
 
@@ -21,14 +22,22 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
     for index, item in enumerate(items):
         step = _step(reader, item, index)
         if step is BAD:
+            reader.incomplete.add(reader.pipeline)
             continue
         found.append(step)
+        _check_default(reader, step)
         if _has_branches(reader, step) and index + 1 < len(items):
             message = (
                 f"A pipeline ends with its {step.operator!r} step; go on with 'from: PIPELINE.BRANCH', or below 'when'"
             )
             reader.complain(items[index + 1], message)
     return tuple(found)
+
+
+def _check_default(reader: Reader, step: Step) -> None:
+    name = step.get("default")
+    if _has_branches(reader, step) and isinstance(name, str) and not names.PIPELINE.fullmatch(name):
+        reader.complain(step.at("default"), f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
 
 
 def _has_branches(reader: Reader, step: Step) -> bool:
@@ -189,9 +198,11 @@ def branches(reader: Reader, node: Node, what: str) -> Any:
     found = []
     for name, (key, body) in reader.entries(node, what).items():
         if not names.PIPELINE.fullmatch(name):
-            reader.complain(key, f"The name of a branch {name!r} must be made of letters, digits, _ and -")
+            reader.complain(key, f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
         branch = _branch(reader, name, key, body)
-        if branch is not BAD:
+        if branch is BAD:
+            reader.incomplete.add(reader.pipeline)
+        else:
             found.append(branch)
     return tuple(found)
 

@@ -1,0 +1,62 @@
+"""The JSON Schema: every good file is valid by it, and typical mistakes are not."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from streamkit.operators import OPERATORS
+from streamkit.spec.schema import PATH, build
+from tests.spec.helpers import TOPOLOGIES
+
+ROOT = Path(__file__).parent.parent.parent
+HEAD = {"streamkit": 1, "application": "a"}
+
+
+@cache
+def validator():
+    schema = build(OPERATORS)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_committed_schema_is_up_to_date():
+    assert json.loads((ROOT / PATH).read_text(encoding="utf-8")) == build(OPERATORS)
+
+
+@pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.parent.name)
+def test_conformance_topologies_are_valid(path):
+    # The stock resolver would read `on:` as a boolean; keys are text in the language.
+    data = yaml.safe_load(path.read_text(encoding="utf-8").replace(" on:", ' "on":'))
+    assert [error.message for error in validator().iter_errors(data)] == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"application": "a"},
+        {**HEAD, "topic": {}},
+        {**HEAD, "streamkit": 2},
+        {**HEAD, "application": "a b"},
+        {**HEAD, "topics": {"t": {"keys": "string"}}},
+        {**HEAD, "topics": {"t": {"key": "strng"}}},
+        {**HEAD, "topics": {"t": {"partitions": 0}}},
+        {**HEAD, "config": {"num.stream.thread": 1}},
+        {**HEAD, "config": {"processing.guarantee": "exactly_once"}},
+        {**HEAD, "pipelines": {"p": {}}},
+        {**HEAD, "pipelines": {"p": {"stream": "a", "table": "b"}}},
+        {**HEAD, "pipelines": {"p": {"stream": "a", "steps": ["fliter"]}}},
+        {**HEAD, "pipelines": {"p": {"stream": "a", "steps": ["filter"]}}},
+        {**HEAD, "pipelines": {"p": {"stream": "a", "steps": [{"filter": ["value"]}]}}},
+        {**HEAD, "pipelines": {"p": {"stream": "a", "steps": [{"filter": {"if": "x", "nme": "y"}}]}}},
+        {**HEAD, "pipelines": {"p": {"stream": "a", "to": {"topic": "a", "route": "b"}}}},
+        {**HEAD, "stores": {"s": {}}},
+    ],
+)
+def test_mistakes_are_invalid(data):
+    assert not validator().is_valid(data)

@@ -1,0 +1,203 @@
+"""Settings: their types, where they come from, and what the clients are given."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from streamkit.config import SETTINGS, Config, check, read_env_file
+from streamkit.errors import ConfigError, UsageError
+
+
+def test_defaults_are_those_of_kafka_streams():
+    config = Config("app")
+    assert config["num.stream.threads"] == 1
+    assert config["commit.interval.ms"] == 30_000
+    assert config["statestore.cache.max.bytes"] == 10_485_760
+    assert config["buffered.records.per.partition"] == 1000
+    assert config["state.dir"].endswith("kafka-streams")
+    assert config["processing.guarantee"] == "at_least_once"
+    assert config.max_poll_records == 1000
+    assert config.optimizations == frozenset()
+    assert config.embedded
+
+
+def test_exactly_once_changes_defaults():
+    config = Config("app", {"processing.guarantee": "exactly_once_v2"})
+    assert config["commit.interval.ms"] == 100
+    assert config.client("main")["isolation.level"] == "read_committed"
+    producer = config.client("producer")
+    assert (producer["enable.idempotence"], producer["transaction.timeout.ms"]) == ("true", "10000")
+
+
+def test_precedence():
+    sources = {
+        "file": {"num.stream.threads": 2, "poll.ms": 2, "commit.interval.ms": 2, "task.timeout.ms": 2},
+        "env_file": {"STREAMKIT_POLL_MS": "3", "STREAMKIT_COMMIT_INTERVAL_MS": "3", "STREAMKIT_TASK_TIMEOUT_MS": "3"},
+        "environment": {"STREAMKIT_COMMIT_INTERVAL_MS": "4", "STREAMKIT_TASK_TIMEOUT_MS": "4"},
+        "overrides": ["task.timeout.ms=5"],
+    }
+    config = Config("app", **sources)
+    names = ("num.stream.threads", "poll.ms", "commit.interval.ms", "task.timeout.ms", "max.task.idle.ms")
+    assert [config[name] for name in names] == [2, 3, 4, 5, 0]
+    assert [config.origin(name) for name in names] == ["file", "--env-file", "environment", "--set", "default"]
+
+
+def test_deprecated_name_gives_way():
+    config = Config("app", {"statestore.cache.max.bytes": 5, "cache.max.bytes.buffering": 7})
+    assert config["statestore.cache.max.bytes"] == config["cache.max.bytes.buffering"] == 5
+    assert Config("app", {"cache.max.bytes.buffering": 7})["statestore.cache.max.bytes"] == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("none", frozenset()),
+        ("all", {"reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join"}),
+        ("merge.repartition.topics, single.store.self.join", {"merge.repartition.topics", "single.store.self.join"}),
+        (["reuse.ktable.source.topics"], {"reuse.ktable.source.topics"}),
+    ],
+)
+def test_optimizations(value, expected):
+    assert Config("app", {"topology.optimization": value}).optimizations == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("fail", "fail"),
+        ("continue", "continue"),
+        ("org.apache.kafka.streams.errors.LogAndContinueExceptionHandler", "continue"),
+        ("LogAndFailExceptionHandler", "fail"),
+    ],
+)
+def test_exception_handlers(value, expected):
+    assert check("deserialization.exception.handler", value) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num.stream.thread", 1, "There is no setting 'num.stream.thread'; did you mean 'num.stream.threads'?"),
+        ("consumer.fetch.max.byte", 1, "did you mean 'consumer.fetch.max.bytes'?"),
+        ("num.stream.threads", 0, "num.stream.threads must be at least 1, not 0"),
+        ("num.stream.threads", True, "num.stream.threads must be a whole number, not True"),
+        ("num.stream.threads", "1_0", "must be a whole number"),
+        ("processing.guarantee", "exactly_once", "must be one of at_least_once, exactly_once_v2, not 'exactly_once'"),
+        ("topology.optimization", "all,none", "none or all alone"),
+        ("production.exception.handler", "com.acme.Handler", "must be one of fail, continue, Default"),
+        ("application.id", "x", "write 'application:' at the top of the file"),
+        ("default.key.serde", "x", "defaults: {key: SERDE"),
+        ("main.consumer.auto.offset.reset", "latest", "write 'reset:"),
+        ("producer.key.serializer", "x", "the serdes of 'topics' decide"),
+        ("producer.fetch.max.bytes", 1, "fetch.max.bytes is a setting of consumer"),
+        ("ssl.truststore.location", "a.jks", "write ssl.ca.location"),
+        ("admin.bootstrap.servers", "x", "share bootstrap.servers"),
+        ("plugin.library.paths", "x.so", "can't load native code"),
+        ("topic.retention", 1, "There is no setting 'topic.retention' of topics"),
+        ("producer.acks", "some", "producer.acks must be all, -1, 0 or 1"),
+        ("sasl.jaas.config", "com.sun.Krb5LoginModule required;", "write sasl.kerberos.keytab"),
+    ],
+)
+def test_mistakes(name, value, message):
+    with pytest.raises(ConfigError) as caught:
+        check(name, value)
+    assert message in str(caught.value)
+
+
+def test_client_settings_by_role():
+    config = Config(
+        "app",
+        {
+            "bootstrap.servers": "a:1, b:2",
+            "security.protocol": "SASL_SSL",
+            "fetch.max.bytes": 1,
+            "consumer.fetch.max.bytes": 2,
+            "restore.consumer.fetch.max.bytes": 3,
+            "fetch.max.wait.ms": 9,
+            "producer.buffer.memory": 33_554_432,
+            "max.request.size": 5,
+            "max.poll.records": 50,
+            "queued.min.messages": 7,
+            "topic.retention.ms": 4,
+            "client.tag.zone": "z",
+        },
+    )
+    assert config.client("common") == {"bootstrap.servers": "a:1,b:2", "security.protocol": "sasl_ssl"}
+    assert config.client("main")["fetch.max.bytes"] == "2"
+    assert config.client("restore")["fetch.max.bytes"] == "3"
+    assert config.client("global")["fetch.wait.max.ms"] == "9"
+    assert config.client("main")["queued.min.messages"] == "7"
+    assert "fetch.max.bytes" not in config.client("admin")
+    producer = config.client("producer")
+    assert producer["queue.buffering.max.kbytes"] == "32768"
+    assert (producer["message.max.bytes"], producer["linger.ms"]) == ("5", "100")
+    assert config.max_poll_records == 50
+    assert config.topic_defaults() == {"retention.ms": "4"}
+    assert config.client_tags == {"zone": "z"}
+
+
+def test_jaas_gives_user_and_password():
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    config = Config("app", {"sasl.jaas.config": f'{module} required username="me" password="a\\"b";'})
+    common = config.client("common")
+    assert (common["sasl.username"], common["sasl.password"]) == ("me", 'a"b')
+
+
+def test_secrets_are_masked():
+    config = Config(
+        "app", {"sasl.password": "hunter2", "ssl.key.location": "k.pem"}, overrides={"ssl.key.password": "x9"}
+    )
+    shown = repr(config) + str(config.describe())
+    assert "hunter2" not in shown
+    assert "x9" not in shown
+    assert "k.pem" in shown
+
+
+def test_environment_names_of_clients_and_strange_ones():
+    environment = {
+        "STREAMKIT_MAIN_CONSUMER_SESSION_TIMEOUT_MS": "7000",
+        "STREAMKIT_TOPIC_SEGMENT_MS": "5",
+        "STREAMKIT_NUM_STREAM_THREDS": "2",
+        "PATH": "x",
+    }
+    config = Config("app", environment=environment)
+    assert config.client("main")["session.timeout.ms"] == "7000"
+    assert config.topic_defaults() == {"segment.ms": "5"}
+    assert config.warnings == ("STREAMKIT_NUM_STREAM_THREDS is no setting of streamkit",)
+
+
+def test_mistake_names_its_source():
+    with pytest.raises(ConfigError, match=r"^environment: poll\.ms must be a whole number"):
+        Config("app", environment={"STREAMKIT_POLL_MS": "x"})
+    with pytest.raises(UsageError, match="expected NAME=value"):
+        Config("app", overrides=["poll.ms"])
+
+
+def test_env_file(tmp_path):
+    path = tmp_path / "env"
+    path.write_text("# comment\nexport A=1\nB='x # y'\nC=z # note\n\nD=\n", encoding="utf-8")
+    assert read_env_file(path) == {"A": "1", "B": "x # y", "C": "z", "D": ""}
+    path.write_text("A\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=":1:1: expected NAME=value"):
+        read_env_file(path)
+
+
+def test_every_setting_has_a_valid_default_and_a_meaning():
+    for name, setting in SETTINGS.items():
+        assert setting.meaning.endswith("."), name
+        if setting.default is not None:
+            assert check(name, setting.default) == setting.default, name
+
+
+def test_pickles():
+    config = pickle.loads(pickle.dumps(Config("app", {"poll.ms": 5})))
+    assert config["poll.ms"] == 5
+
+
+def test_client_tables_are_not_imported_without_need():
+    code = "import sys, streamkit.config as c; c.Config('a')['poll.ms']; sys.exit('streamkit.config.clients' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
