@@ -30,6 +30,9 @@ def test_exactly_once_changes_defaults():
     assert config["commit.interval.ms"] == 100
     assert config.client("main")["isolation.level"] == "read_committed"
     producer = config.client("producer")
+    slow = {"processing.guarantee": "exactly_once_v2", "request.timeout.ms": 40_000}
+    assert Config("app", slow).client("producer")["socket.timeout.ms"] == "10100"
+    assert Config("app", slow).client("main")["socket.timeout.ms"] == "40000"
     assert (producer["enable.idempotence"], producer["transaction.timeout.ms"]) == ("true", "10000")
 
 

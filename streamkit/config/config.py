@@ -157,6 +157,10 @@ class Config:
                 if kind in roles or (kind == "common" and len(roles) == 3):
                     found.update(clients.translate(rest, as_text(name, value)))
         found.update(self._client_musts(kind))
+        if "transaction.timeout.ms" in found and "socket.timeout.ms" in found and kind == "producer":
+            # librdkafka refuses a longer one, Java does not.
+            longest = int(found["transaction.timeout.ms"]) + 100
+            found["socket.timeout.ms"] = str(min(int(found["socket.timeout.ms"]), longest))
         return found
 
     def _client_defaults(self, kind: str) -> dict[str, str]:
