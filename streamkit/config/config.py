@@ -13,6 +13,7 @@ from streamkit.errors import ConfigError, UsageError
 
 EXACTLY_ONCE = "exactly_once_v2"
 EOS_COMMIT_INTERVAL_MS = 100
+TRANSACTION_TIMEOUT_MS = 10_000
 ROLES = {
     "common": ("",),
     "consumer": ("", "consumer."),
@@ -157,17 +158,15 @@ class Config:
                 if kind in roles or (kind == "common" and len(roles) == 3):
                     found.update(clients.translate(rest, as_text(name, value)))
         found.update(self._client_musts(kind))
-        if "transaction.timeout.ms" in found and "socket.timeout.ms" in found and kind == "producer":
-            # librdkafka refuses a longer one, Java does not.
-            longest = int(found["transaction.timeout.ms"]) + 100
-            found["socket.timeout.ms"] = str(min(int(found["socket.timeout.ms"]), longest))
+        if kind == "producer" and self.exactly_once:
+            _clamp(found)
         return found
 
     def _client_defaults(self, kind: str) -> dict[str, str]:
         """Return what Kafka Streams sets where the user does not (StreamsConfig.PRODUCER_DEFAULT_OVERRIDES and kin)."""
         if kind == "producer":
-            eos = {"transaction.timeout.ms": "10000", "delivery.timeout.ms": "2147483647"}
-            return {"linger.ms": "100", **(eos if self.exactly_once else {})}
+            eos = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)} if self.exactly_once else {}
+            return {"linger.ms": "100", **eos}
         return {}
 
     def _client_musts(self, kind: str) -> dict[str, str]:
@@ -192,6 +191,19 @@ class Config:
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={_text(name, value)}" for name, value in sorted(self._values.items()))
         return f"Config({self.application!r}: {chosen})"
+
+
+def _clamp(settings: dict[str, str]) -> None:
+    """Bring a transactional producer's timeouts within that of its transaction; librdkafka asks for it, Java does not."""
+    longest = int(settings["transaction.timeout.ms"])
+    for name, limit in (
+        ("delivery.timeout.ms", longest),
+        ("message.timeout.ms", longest),
+        ("socket.timeout.ms", longest + 100),
+    ):
+        value = settings.get(name, "")
+        if value.isdecimal() and int(value) > limit:
+            settings[name] = str(limit)
 
 
 def _pairs(texts: Iterable[str]) -> dict[str, str]:
