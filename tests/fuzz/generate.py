@@ -149,7 +149,14 @@ def config(draft: Draft) -> dict:
     if draft.chance(0.3):
         options["statestore.cache.max.bytes"] = 0
     if draft.chance(0.3):
-        optimizations = ["all", "all", "none", "merge.repartition.topics", "reuse.ktable.source.topics", "single.store.self.join"]
+        optimizations = [
+            "all",
+            "all",
+            "none",
+            "merge.repartition.topics",
+            "reuse.ktable.source.topics",
+            "single.store.self.join",
+        ]
         options["topology.optimization"] = draft.rng.choice(optimizations)
     return options
 

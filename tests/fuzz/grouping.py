@@ -40,7 +40,9 @@ def group_table(draft, flow, written):
         options["value"] = draft.expressions.of_record(value, flow.key, flow.value)
         options |= draft.serde_option("value", value)
     steps.write(draft, written, "group_by", "key", options)
-    return aggregation(draft, replace(flow, kind=GROUPED_TABLE, key=key, value=value, closes=False, versioned=False), written)
+    return aggregation(
+        draft, replace(flow, kind=GROUPED_TABLE, key=key, value=value, closes=False, versioned=False), written
+    )
 
 
 def window(draft, flow, written, cogrouped: bool):
@@ -124,7 +126,9 @@ def grouped_source(draft, flow) -> str | None:
     body, other = draft.new_source(STREAM, flow.key, draft.rng.choice(VALUES))
     inner: list = []
     if draft.chance(0.5):
-        options = {"key": draft.expressions.new_key(flow.key, other.key, other.value)} | draft.serde_option("key", flow.key)
+        options = {"key": draft.expressions.new_key(flow.key, other.key, other.value)} | draft.serde_option(
+            "key", flow.key
+        )
         steps.write(draft, inner, "group_by", "key", steps.named(draft, options))
     else:
         steps.write(draft, inner, "group_by_key", None, steps.named(draft, {}))

@@ -69,7 +69,9 @@ def stream_table(draft, flow, written):
     options = {}
     if found[1].versioned and draft.chance(0.5):
         options["grace"] = draft.duration(0, 4)
-    return joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True)
+    return joined(
+        draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True
+    )
 
 
 def stream_global(draft, flow, written):
@@ -78,7 +80,9 @@ def stream_global(draft, flow, written):
     if not found:
         return flow
     options = {"on": draft.expressions.new_key(key, flow.key, flow.value)}
-    return joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True)
+    return joined(
+        draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True
+    )
 
 
 def table_table(draft, flow, written):

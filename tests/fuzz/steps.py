@@ -117,7 +117,13 @@ def flat_map(draft, flow, written):
         for _ in range(draft.rng.choice([1, 2, 2]))
     ]
     options = named(draft, {"records": f"[{', '.join(pairs)}]"})
-    write(draft, written, "flat_map", "records", options | draft.serde_option("key", key) | draft.serde_option("value", value))
+    write(
+        draft,
+        written,
+        "flat_map",
+        "records",
+        options | draft.serde_option("key", key) | draft.serde_option("value", value),
+    )
     return replace(flow, key=key, value=value)
 
 

@@ -54,7 +54,12 @@ class Expressions:
         if target == LONG:
             return self.rng.choice(
                 {
-                    LONG: [f"{text} + {constant}", f"{text} * {constant} % 101", f"{text} // {constant} - 1", f"abs({text})"],
+                    LONG: [
+                        f"{text} + {constant}",
+                        f"{text} * {constant} % 101",
+                        f"{text} // {constant} - 1",
+                        f"abs({text})",
+                    ],
                     STRING: [f"len({text})", f"len({text}) * {constant}"],
                     JSON: [f"{text}.n", f"{text}.n + {constant}"],
                     LIST: [f"len({text})"],

@@ -1,0 +1,98 @@
+"""What differs between two answers to one case: the describe text, the records of each topic, the stores' rows."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+SHOWN = 4
+
+
+@dataclass
+class Answer:
+    """What one side says to a case; `error` is why it refused, and at which stage: read, build or run."""
+
+    describe: str | None = None
+    records: list[dict] = field(default_factory=list)
+    stores: dict[str, list] = field(default_factory=dict)
+    stage: str | None = None
+    error: str | None = None
+
+
+def differences(java: Answer, ours: Answer) -> list[str]:
+    """Texts of what differs; none where both agree. Where both refuse, the reasons are not compared."""
+    if java.stage in ("read", "build"):
+        return (
+            [] if ours.stage in ("read", "build") else [f"Java refuses the topology, streamkit does not:\n{java.error}"]
+        )
+    if ours.stage in ("read", "build"):
+        return [f"streamkit refuses the topology, Java does not:\n{ours.error}"]
+    found = describe_differences(java.describe, ours.describe)
+    if java.stage or ours.stage:
+        if not (java.stage and ours.stage):
+            found.append(
+                f"{'Java' if java.stage else 'streamkit'} fails at a record, the other does not:\n{java.error or ours.error}"
+            )
+        return found
+    return found + record_differences(java.records, ours.records) + store_differences(java.stores, ours.stores)
+
+
+def describe_differences(java: str | None, ours: str | None) -> list[str]:
+    if java is None or ours is None or ours in (java, java + "\n"):
+        return []
+    lines = difflib.unified_diff(java.splitlines(), ours.splitlines(), "java", "streamkit", lineterm="", n=2)
+    return ["describe:\n" + "\n".join(lines)]
+
+
+def record_differences(java: list[dict], ours: list[dict]) -> list[str]:
+    found = []
+    wanted, had = by_topic(java), by_topic(ours)
+    for topic in sorted(wanted.keys() | had.keys()):
+        pairs = zip_longest(wanted.get(topic, []), had.get(topic, []))
+        for number, (want, have) in enumerate(pairs, 1):
+            if want is None or have is None or not same(want, have):
+                found.append(f"topic {topic}, record {number}:\n  java      {shown(want)}\n  streamkit {shown(have)}")
+    return found
+
+
+def by_topic(records: list[dict]) -> dict[str, list]:
+    topics: dict[str, list] = {}
+    for record in records:
+        row = [record.get("key"), record.get("value"), record.get("timestamp"), record.get("headers") or []]
+        topics.setdefault(record["topic"], []).append(row)
+    return topics
+
+
+def store_differences(java: dict[str, list], ours: dict[str, list]) -> list[str]:
+    """Only the stores that Java shows count; rows with windowed keys compare in any order."""
+    found = []
+    for name, rows in java.items():
+        if name not in ours:
+            found.append(f"store {name} is missing")
+            continue
+        wanted, had = ordered(rows), ordered(ours[name])
+        if not same(wanted, had):
+            found.append(f"store {name}:\n  java      {shown(wanted)}\n  streamkit {shown(had)}")
+    return found
+
+
+def ordered(rows: list) -> list:
+    windowed = any(isinstance(row[0], dict) and "start" in row[0] for row in rows)
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True)) if windowed else rows
+
+
+def same(a, b) -> bool:
+    """Equality as JSON: 1 == 1.0, but not true."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def shown(value) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,43 @@
+"""The one place that calls streamkit: its answer to a case, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import traceback
+from pathlib import Path
+
+from tests.fuzz.compare import Answer
+
+
+def answer(folder: Path) -> Answer:
+    """Describe the topology of a folder and run it over the folder's input."""
+    from streamkit.errors import StreamkitError
+    from streamkit.plan import load
+    from streamkit.plan.describe import describe_text
+    from streamkit.runtime.driver import Driver, run_lines
+
+    result = Answer()
+    stage = "build"
+    try:
+        plan = load(folder / "topology.yaml", env={})
+        result.describe = describe_text(plan)
+        stage = "run"
+        lines = (folder / "input.jsonl").read_text(encoding="utf-8").splitlines()
+        # `print` steps write to stderr.
+        with contextlib.redirect_stderr(io.StringIO()), Driver(plan) as driver:
+            # Records and rows as JSON text has them, so that both sides compare as the same kind of thing.
+            result.records = json.loads(json.dumps(list(run_lines(driver, lines))))
+            result.stores = json.loads(json.dumps(driver.stores(), default=_internal))
+    except StreamkitError as error:
+        result.stage, result.error = stage, str(error)
+    except Exception:
+        # Anything but a StreamkitError is a defect; at this stage it can never pass for a refusal like Java's.
+        result.stage, result.error = "crash", traceback.format_exc()
+    return result
+
+
+def _internal(value: object) -> str:
+    """Rows of internal stores hold what has no JSON form; Java's answer leaves those stores out."""
+    return repr(value)

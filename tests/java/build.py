@@ -1,0 +1,80 @@
+"""Jars and compiled classes of the Java programs in tests/: fetched and compiled once, then taken from a cache.
+
+>>> command("fuzz/java", "Oracle")  # doctest: +SKIP
+['java', …, '-cp', '…', 'Oracle']
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+_TESTS = Path(__file__).parent.parent
+_POM = Path(__file__).with_name("pom.xml")
+
+
+class BuildFailed(RuntimeError):
+    """Maven or the compiler failed; the text is what it said."""
+
+
+def available() -> bool:
+    """Tell whether Java programs can be built here: a JDK, and Maven or jars fetched earlier."""
+    return shutil.which("javac") is not None and (shutil.which("mvn") is not None or _jars().exists())
+
+
+def command(sources: str, main: str, *options: str) -> list[str]:
+    """The command that runs a main class of a folder below tests/; it is compiled when its sources changed."""
+    jars = _made(_jars(), _fetch)
+    folder = _TESTS / sources
+    classes = _made(_cache() / f"classes-{_digest(folder)}", lambda target: _compile(folder, jars, target))
+    return ["java", *options, "-cp", f"{classes}{os.pathsep}{jars}/*", main]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests")
+
+
+def _jars() -> Path:
+    return _cache() / f"programs-{_digest(_POM)}"
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256(_POM.read_bytes())
+    for file in sorted(path.glob("*.java")) if path.is_dir() else [path]:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _made(folder: Path, make) -> Path:
+    """The folder, made first where it is missing: under another name, so that one broken off is not taken for whole."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
+            target = Path(partial) / "made"
+            target.mkdir()
+            make(target)
+            try:
+                target.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+    return folder
+
+
+def _fetch(target: Path) -> None:
+    _run(["mvn", "-q", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}"])
+
+
+def _compile(folder: Path, jars: Path, target: Path) -> None:
+    files = [str(file) for file in sorted(folder.glob("*.java"))]
+    _run(["javac", "--release", "17", "-nowarn", "-cp", f"{jars}/*", "-d", str(target), *files])
+
+
+def _run(arguments: list[str]) -> None:
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildFailed(f"{arguments[0]} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
