@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamkit import serdes
 from streamkit.operators.getters import FilterGetter, Getter, JoinGetter, MapValuesGetter, StoreGetter, SuppressGetter
 from streamkit.operators.hand import Hand, Slot
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
@@ -54,13 +55,22 @@ def lookup(gen: Any, getter: Getter) -> str:
     For versioned tables it takes `as_of` (milliseconds) too (KTableValueGetter).
     """
     if isinstance(getter, StoreGetter):
-        return gen.prologue(("get", getter.store), "get", f"{gen.store(getter.store)}.get")
+        store = gen.store(getter.store)
+        windowed = {"window": "WindowLookup", "session": "SessionLookup"}.get(gen.plan.stores[getter.store].type)
+        source = f"{store}.get" if windowed is None else f"{gen.kernel('lookup', windowed)}({store})"
+        found: str = gen.prologue(("get", getter.store), "get", source)
+        return found
     return gen.later(("lookup", id(getter)), "get", lambda name: _write_lookup(gen, name, getter))
 
 
 def key_serde_of(gen: Any, getter: Getter) -> Any:
-    """Return the serde of the key bytes that a lookup takes."""
-    return gen.plan.stores[getter.stores[-1]].key_serde
+    """Return the serde of the key bytes that a lookup takes; of windowed tables that of their keys in topics."""
+    definition = gen.plan.stores[getter.stores[-1]]
+    if definition.type == "window":
+        return serdes.parse({"windowed": definition.key_serde, "size": definition.window_size})
+    if definition.type == "session":
+        return serdes.parse({"session_windowed": definition.key_serde})
+    return definition.key_serde
 
 
 def _write_lookup(gen: Any, name: str, getter: Getter) -> None:

@@ -27,7 +27,8 @@ class Process(Processor):
 
     def emit(self, node: Any, gen: Any) -> None:
         target = gen.name_of(load_callable(self.call), "user")
-        stores = "{" + ", ".join(f"{name!r}: {gen.store(name)}" for name in self.stores) + "}"
+        own = "{" + ", ".join(f"{name!r}: {gen.store(name)}" for name in self.stores) + "}"
+        stores = f"{gen.kernel('process', 'ProcessorStores')}({own}, {_global_stores(gen.plan)!r})"
         children = "{" + ", ".join(f"{name!r}: {gen.child_function(name)}" for name in node.children) + "}"
         context = (
             f"{gen.kernel('process', 'ProcessorContext')}"
@@ -116,3 +117,8 @@ class ProcessValuesOperator(ProcessOperator):
         input=ProcessOperator.example.input,
         output=ProcessOperator.example.output,
     )
+
+
+def _global_stores(plan: Any) -> tuple[str, ...]:
+    """Return the stores that every processor may read without naming them (GlobalStateManager)."""
+    return tuple(name for sub in plan.sub_topologies if sub.is_global for name in sub.stores)

@@ -19,6 +19,7 @@ from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import CONTINUE, Handlers
+from streamkit.runtime.java_order import JavaPartitionGroup
 from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.runtime.stores import MemoryStores
@@ -50,6 +51,7 @@ class Driver:
             handlers=Handlers.of(plan.config),
             idling=Idling(plan.config["max.task.idle.ms"]),
             emit_interval_ms=0,
+            group=JavaPartitionGroup,
             print_line=lambda text: print(text, file=sys.stderr),
         )
         # Java's driver lets global records that do not decode pass, whatever the handler says.
@@ -234,7 +236,7 @@ def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iter
         try:
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise SerdeError(f"not JSON: {error}") from error
             if not isinstance(record, dict):
                 raise SerdeError("expected an object with a topic")

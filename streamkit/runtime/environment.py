@@ -10,7 +10,7 @@ from streamkit.compile.program import Program
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import Headers, TopicPartition
 from streamkit.runtime.handlers import Handlers
-from streamkit.runtime.queues import Idling
+from streamkit.runtime.queues import Idling, PartitionGroup
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class TaskEnvironment:
     idling: Idling = field(default_factory=Idling)
     emit_interval_ms: int = 1000
     global_stores: Mapping[str, Any] = field(default_factory=dict)
+    group: type[PartitionGroup] = PartitionGroup
+    """How the next record is chosen among the task's queues."""
     print_line: Callable[[str], None] = print
     """Shows a line of the `print` step."""
 

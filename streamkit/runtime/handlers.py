@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from streamkit.compile.services import FailedRecord
@@ -16,6 +20,13 @@ CONTINUE = "continue"
 DEAD_LETTER = "dead_letter"
 
 _LONGEST = 200
+_NOT_THE_USERS = (str(Path(__file__).parent.parent) + os.sep, sysconfig.get_path("stdlib") + os.sep)
+# What the unbound method says that encodes text in generated code.
+_NO_TEXT = re.compile(r"descriptor 'encode' for 'str' objects doesn't apply to an? '(\w+)' object")
+_KINDS = {
+    "bool": "a boolean", "int": "a whole number", "float": "a number", "dict": "an object", "list": "a list",
+    "tuple": "a list", "bytes": "bytes",
+}  # fmt: skip
 _JAVA_HANDLERS = {
     "LogAndFailExceptionHandler": FAIL,
     "LogAndContinueExceptionHandler": CONTINUE,
@@ -113,7 +124,11 @@ def describe_failure(node: Any, error: Exception, record: FailedRecord) -> str:
         parts.append(f"node {node.name}")
     if record.topic is not None:
         parts.append(f"topic {record.topic}, partition {record.partition}, offset {record.offset}")
-    parts.append(human_reason(error))
+    elif record.offset == -1:
+        parts.append(f"timer at {record.timestamp}")
+    parts.append(human_reason(error) + user_place(error))
+    if record.key is None and record.value is None and record.topic is None:
+        return one_line(": ".join(parts))
     if record.key is None and record.value is None:
         key, value = record.raw_key, record.raw_value
     else:
@@ -138,10 +153,29 @@ def human_reason(error: BaseException) -> str:
         return "division by zero"
     if isinstance(error, TypeError) and "'NoneType' object is not subscriptable" in text:
         return "a field is read from an absent value (null)"
+    if isinstance(error, TypeError) and (wrong := _NO_TEXT.fullmatch(text)):
+        return f"serde string takes text, not {_KINDS.get(wrong[1], 'a ' + wrong[1])}"
     if isinstance(error, (TypeError, ValueError, IndexError, AttributeError)) and text:
         return text
     name = type(error).__name__
     return f"{name}: {text}" if text else name
+
+
+def user_place(error: BaseException) -> str:
+    """Say where in the user's own Python modules an error was raised; nothing where it was not raised in one.
+
+    >>> user_place(ValueError())
+    ''
+    """
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        # Generated code has no file, and neither streamkit nor what is installed is the user's.
+        if not file.startswith("<") and not file.startswith(_NOT_THE_USERS) and "site-packages" not in file:
+            found = f" ({Path(file).name}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found
 
 
 def shorten(value: Any, longest: int = _LONGEST) -> str:
@@ -182,4 +216,5 @@ __all__ = [
     "human_reason",
     "one_line",
     "shorten",
+    "user_place",
 ]

@@ -84,6 +84,9 @@ class RecordJson:
 
 def store_rows(definition: Any, store: Any) -> list:
     """Return a store's rows as [key, value] in JSON form."""
+    if definition.type == "subscription":
+        # Its keys and values are a foreign-key join's own, not of any serde of the file.
+        return [[{name: raw_json(part) for name, part in key.items()}, raw_json(value)] for key, value in store.rows()]
     key_json, value_json = _key_writer(definition), definition.value_serde.to_json
     return [[key_json(key), None if value is None else value_json(value)] for key, value in store.rows()]
 

@@ -15,7 +15,7 @@ from streamkit.runtime import metadata
 from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import ErrorPolicy, describe_failure
 from streamkit.runtime.punctuation import PunctuationQueue, Punctuator
-from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
+from streamkit.runtime.queues import Columns, QueueServices, RecordQueue
 from streamkit.transport.base import CommittedOffset
 
 
@@ -56,7 +56,7 @@ class Task:
             self.close_stores()
             raise
         self._sources = dict(self._bound.sources)
-        self._group = PartitionGroup(map(self._queue, spec.inputs), environment.idling)
+        self._group = environment.group(map(self._queue, spec.inputs), environment.idling)
 
     # -- TaskServices ----------------------------------------------------------------------------------------------
 

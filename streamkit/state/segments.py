@@ -26,6 +26,8 @@ class Segments:
         self.interval = max(retention // 2, MIN_INTERVAL)
         self.observed = -1
         self.indexed = indexed
+        self.margin = 0
+        """How much older than the retention a row may be and still be read (AbstractDualSchemaRocksDBSegmentedBytesStore)."""
         self._persistent = persistent
         self._first, self._last = self._existing()
 
@@ -73,7 +75,7 @@ class Segments:
 
     def get(self, time: int, row: bytes, expired: bool = False) -> bytes | None:
         """Return a row unless it has expired, or with `expired` as long as its segment exists."""
-        if time <= self.observed - self.retention and not expired:
+        if time <= self.observed - self.retention - self.margin and not expired:
             return None
         return self._rows.get(pack_long(time // self.interval) + row)
 
@@ -111,7 +113,7 @@ class Segments:
 
     def first_alive(self, time: int) -> int:
         """Return the later of `time` and the first time that may still be read."""
-        return max(0, time, self.observed - self.retention + 1)
+        return max(0, time, self.observed - self.retention - self.margin + 1)
 
     def _bounded(self, low: int, high: int) -> tuple[int, int]:
         """Cut a range of times to what is alive and to the segments that exist."""

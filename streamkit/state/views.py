@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
-from streamkit.errors import StateError
+from streamkit.errors import SerdeError, StateError, StreamkitError
 from streamkit.record import WindowedKey
 from streamkit.state.base import Store
 from streamkit.state.join import JoinWindowStore
@@ -19,13 +19,53 @@ Now = Callable[[], tuple[int, Any]]
 """Gives (timestamp in ms, context) of the record that is being processed."""
 
 
-class KeyValueView:
-    """A key_value store: reads see every write at once; bounds are inclusive."""
+class View:
+    """What the views have in common: clear words for what is used the wrong way."""
 
-    def __init__(self, store: KeyValueStore, now: Now):
+    kind = ""
+
+    def __init__(self, store: Any, now: Now):
         self._store = store
         self._now = now
-        self._encode = store.key_serde.encode
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        methods = ", ".join(sorted(each for each in dir(type(self)) if not each.startswith("_") and each != "kind"))
+        raise AttributeError(f"store {self._store.name!r} is a {self.kind} store and has no {name!r}; it has {methods}")
+
+    def _raw(self, key: Any) -> bytes:
+        """Return the bytes of a key. Raises SerdeError."""
+        try:
+            data = self._store.key_serde.encode(key) if key is not None else None
+        except SerdeError as error:
+            raise SerdeError(f"store {self._store.name!r}, key: {error}") from error
+        if data is None:
+            raise SerdeError(f"store {self._store.name!r}: a key must not be null")
+        return data
+
+    def _write(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a store's method that encodes a value. Raises SerdeError that names the store."""
+        try:
+            return method(*arguments)
+        except SerdeError as error:
+            raise SerdeError(f"store {self._store.name!r}, value: {error}") from error
+
+    def _time(self, time: Any) -> int:
+        """Return a time that a processor gave. Raises StreamkitError where it is none."""
+        if type(time) is not int or not -MAX_LONG <= time <= MAX_LONG:
+            raise StreamkitError(f"store {self._store.name!r}: {time!r} is no time; expected milliseconds")
+        return time
+
+
+class KeyValueView(View):
+    """A key_value store: reads see every write at once; bounds are inclusive."""
+
+    kind = "key_value"
+
+    def __init__(self, store: KeyValueStore, now: Now):
+        super().__init__(store, now)
+        self._encode = self._raw
         self._decode = store.key_serde.decode
 
     def get(self, key: Any) -> Any:
@@ -35,11 +75,11 @@ class KeyValueView:
 
     def put(self, key: Any, value: Any) -> None:
         """Set a value; None deletes."""
-        self._store.put(self._encode(key), value, *self._now())
+        self._write(self._store.put, self._encode(key), value, *self._now())
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         """Set a value unless there is one; return what was there before."""
-        found = self._store.put_if_absent(self._encode(key), value, *self._now())
+        found = self._write(self._store.put_if_absent, self._encode(key), value, *self._now())
         return None if found is None else found[0]
 
     def delete(self, key: Any) -> Any:
@@ -70,20 +110,18 @@ class KeyValueView:
         return ((self._decode(key), value) for key, value, _ in rows)
 
 
-class WindowView:
+class WindowView(View):
     """A window store."""
 
-    def __init__(self, store: WindowStore, now: Now):
-        self._store = store
-        self._now = now
+    kind = "window"
 
     def put(self, key: Any, value: Any, start: int) -> None:
         """Set the value of a window; None deletes."""
-        self._store.put(self._store.key_serde.encode(key), start, value, *self._now())
+        self._write(self._store.put, self._raw(key), self._time(start), value, *self._now())
 
     def fetch(self, key: Any, low: int, high: int | None = None, reverse: bool = False) -> Any:
         """Return the value of one window, or with `high` the (start, value) of windows that start from low to high."""
-        raw = self._store.key_serde.encode(key)
+        raw = self._raw(key)
         if high is None:
             found = self._store.fetch(raw, low)
             return None if found is None else found[0]
@@ -102,20 +140,18 @@ class WindowView:
         return self.fetch_all(0, MAX_LONG, reverse)
 
 
-class SessionView:
+class SessionView(View):
     """A session store; starts and ends are both included."""
 
-    def __init__(self, store: SessionStore, now: Now):
-        self._store = store
-        self._now = now
+    kind = "session"
 
     def put(self, key: Any, start: int, end: int, value: Any) -> None:
         """Set the value of a session; None deletes."""
-        self._store.put(self._store.key_serde.encode(key), start, end, value, *self._now())
+        self._write(self._store.put, self._raw(key), self._time(start), self._time(end), value, *self._now())
 
     def remove(self, key: Any, start: int, end: int) -> None:
         """Delete a session."""
-        self._store.remove(self._store.key_serde.encode(key), start, end, *self._now())
+        self._store.remove(self._raw(key), self._time(start), self._time(end), *self._now())
 
     def fetch(self, key: Any, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
         """Return (windowed key, value) of all sessions of a key."""
@@ -125,31 +161,48 @@ class SessionView:
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> list[tuple[WindowedKey, Any]]:
         """Return (windowed key, value) of a key's sessions with end >= earliest_end and start <= latest_start."""
-        rows = self._store.find(self._store.key_serde.encode(key), earliest_end, latest_start, reverse)
+        rows = self._store.find(self._raw(key), earliest_end, latest_start, reverse)
         return [(WindowedKey(key, row.start, row.end), row.value) for row in rows]
 
 
-class VersionedView:
+class VersionedView(View):
     """A versioned store."""
 
-    def __init__(self, store: VersionedStore, now: Now):
-        self._store = store
+    kind = "versioned"
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
         """Set the value from `timestamp` on (None deletes); see VersionedStore.put for the result."""
-        return self._store.put(self._store.key_serde.encode(key), value, timestamp)
+        valid_to: int = self._write(self._store.put, self._raw(key), value, self._time(timestamp))
+        return valid_to
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
         """Delete from `timestamp` on; return the (value, timestamp) that was valid then."""
-        return self._store.delete(self._store.key_serde.encode(key), timestamp)
+        return self._store.delete(self._raw(key), self._time(timestamp))
 
     def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int] | None:
         """Return (value, timestamp) of the latest version, or of the one valid at `as_of`."""
-        return self._store.get(self._store.key_serde.encode(key), as_of)
+        return self._store.get(self._raw(key), as_of)
 
 
-def processor_view(store: Store, now: Now) -> Any:
-    """Return a store as custom processors use it. Raises StateError for a kind that they can't use."""
+class ReadOnlyView(KeyValueView):
+    """A global table's store: processors read it, only its topic changes it (GlobalReadOnlyDecorator)."""
+
+    kind = "global, read-only"
+
+    def __init__(self, store: KeyValueStore):
+        super().__init__(store, self._refuse)
+
+    def _refuse(self) -> Any:
+        raise StreamkitError(f"store {self._store.name!r} belongs to a global table; processors can only read it")
+
+
+def processor_view(store: Store, now: Now | None) -> Any:
+    """Return a store as custom processors use it; without `now` to be read only.
+
+    Raises StateError for a kind that they can't use.
+    """
+    if now is None:
+        return ReadOnlyView(cast("KeyValueStore", store))
     kinds: dict[type, Any] = {
         KeyValueStore: KeyValueView,
         WindowStore: WindowView,

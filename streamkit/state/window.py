@@ -41,6 +41,8 @@ class WindowStore(CachedMapStore):
         self.time_ordered = bool(definition.options.get("time_ordered"))
         self.window_size = definition.window_size or 0
         self._segments = Segments(entries, definition.retention or 0, definition.persistent, self.time_ordered)
+        if self.time_ordered and definition.persistent:
+            self._segments.margin = 1
         self._latest_cached = -1
 
     @property

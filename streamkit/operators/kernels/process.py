@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamkit import durations
-from streamkit.errors import StreamkitError
+from streamkit.errors import ConfigError, StreamkitError
 from streamkit.record import Headers, Record
 from streamkit.state.views import processor_view
 
@@ -23,10 +24,11 @@ class ProcessorContext:
     `topic`, `partition`, `offset`, `headers` are those of the record in hand; in a timer they are None and -1.
     """
 
-    def __init__(self, rt: Any, node: int, stores: dict[str, Any], forward: Forward, children: dict[str, Forward]):
+    def __init__(self, rt: Any, node: int, stores: ProcessorStores, forward: Forward, children: dict[str, Forward]):
         self._rt = rt
         self._node = node
-        self._stores = {name: processor_view(store, self._now) for name, store in stores.items()}
+        self._shared = stores.shared
+        self._stores = {name: processor_view(store, self._now) for name, store in stores.own.items()}
         self._forward = forward
         self._children = children
         self._fixed_key: tuple[Any] | None = None
@@ -36,25 +38,29 @@ class ProcessorContext:
         self.application_id: str = rt.application_id
 
     def store(self, name: str) -> Any:
-        """Return one of the stores that the step names. Raises StreamkitError for another."""
-        try:
-            return self._stores[name]
-        except KeyError:
-            known = ", ".join(sorted(self._stores)) or "none"
-            raise StreamkitError(f"no store {name!r} is connected to this step; its stores: {known}") from None
+        """Return one of the stores that the step names, or a global table's, to be read only. Raises StreamkitError."""
+        found = self._stores.get(name)
+        if found is None and name in self._shared:
+            found = self._stores[name] = processor_view(self._rt.store(name), None)
+        if found is None:
+            raise StreamkitError(
+                f"no store {name!r} is connected to this step; {_known('its stores', name, self._stores)}"
+            )
+        return found
 
     def forward(self, record: Record, to: str | None = None) -> None:
         """Hand a record to all children, or to the one that is named. Raises StreamkitError for what is no record."""
         if not isinstance(record, Record):
             raise StreamkitError(f"forward takes a Record, not {type(record).__name__}; see record.replace(…)")
-        if self._fixed_key is not None and record.key != self._fixed_key[0]:
+        if self._fixed_key is not None and not _same(record.key, self._fixed_key[0]):
             raise StreamkitError("process_values may not change the key; use process")
+        _check(record)
         if to is None:
             target = self._forward
         else:
             found = self._children.get(to)
             if found is None:
-                raise StreamkitError(f"no child is called {to!r}; children: {', '.join(self._children) or 'none'}")
+                raise StreamkitError(f"no child is called {to!r}; {_known('children', to, self._children)}")
             target = found
         target(record.key, record.value, record.timestamp, (list(record.headers) or None, *self._at[1:]))
 
@@ -62,6 +68,12 @@ class ProcessorContext:
         """Call back at an interval ("10s", milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`."""
         if kind not in ("stream_time", "wall_clock"):
             raise StreamkitError(f"schedule takes stream_time or wall_clock, not {kind!r}")
+        if not callable(callback):
+            raise StreamkitError(f"schedule takes a function to call back, not {type(callback).__name__}")
+        try:
+            milliseconds = durations.parse(interval, 1)
+        except ConfigError as error:
+            raise StreamkitError(f"schedule: the interval {interval!r} {error}") from None
 
         def fire(timestamp: int) -> None:
             saved = self._at, self._timestamp
@@ -71,7 +83,7 @@ class ProcessorContext:
             finally:
                 self._at, self._timestamp = saved
 
-        return self._rt.schedule(self._node, durations.parse(interval, 1), kind, fire)
+        return self._rt.schedule(self._node, milliseconds, kind, fire)
 
     def forward_all(self, result: Any) -> None:
         """Forward what a processor returned or yields: a record, several, or nothing."""
@@ -79,7 +91,7 @@ class ProcessorContext:
             return
         if isinstance(result, Record):
             self.forward(result)
-        elif isinstance(result, Iterable):
+        elif isinstance(result, Iterable) and not isinstance(result, (str, bytes, Mapping)):
             for record in result:
                 self.forward(record)
         else:
@@ -107,7 +119,7 @@ class ProcessorContext:
     @property
     def headers(self) -> Headers:
         """The headers of the record in hand."""
-        return self._at[0] or []
+        return list(self._at[0] or ())
 
     @property
     def stream_time(self) -> int:
@@ -124,32 +136,46 @@ class ProcessorContext:
         return self._timestamp, None
 
 
+class ProcessorStores:
+    """Which stores a processor may use: its own by name, and the names of those that all processors may read."""
+
+    __slots__ = ("own", "shared")
+
+    def __init__(self, own: dict[str, Any], shared: tuple[str, ...]):
+        self.own = own
+        self.shared = shared
+
+
 class CustomProcessor:
-    """A processor of the user's: an instance of their class, or their function."""
+    """A processor of the user's: an instance of their class, made when the task begins, or their function."""
 
     def __init__(self, target: Any, context: ProcessorContext, fixed_key: bool):
+        self._target = target
         self._context = context
         self._fixed_key = fixed_key
-        if inspect.isclass(target):
-            instance: Any = target()
-            self._init = getattr(instance, "init", None)
-            self._close = getattr(instance, "close", None)
-            self._call = instance.process
-            self._arguments: tuple[Any, ...] = ()
-        else:
-            self._init = self._close = None
-            self._call = target
-            self._arguments = (context,) if _takes_context(target) else ()
+        self._instance: Any = None
+        self._call: Any = target
+        self._arguments: tuple[Any, ...] = (context,) if not inspect.isclass(target) and _takes_context(target) else ()
 
     def init(self) -> None:
-        """Call the processor's init, if it has one."""
-        if self._init is not None:
-            self._init(self._context)
+        """Make the instance of a class, and call its init, if it has one. Raises StreamkitError, and as the user's code."""
+        target = self._target
+        if not inspect.isclass(target):
+            return
+        if not callable(getattr(target, "process", None)):
+            raise StreamkitError(f"class {target.__name__} has no method process(self, record)")
+        self._instance = target()
+        self._call = self._instance.process
+        init = getattr(self._instance, "init", None)
+        if init is not None:
+            init(self._context)
 
     def close(self) -> None:
         """Call the processor's close, if it has one."""
-        if self._close is not None:
-            self._close()
+        instance, self._instance = self._instance, None
+        close = getattr(instance, "close", None)
+        if close is not None:
+            close()
 
     def process(self, k: Any, v: Any, t: int, c: Any) -> None:
         """Hand a record to the processor and forward what it gives."""
@@ -158,7 +184,9 @@ class CustomProcessor:
         context._at, context._timestamp = c, t
         context._fixed_key = (k,) if self._fixed_key else None
         try:
-            context.forward_all(self._call(Record(k, v, t, tuple(c[0] or ())), *self._arguments))
+            result = self._call(Record(k, v, t, tuple(c[0] or ())), *self._arguments)
+            if result is not None:
+                context.forward_all(result)
         finally:
             context._at, context._timestamp, context._fixed_key = saved
 
@@ -168,3 +196,27 @@ def _takes_context(function: Any) -> bool:
         return len(inspect.signature(function).parameters) >= 2
     except (TypeError, ValueError):
         return True
+
+
+def _same(key: Any, other: Any) -> bool:
+    # True is 1 and 1.0 is 1 for Python, but their bytes differ.
+    return key is other or (type(key) is type(other) and key == other)
+
+
+def _check(record: Record) -> None:
+    """Raise StreamkitError for what no record on the log can have (Record)."""
+    time = record.timestamp
+    if type(time) is not int or time < 0:
+        raise StreamkitError(f"the timestamp of a record is {time!r}; expected milliseconds since 1970")
+    if not record.headers:
+        return
+    for header in record.headers:
+        fine = isinstance(header, (tuple, list)) and len(header) == 2 and isinstance(header[0], str)
+        if not fine or not isinstance(header[1], (bytes, type(None))):
+            raise StreamkitError(f"the header {header!r} of a record is wrong; expected (name, bytes) or (name, None)")
+
+
+def _known(what: str, name: str, names: Iterable[str]) -> str:
+    found = sorted(names)
+    near = difflib.get_close_matches(str(name), found, 1)
+    return f"did you mean {near[0]!r}?" if near else f"{what}: {', '.join(found) or 'none'}"

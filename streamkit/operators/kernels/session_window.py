@@ -51,7 +51,9 @@ class SessionWindowAggregate:
     def _forward(self, key: WindowedKey, new: Any, old: Any, c: Any) -> None:
         work = self._work
         if not work.cached and not work.final:
-            work.forward(key, new, old if work.send_old else None, key.end, c, True)
+            # Java makes a new record here, which has no headers; what leaves a cache keeps them.
+            bare = (None, *c[1:]) if isinstance(c, tuple) else None
+            work.forward(key, new, old if work.send_old else None, key.end, bare, True)
 
     def _emit(self, close_time: int, c: Any) -> None:
         work, emitter = self._work, self._emitter

@@ -27,6 +27,13 @@ def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
 
 def _prepare(plan: Plan, admin: Admin) -> TopicsOnLog:
     existing = {name: info.partitions for name, info in admin.topics().items()}
+    for declared in plan.external_topics.values():
+        found = existing.get(declared.name, declared.partitions)
+        # What validation has checked, co-partitioning above all, holds for the declared counts only.
+        if declared.partitions is not None and found != declared.partitions:
+            raise InvalidTopologyError(
+                f"topic {declared.name} has {found} partitions, but {plan.file} declares {declared.partitions}"
+            )
     missing = [topic for topic in plan.external_topics.values() if topic.name not in existing]
     create = [
         NewTopic(topic.name, topic.partitions, topic.config, topic.replication_factor or -1)
@@ -54,6 +61,13 @@ def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted:
             raise InvalidTopologyError(
                 f"existing internal topic {topic.name} has {found} partitions, but the topology needs {topic.partitions}; "
                 "reset the application to have it created anew"
+            )
+    for declared in plan.external_topics.values():
+        found = existing.get(declared.name, declared.partitions)
+        # What validation has checked, co-partitioning above all, holds for the declared counts only.
+        if declared.partitions is not None and found != declared.partitions:
+            raise InvalidTopologyError(
+                f"topic {declared.name} has {found} partitions, but {plan.file} declares {declared.partitions}"
             )
     missing = [topic for topic in wanted if topic.name not in existing]
     admin.create_topics([NewTopic(topic.name, topic.partitions, topic.config, replicas) for topic in missing])
