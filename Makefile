@@ -36,7 +36,7 @@ check: $(READY) ## Lint, check formats and types, and compare generated files wi
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m streamkit.spec.reference --check docs/language.md
-	$(BIN)/python -m streamkit.spec.schema --check schemas/topology.schema.json
+	$(BIN)/python -m streamkit.spec.schema --check
 
 format: $(READY) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
@@ -44,7 +44,7 @@ format: $(READY) ## Format the code and fix what the linter can fix
 
 generate: $(READY) ## Write the generated files: the language reference and the JSON Schema
 	$(BIN)/python -m streamkit.spec.reference --write docs/language.md
-	$(BIN)/python -m streamkit.spec.schema --write schemas/topology.schema.json
+	$(BIN)/python -m streamkit.spec.schema
 
 bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; some minutes)
 	@$(BIN)/python -m tests.bench.run

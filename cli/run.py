@@ -18,16 +18,17 @@ def command(file: File, until_idle: UntilIdle = False, settings: Settings = None
 
     The log is Kafka or the embedded one, as bootstrap.servers says. Ends in order by SIGTERM or SIGINT, exit code 0.
     """
-    plan = load_plan(file, settings, env_file)
-
     import logging
-
-    from streamkit.runtime.local.client import Application
 
     from .logs import opened
     from .signals import stopping
 
     level = logging.INFO if "--verbose" in sys.argv else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    with stopping() as asked, opened(plan) as transport:
-        Application(plan, transport).run(until_idle=until_idle, stop=asked)
+    # First of all, so that a signal during the start ends in order too.
+    with stopping() as asked:
+        from streamkit.runtime.local.client import Application
+
+        plan = load_plan(file, settings, env_file)
+        with opened(plan) as transport:
+            Application(plan, transport).run(until_idle=until_idle, stop=asked)

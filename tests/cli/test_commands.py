@@ -128,7 +128,7 @@ def test_a_setting_without_a_value_is_wrong_usage(upper: Path) -> None:
 
 def test_the_environment_goes_before_the_env_file(tmp_path: Path) -> None:
     path = tmp_path / "named.yaml"
-    path.write_text(UPPER.format(state=tmp_path).replace("words-in", "${FIRST}-${SECOND}"))
+    path.write_text(UPPER.format(state=tmp_path).replace("words-in", '"${FIRST}-${SECOND}"'))
     variables = tmp_path / "variables"
     variables.write_text("# names\nexport FIRST='one'\nSECOND=\"two\"\n")
     done = streamkit("describe", path, "--env-file", variables, SECOND="2")

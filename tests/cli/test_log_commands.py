@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,15 +62,15 @@ def test_consume_ends_after_max(upper: Path) -> None:
 
 
 def test_run_ends_in_order_by_signal(upper: Path) -> None:
-    streamkit("produce", upper, "words", "--lines", stdin="a\n")
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for round_, number in enumerate((signal.SIGTERM, signal.SIGINT), 1):
+        streamkit("produce", upper, "words", "--lines", stdin="a\n")
         process = subprocess.Popen(command("run", upper), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         # What run has written is there: it is up and has processed.
-        assert streamkit("consume", upper, "loud", "--max", 1, "--lines").out == "A\n"
+        assert streamkit("consume", upper, "loud", "--max", round_, "--lines").out == "A\n" * round_
         process.send_signal(number)
         out, err = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, out, err) == (0, b"", b"")
-    assert streamkit("consume", upper, "loud", "--until-idle", "--lines").out == "A\n"
+    assert streamkit("consume", upper, "loud", "--until-idle", "--lines").out == "A\n" * 2
 
 
 def test_consume_follows_until_a_signal(upper: Path) -> None:
@@ -162,9 +163,11 @@ def nobody() -> str:
 
 
 def test_a_broker_that_does_not_answer(nobody: str, upper: Path) -> None:
-    setting = ("--set", f"bootstrap.servers={nobody}", "--set", "default.api.timeout.ms=2000")
-    for arguments in (("run", upper), ("produce", upper, "words"), ("consume", upper, "words")):
-        assert_one_clear_line(streamkit(*arguments, *setting), 1, nobody)
+    # All at once: each waits for its time-out.
+    commands = [("run", upper), ("produce", upper, "words"), ("consume", upper, "words")]
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(lambda each: streamkit(*each, "--set", f"bootstrap.servers={nobody}"), commands):
+            assert_one_clear_line(done, 1, nobody)
 
 
 def test_a_reader_that_goes_away_is_no_traceback(upper: Path) -> None:
