@@ -8,7 +8,14 @@ from streamkit.compile.generator import Generator
 from streamkit.compile.program import Program
 from streamkit.compile.services import BoundProgram, FailedRecord
 from streamkit.compile.sources import emit_extractor, emit_source
-from streamkit.errors import DeserializationError, ProcessingError, ProductionError, StateError, TransportError
+from streamkit.errors import (
+    DeserializationError,
+    ProcessingError,
+    ProductionError,
+    StateError,
+    StreamkitError,
+    TransportError,
+)
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 
 # A failure that some node has already answered with `fail`, or that no handler may answer.
@@ -96,8 +103,11 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology) -> Program:
 
 def _not_initialised(node: Any, error: Exception) -> str:
     origin = node.origin
-    where = f"pipeline {origin.pipeline}, step {origin.step} ({origin.position})" if origin else f"node {node.name}"
-    return f"{where}: the processor's init failed: {type(error).__name__}: {error}"
+    where = f"node {node.name}"
+    if origin:
+        where = f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}"
+    reason = str(error) if isinstance(error, StreamkitError) else f"{type(error).__name__}: {error}"
+    return " ".join(f"{where}: the processor can't start: {reason}".split())
 
 
 def _mapping(entries: dict[str, str]) -> str:

@@ -103,7 +103,9 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
     stores = sections.read_stores(reader, options["stores"], defaults) if "stores" in options else {}
     pipelines = sections.read_pipelines(reader, options["pipelines"]) if "pipelines" in options else {}
     store_names = [key.value for key, _ in options["stores"].value] if _is_mapping(options.get("stores")) else []
-    links.check(reader, list(topics), store_names, pipelines)
+    # A processor may also use the store that a step makes under a name (KStream.process with a Materialized's name).
+    made = [store.name for store in reader.stores]
+    links.check(reader, list(topics), list(dict.fromkeys([*store_names, *made])), pipelines)
     return TopologyModel(
         application=application,
         description=description,
