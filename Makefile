@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-# Positions in the fuzz corpus are reproducible: the same N and SEED give the same files.
+# The same SEED gives the same random topologies.
 N ?= 1000
 SEED ?= 1
 
@@ -49,7 +49,7 @@ generate: $(READY) ## Write the generated files: the language reference and the 
 bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; some minutes)
 	@$(BIN)/python -m tests.bench.run
 
-fuzz: $(READY) ## Validate N mutated topologies from SEED: make fuzz N=1000 SEED=1
+fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
 
 clean: ## Remove .venv and what tools leave behind
