@@ -76,10 +76,9 @@ class RecordJson:
     def _candidates(self, topic: str) -> Iterator[Serdes]:
         if topic in self._written:
             yield self._written[topic]
-        else:
-            yield from self._routed
         if topic in self._declared:
             yield self._declared[topic]
+        yield from self._routed
 
 
 def store_rows(definition: Any, store: Any) -> list:
