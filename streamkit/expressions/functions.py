@@ -41,13 +41,21 @@ class Linked:
     flags: int = 0
     cost: int = 1
     uses_budget: bool = False
-    broken: bool = False
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the function itself is wrong, and so no expression that uses it is right."""
+        return bool(self.problems)
+
+
+_DEEPEST = 50
 
 
 class Library(Mapping[str, Linked]):
     """All functions of a file, each checked once, on first use.
 
-    `problems` lists what is wrong with any of them; a broken one causes no further problems where it is used.
+    `problems` lists what is wrong with any of them; expressions that use a broken one report the same problems.
     """
 
     def __init__(self, functions: Mapping[str, Function] | None = None):
@@ -73,8 +81,9 @@ class Library(Mapping[str, Linked]):
         function = self._functions[name]
         if name in self._path:
             cycle = " -> ".join([*self._path[self._path.index(name) :], name])
-            self._problems.append(Problem(function.position, f"functions call each other in a circle: {cycle}"))
-            return Linked(name, broken=True)
+            return self._broken(function, f"functions call each other in a circle: {cycle}")
+        if len(self._path) > _DEEPEST:
+            return self._broken(function, f"functions call each other over {_DEEPEST} levels deep")
         if name not in self._linked:
             self._path.append(name)
             try:
@@ -82,6 +91,11 @@ class Library(Mapping[str, Linked]):
             finally:
                 self._path.pop()
         return self._linked[name]
+
+    def _broken(self, function: Function, message: str) -> Linked:
+        problem = Problem(function.position, message)
+        self._problems.append(problem)
+        return Linked(function.name, problems=(problem,))
 
     def _link(self, function: Function) -> Linked:
         if function.call is not None:
@@ -92,7 +106,8 @@ class Library(Mapping[str, Linked]):
         self._check_params(function)
         source = Source(function.expr or "", function.expr_position or function.position, function.locate)
         linked = _translated(function, source, self, self._problems)
-        linked.broken = len(self._problems) > before
+        linked.problems = tuple(dict.fromkeys(self._problems[before:]))
+        self._problems[before:] = [each for each in linked.problems if each not in self._problems[:before]]
         return linked
 
     def _check_params(self, function: Function) -> None:
@@ -115,7 +130,7 @@ def _translated(function: Function, source: Source, library: Library, problems: 
 
     tree = source.parse(problems)
     if tree is None:
-        return Linked(function.name, function.params, broken=True)
+        return Linked(function.name, function.params)
     scope = {param: f"_y_p_{index}" for index, param in enumerate(function.params)}
     translator = Translator(("headers",), library, source.place, scope)
     piece = translator.translate(tree)

@@ -25,8 +25,23 @@ from streamkit.expressions.limits import (
 _FAST = 1 << 63
 _NO_VALUE = object()
 _CODECS = frozenset(
-    ("utf8", "ascii", "usascii", "latin1", "iso88591", "cp1252", "windows1252", "iso885915")
-    + ("utf16", "utf16le", "utf16be", "utf32", "utf32le", "utf32be", "utf8sig")
+    [
+        "utf8",
+        "utf8sig",
+        "ascii",
+        "usascii",
+        "latin1",
+        "iso88591",
+        "iso885915",
+        "cp1252",
+        "windows1252",
+        "utf16",
+        "utf16le",
+        "utf16be",
+        "utf32",
+        "utf32le",
+        "utf32be",
+    ]
 )
 _CODEC_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "xmlcharrefreplace"))
 
@@ -159,6 +174,8 @@ def make_str(value: Any = "", *arguments: Any, **named: Any) -> str:
     if value.__class__ in _PLAIN and not arguments and not named:
         return str(value)
     if arguments or named:
+        if not isinstance(value, bytes):
+            raise TypeError("str() with an encoding takes bytes")
         return decode(value, *arguments, **named)
     if deep_size(value, MAX_BYTES) > MAX_BYTES:
         raise refuse_size("text made by str()", MAX_BYTES + 1)
@@ -222,7 +239,7 @@ def make_sum(items: Any, start: Any = 0) -> Any:
             raise TypeError(f"sum() can't add {type(item).__name__} to {type(start).__name__}")
         result.extend(item)
         collected(result, "a list made by sum()")
-    return start + type(start)(result)
+    return [*start, *result] if isinstance(start, list) else (*start, *result)
 
 
 def make_round(number: Any, ndigits: Any = None) -> Any:
@@ -274,7 +291,7 @@ def codec(encoding: Any, errors: Any) -> tuple[str, str]:
 def decode(data: Any, encoding: Any = "utf-8", errors: Any = "strict") -> str:
     """`data.decode(…)`."""
     if not isinstance(data, bytes):
-        raise TypeError(f"decode() is a method of bytes, not of {type(data).__name__}")
+        raise AttributeError(f"decode() is a method of bytes, not of {type(data).__name__}")
     return bounded(data.decode(*codec(encoding, errors)), "text made by decode()")
 
 

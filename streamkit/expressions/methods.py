@@ -61,7 +61,7 @@ RESULT_KINDS = {
 
 def _need_text(receiver: Any, name: str) -> None:
     if not isinstance(receiver, (str, bytes)):
-        raise TypeError(f"{name}() is a method of str and bytes, not of {type(receiver).__name__}")
+        raise AttributeError(f"{name}() is a method of str and bytes, not of {type(receiver).__name__}")
 
 
 def _padding(name: str) -> Any:
@@ -113,7 +113,7 @@ def _translate(receiver: Any, table: Any, *delete: Any, **named: Any) -> Any:
 
 def _encode(receiver: Any, encoding: Any = "utf-8", errors: Any = "strict") -> bytes:
     if not isinstance(receiver, str):
-        raise TypeError(f"encode() is a method of str, not of {type(receiver).__name__}")
+        raise AttributeError(f"encode() is a method of str, not of {type(receiver).__name__}")
     return bounded(receiver.encode(*codec(encoding, errors)), "bytes made by encode()")
 
 
@@ -123,13 +123,13 @@ def _hex(receiver: Any, *arguments: Any, **named: Any) -> str:
         if size > MAX_BYTES:
             raise refuse_size("text made by hex()", size)
     elif not isinstance(receiver, float):
-        raise TypeError(f"hex() is a method of bytes and float, not of {type(receiver).__name__}")
+        raise AttributeError(f"hex() is a method of bytes and float, not of {type(receiver).__name__}")
     return receiver.hex(*arguments, **named)
 
 
 def _to_bytes(receiver: Any, length: Any = 1, byteorder: Any = "big", *, signed: Any = False) -> bytes:
     if not isinstance(receiver, int):
-        raise TypeError(f"to_bytes() is a method of int, not of {type(receiver).__name__}")
+        raise AttributeError(f"to_bytes() is a method of int, not of {type(receiver).__name__}")
     if length > MAX_BYTES:
         raise refuse_size("bytes made by to_bytes()", length)
     return receiver.to_bytes(length, byteorder, signed=signed)
@@ -137,7 +137,7 @@ def _to_bytes(receiver: Any, length: Any = 1, byteorder: Any = "big", *, signed:
 
 def _from_bytes(receiver: Any, data: Any, byteorder: Any = "big", *, signed: Any = False) -> int:
     if not isinstance(receiver, int):
-        raise TypeError(f"from_bytes() is a method of int, not of {type(receiver).__name__}")
+        raise AttributeError(f"from_bytes() is a method of int, not of {type(receiver).__name__}")
     if len(data) > MAX_BITS // 8:
         raise LimitError(f"an integer of over {MAX_BITS} bits made by from_bytes()")
     return int.from_bytes(data, byteorder, signed=signed)

@@ -54,7 +54,7 @@ class Expression:
         Loads the Python callables. Raises TopologyError or StreamkitError where one is missing.
         """
         from streamkit.expressions.calls import load_callable
-        from streamkit.expressions.translate import HELPERS
+        from streamkit.expressions.core import HELPERS
 
         result: dict[str, Any] = {name: HELPERS[name] for name in self.helpers}
         # Functions of the file see each other and their helpers, and no built-in of Python.

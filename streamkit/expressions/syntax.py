@@ -83,6 +83,10 @@ class Source:
             other = ast.parse(f"[{self.text}\n]", mode="eval").body
         if isinstance(other, ast.ListComp):
             raise SyntaxError("a comprehension needs brackets around it", ("", 1, 2, self.text))
+        if isinstance(other, ast.List) and not other.elts:
+            raise SyntaxError("there is only a comment", ("", 1, 2, self.text))
+        if self.text.rstrip(" \t").endswith("\\"):
+            raise SyntaxError("a backslash at the end", ("", len(self._lines), len(self._lines[-1]) + 1, self.text))
         return tree
 
     def _syntax_problem(self, error: SyntaxError) -> Problem:
@@ -90,7 +94,9 @@ class Source:
         message = (error.msg or "invalid syntax").partition(" Perhaps you forgot a comma")[0].rstrip(".")
         if line >= len(self._lines):
             line, column = len(self._lines) - 1, len(self._lines[-1])
-            message = "the expression ends too early" if message == "invalid syntax" else message
+            _, _, opened = message.partition("does not match opening parenthesis ")
+            # The closing bracket is ours, which the user never wrote.
+            message = f"{opened[:3]} is never closed" if opened else "it ends too early"
         elif line == 0:
             column -= 1
         column = min(max(column, 0), len(self._lines[line]))

@@ -6,15 +6,10 @@ A construct that has no method here is refused: the language is what is allowed,
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
-from time import perf_counter
-from typing import Any
 
-from streamkit.errors import LimitError, Position, Problem
-from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
-from streamkit.expressions.limits import MAX_SECONDS, MAX_TOTAL, Budget, check_bits, deep_size
-from streamkit.expressions.methods import GUARDED, METHOD_HELPERS
-from streamkit.expressions.model import Link
+from streamkit.errors import LimitError
+from streamkit.expressions.core import BUDGET, HELPERS
+from streamkit.expressions.limits import check_bits
 from streamkit.expressions.piece import (
     ADD,
     AND,
@@ -25,7 +20,6 @@ from streamkit.expressions.piece import (
     COMPARE,
     CONDITION,
     DISPLAY,
-    IMPURE,
     LAZY,
     MULTIPLY,
     NOT,
@@ -42,13 +36,6 @@ from streamkit.expressions.piece import (
 )
 from streamkit.expressions.translate_calls import Calls
 from streamkit.expressions.translate_loops import Loops
-
-HELPERS: dict[str, Any] = {**_BUILTIN_HELPERS, **METHOD_HELPERS}
-
-BUDGET = "_y_b"
-_MANY_PRODUCERS = 8
-_FOLDED = 200
-"""Characters up to which the value of a constant part takes the place of its source."""
 
 _INLINE: dict[type[ast.AST], tuple[str, int]] = {
     ast.Add: ("+", ADD),
@@ -73,126 +60,10 @@ _COMPARISONS = {
     ast.In: "in",
     ast.NotIn: "not in",
 }
-_WORDS = {
-    "NamedExpr": "':=' assigns",
-    "Await": "'await'",
-    "Yield": "'yield'",
-    "YieldFrom": "'yield'",
-    "Lambda": "a lambda stands only as an argument",
-    "Starred": "'*' stands only in calls, lists, tuples and sets",
-    "MatMult": "operator '@'",
-}
 
 
 class Translator(Calls, Loops):
-    """Translates one expression, or one function's body; collects every problem on the way."""
-
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        functions: Any,
-        place: Callable[[ast.AST], Position],
-        scope: Mapping[str, str] | None = None,
-    ):
-        self.names = names
-        self.functions = functions
-        self.place = place
-        self.scope: dict[str, str] = dict(scope or {})
-        self.in_function = scope is not None
-        self.depth = 0
-        self.product = 1
-        self.problems: list[Problem] = []
-        self.helpers: set[str] = set()
-        self.links: dict[str, Link] = {}
-        self.calls = 0
-        self.uses_budget = False
-        self.many = False
-        self._locals = 0
-        self._seconds = MAX_SECONDS
-        self._constant_bytes = 0
-
-    # -- entry --
-
-    def translate(self, tree: ast.expr) -> Piece:
-        """Return the piece of a whole expression: plain data, and constant where it can be."""
-        producers = sum(
-            isinstance(node, (ast.Mult, ast.Mod)) or (isinstance(node, ast.Attribute) and node.attr in GUARDED)
-            for node in ast.walk(tree)
-        )
-        self.many = producers > _MANY_PRODUCERS
-        piece = self.value(tree)
-        if self.in_function and piece.kind not in NUMBERS:
-            piece = self.charged(piece)
-        return piece
-
-    def value(self, node: ast.AST) -> Piece:
-        """Visit a part whose result is kept: an iterator or a view becomes a list."""
-        piece = self.visit(node)
-        if piece.flags & LAZY:
-            self.helpers.add("_x_list")
-            made = Piece(f"_x_list({piece.source})", ATOM, "list", piece.flags & ~LAZY, piece.refs)
-            return self.fold(node, made)
-        return piece
-
-    def visit(self, node: ast.AST) -> Piece:
-        """Translate any part, or report that the language does not have it."""
-        method = getattr(self, f"on_{type(node).__name__}", None)
-        if method is None:
-            return self.refuse(node, f"{_WORDS.get(type(node).__name__, type(node).__name__)} is not allowed here")
-        return method(node)
-
-    # -- problems and constants --
-
-    def refuse(self, node: ast.AST, message: str) -> Piece:
-        """Report a problem; the piece returned keeps the rest of the expression going."""
-        self.problems.append(Problem(self.place(node), message))
-        return Piece("None", ATOM, None, IMPURE)
-
-    def helper(self, name: str, *arguments: str) -> str:
-        """Return the source of a call of a helper."""
-        self.helpers.add(name)
-        return f"{name}({', '.join(arguments)})"
-
-    def charged(self, piece: Piece) -> Piece:
-        """Wrap a piece so that its size counts against the budget."""
-        self.uses_budget = True
-        return Piece(f"{BUDGET}.item({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
-
-    def evaluate(self, piece: Piece) -> Any:
-        """Return the value of a constant piece, within the same bounds as at run time."""
-        start = perf_counter()
-        environment: dict[str, Any] = {**HELPERS, "__builtins__": {}, BUDGET: Budget(max(self._seconds, 0.1))}
-        for link in self.links.values():
-            if link.source is not None:
-                environment[link.name] = eval(link.source, environment)
-        try:
-            return eval(piece.source, environment)
-        finally:
-            self._seconds -= perf_counter() - start
-
-    def fold(self, node: ast.AST, piece: Piece) -> Piece:
-        """Evaluate a constant piece: what breaks a bound is a problem now, a small scalar replaces its source."""
-        if not piece.constant or piece.is_literal or piece.flags & LAZY:
-            return piece
-        try:
-            value = self.evaluate(piece)
-            if piece.flags & PRODUCES:
-                self._constant_bytes += deep_size(value, MAX_TOTAL)
-                if self._constant_bytes > MAX_TOTAL:
-                    raise LimitError(f"constant parts of over {MAX_TOTAL} bytes together")
-        except LimitError as error:
-            return self.refuse(node, str(error))
-        except (MemoryError, RecursionError):
-            return self.refuse(node, "the expression is too large")
-        except Exception:
-            # An error of this record and every other one; the step's error handling decides at run time.
-            piece.flags |= IMPURE
-            return piece
-        if value is None or type(value) in (bool, int, str, bytes) or (type(value) is float and value - value == 0):
-            folded = literal(value)
-            if len(folded.source) <= _FOLDED:
-                return folded
-        return piece
+    """Translates one expression, or one function's body: `translate`."""
 
     # -- leaves --
 
@@ -213,12 +84,6 @@ class Translator(Calls, Loops):
         if node.id in self.names and not node.id.startswith("_"):
             return self.record_name(node.id)
         return self.unknown_name(node)
-
-    def record_name(self, name: str) -> Piece:
-        """Return the piece of a name that the record binds."""
-        if name == "headers":
-            return Piece("(\0headers\0 or [])", kind="list", refs=frozenset(("headers",)))
-        return Piece(f"\0{name}\0", refs=frozenset((name,)))
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Piece:
         parts: list[Piece] = []
@@ -268,7 +133,7 @@ class Translator(Calls, Loops):
             return self.fold(node, Piece(source, precedence, kind, flags, refs))
         helper = _HELPED.get(type(node.op))
         if helper is None:
-            return self.refuse(node, f"{_WORDS['MatMult']} is not allowed")
+            return self.refuse(node, "operator '@' is not allowed")
         if isinstance(node.op, (ast.Mult, ast.Mod)) and self._only_float(left, right, node.op):
             sign = "*" if isinstance(node.op, ast.Mult) else "%"
             source = f"{left.at(MULTIPLY)} {sign} {right.at(UNARY)}"
@@ -290,10 +155,6 @@ class Translator(Calls, Loops):
         if isinstance(operator, ast.Mult):
             return "float" in (left.kind, right.kind)
         return left.kind in NUMBERS
-
-    def counted(self, piece: Piece) -> Piece:
-        """Charge a large result where many of them stand in one expression."""
-        return self.charged(piece) if self.many and not piece.constant else piece
 
     def value_or_view(self, node: ast.AST) -> Piece:
         """Visit an operand; views of objects stay what they are, as sets of keys can be combined and compared."""

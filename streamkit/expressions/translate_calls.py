@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from streamkit.expressions import methods
+from streamkit.expressions.core import BUDGET, Core
 from streamkit.expressions.limits import MAX_CALLS
 from streamkit.expressions.piece import (
     ATOM,
@@ -20,26 +20,69 @@ from streamkit.expressions.piece import (
     refs_of,
 )
 
-if TYPE_CHECKING:
-    from streamkit.expressions.translate import Translator
-
-FUNCTIONS = ["len", "min", "max", "sum", "abs", "round", "int", "float", "str", "bool", "sorted", "any", "all", "list", "dict", "tuple", "set", "zip", "enumerate", "range", "re_match", "re_split", "now", "merge", "header"]
+FUNCTIONS = [
+    "len",
+    "min",
+    "max",
+    "sum",
+    "abs",
+    "round",
+    "int",
+    "float",
+    "str",
+    "bool",
+    "sorted",
+    "any",
+    "all",
+    "list",
+    "dict",
+    "tuple",
+    "set",
+    "zip",
+    "enumerate",
+    "range",
+    "re_match",
+    "re_split",
+    "now",
+    "merge",
+    "header",
+]
 _KINDS = {
     **{name: name for name in ("int", "float", "str", "bool", "list", "dict", "tuple", "set")},
     **{"len": "int", "any": "bool", "all": "bool", "sorted": "list", "abs": "number", "round": "number"},
     **{"re_match": "bool", "re_split": "list", "merge": "dict"},
 }
-_READ_LAZILY = frozenset(["min", "max", "sum", "sorted", "any", "all", "list", "dict", "tuple", "set", "zip", "enumerate"])
+_READ_LAZILY = frozenset(
+    ["min", "max", "sum", "sorted", "any", "all", "list", "dict", "tuple", "set", "zip", "enumerate"]
+)
 """Functions that read an iterator through, so that it need not become a list before."""
 _KEYS = frozenset(("sorted", "min", "max"))
-_AS_KEY = frozenset(["len", "min", "max", "sum", "abs", "round", "int", "float", "str", "bool", "any", "all", "list", "dict", "tuple", "set"])
-_PRODUCERS = frozenset(("str", "list", "tuple", "set", "sorted", "dict", "sum", "range"))
+_AS_KEY = frozenset(
+    [
+        "len",
+        "min",
+        "max",
+        "sum",
+        "abs",
+        "round",
+        "int",
+        "float",
+        "str",
+        "bool",
+        "any",
+        "all",
+        "list",
+        "dict",
+        "tuple",
+        "set",
+    ]
+)
 
 
-class Calls:
+class Calls(Core):
     """The part of the translator that knows calls."""
 
-    def on_Call(self: Translator, node: ast.Call) -> Piece:
+    def on_Call(self, node: ast.Call) -> Piece:
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func)
         if not isinstance(node.func, ast.Name):
@@ -57,7 +100,7 @@ class Calls:
         self._arguments(node, "")
         return self.unknown_name(node.func, called=True)
 
-    def unknown_name(self: Translator, node: ast.Name, called: bool = False) -> Piece:
+    def unknown_name(self, node: ast.Name, called: bool = False) -> Piece:
         """Report a name that the language or this place does not have."""
         import difflib
 
@@ -76,7 +119,7 @@ class Calls:
 
     # -- arguments --
 
-    def _arguments(self: Translator, node: ast.Call, name: str, lambdas: bool = False) -> tuple[list[Piece], list[str]]:
+    def _arguments(self, node: ast.Call, name: str, lambdas: bool = False) -> tuple[list[Piece], list[str]]:
         """Return pieces and sources of all arguments, those with a keyword last."""
         pieces: list[Piece] = []
         sources: list[str] = []
@@ -97,7 +140,7 @@ class Calls:
             sources.append(f"{keyword.arg}={piece.at(CONDITION)}")
         return pieces, sources
 
-    def _keyword(self: Translator, keyword: ast.keyword, name: str, lambdas: bool) -> Piece:
+    def _keyword(self, keyword: ast.keyword, name: str, lambdas: bool) -> Piece:
         if keyword.arg is None:
             self.visit(keyword.value)
             return self.refuse(keyword.value, "'**' is not allowed in a call; use merge() or {**…}")
@@ -109,7 +152,7 @@ class Calls:
             return self._lambda(keyword.value)
         return self.value(keyword.value)
 
-    def _key_function(self: Translator, node: ast.expr) -> Piece:
+    def _key_function(self, node: ast.expr) -> Piece:
         if isinstance(node, ast.Lambda):
             return self._lambda(node)
         if isinstance(node, ast.Constant) and node.value is None:
@@ -119,7 +162,7 @@ class Calls:
             return Piece(f"_x_{node.id}")
         return self.refuse(node, "'key' takes a lambda, or a built-in function such as len, by name")
 
-    def _lambda(self: Translator, node: ast.Lambda) -> Piece:
+    def _lambda(self, node: ast.Lambda) -> Piece:
         parameters = node.args
         plain = [*parameters.posonlyargs, *parameters.args]
         if parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.defaults:
@@ -138,7 +181,7 @@ class Calls:
 
     # -- built-in functions --
 
-    def _builtin(self: Translator, node: ast.Call, name: str) -> Piece:
+    def _builtin(self, node: ast.Call, name: str) -> Piece:
         if name == "now":
             if node.args or node.keywords:
                 self.refuse(node, "now() takes no arguments")
@@ -160,20 +203,20 @@ class Calls:
         if name in ("zip", "enumerate", "range"):
             flags |= LAZY
             kind = "iterator"
-        if name in _PRODUCERS and not (name == "str" and pieces and pieces[0].constant is False):
-            flags |= PRODUCES if name in ("range", "sum") else 0
+        if name in ("range", "sum"):
+            flags |= PRODUCES
         if name == "round" and len(pieces) == 1:
             kind = "int"
         return self._checked(node, Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs))
 
-    def _checked(self: Translator, node: ast.Call, made: Piece) -> Piece:
+    def _checked(self, node: ast.Call, made: Piece) -> Piece:
         """Fold a constant call; an iterator is tried without taking its place."""
         if made.flags & LAZY and made.constant:
             tried = self.fold(node, Piece(made.source, ATOM, None, made.flags & ~LAZY))
             return made if not tried.flags & IMPURE else tried
         return self.fold(node, made)
 
-    def _check_pattern(self: Translator, node: ast.expr, piece: Piece) -> None:
+    def _check_pattern(self, node: ast.expr, piece: Piece) -> None:
         from streamkit.expressions import regex
 
         if not piece.constant:
@@ -185,13 +228,14 @@ class Calls:
 
     # -- functions of the file --
 
-    def _function(self: Translator, node: ast.Call, function: object) -> Piece:
+    def _function(self, node: ast.Call, function: object) -> Piece:
         from streamkit.expressions.functions import Linked
 
         assert isinstance(function, Linked)
         pieces, sources = self._arguments(node, "", lambdas=function.call is not None)
         flags, refs = flags_of(pieces), refs_of(pieces)
         if function.broken:
+            self.problems += [problem for problem in function.problems if problem not in self.problems]
             return Piece("None", ATOM, None, IMPURE)
         self.links.update((link.name, link) for link in function.links)
         self.helpers |= function.helpers
@@ -209,15 +253,13 @@ class Calls:
             return self.refuse(node, f"{node.func.id!r} reads headers, which are not available here")  # type: ignore[attr-defined]
         ordered += [f"\0{name}\0" for name in hidden]
         if function.uses_budget:
-            from streamkit.expressions.translate import BUDGET
-
             self.uses_budget = True
             ordered.append(BUDGET)
         flags |= function.flags | LOOPS
         made = Piece(f"{function.name}({', '.join(ordered)})", ATOM, function.kind, flags, refs | set(hidden))
         return self.fold(node, made)
 
-    def _in_order(self: Translator, node: ast.Call, params: tuple[str, ...], sources: list[str]) -> list[str] | None:
+    def _in_order(self, node: ast.Call, params: tuple[str, ...], sources: list[str]) -> list[str] | None:
         """Return the arguments of a function of the file by position, or None after reporting what is wrong."""
         name = node.func.id  # type: ignore[attr-defined]
         for argument in node.args:
@@ -239,7 +281,7 @@ class Calls:
 
     # -- methods --
 
-    def _method(self: Translator, node: ast.Call, function: ast.Attribute) -> Piece:
+    def _method(self, node: ast.Call, function: ast.Attribute) -> Piece:
         receiver = self.value(function.value)
         pieces, sources = self._arguments(node, "sum" if function.attr == "join" else "")
         name = function.attr
@@ -261,7 +303,7 @@ class Calls:
             return made
         return self.fold(node, made)
 
-    def _method_problem(self: Translator, receiver: Piece, name: str) -> str | None:
+    def _method_problem(self, receiver: Piece, name: str) -> str | None:
         if name.startswith("_"):
             return f"{name!r} begins with an underscore, which is not allowed"
         if name in ("format", "format_map"):

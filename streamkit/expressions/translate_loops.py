@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from streamkit.expressions.core import Core
 from streamkit.expressions.limits import MAX_STEPS
 from streamkit.expressions.piece import (
     ATOM,
@@ -20,30 +21,25 @@ from streamkit.expressions.piece import (
     refs_of,
 )
 
-if TYPE_CHECKING:
-    from streamkit.expressions.translate import Translator
 
-
-class Loops:
+class Loops(Core):
     """The part of the translator that knows comprehensions."""
 
-    def on_ListComp(self: Translator, node: ast.ListComp) -> Piece:
+    def on_ListComp(self, node: ast.ListComp) -> Piece:
         return self._comprehension(node, [node.elt], "[", "]", "list")
 
-    def on_SetComp(self: Translator, node: ast.SetComp) -> Piece:
+    def on_SetComp(self, node: ast.SetComp) -> Piece:
         return self._comprehension(node, [node.elt], "{", "}", "set")
 
-    def on_DictComp(self: Translator, node: ast.DictComp) -> Piece:
+    def on_DictComp(self, node: ast.DictComp) -> Piece:
         return self._comprehension(node, [node.key, node.value], "{", "}", "dict")
 
-    def on_GeneratorExp(self: Translator, node: ast.GeneratorExp) -> Piece:
+    def on_GeneratorExp(self, node: ast.GeneratorExp) -> Piece:
         piece = self._comprehension(node, [node.elt], "(", ")", "iterator")
         piece.flags |= LAZY
         return piece
 
-    def _comprehension(
-        self: Translator, node: Any, results: list[ast.expr], opening: str, closing: str, kind: str
-    ) -> Piece:
+    def _comprehension(self, node: Any, results: list[ast.expr], opening: str, closing: str, kind: str) -> Piece:
         outer_scope, outer_product = self.scope, self.product
         self.scope = dict(outer_scope)
         clauses: list[tuple[str, Piece, list[Piece]]] = []
@@ -73,7 +69,7 @@ class Loops:
         return self.fold(node, self._written(clauses, elements, bound, heavy, (opening, closing, kind)))
 
     def _written(
-        self: Translator,
+        self,
         clauses: list[tuple[str, Piece, list[Piece]]],
         elements: list[Piece],
         bound: set[str],
@@ -93,14 +89,7 @@ class Loops:
         refs = refs_of(pieces) - bound
         return Piece(f"{opening}{source}{loops}{closing}", ATOM, kind, flags_of(pieces) | LOOPS | DISPLAY, refs)
 
-    def loop(self: Translator, source: str) -> str:
-        """Return the source of an iteration that draws on the budget."""
-        from streamkit.expressions.translate import BUDGET
-
-        self.uses_budget = True
-        return f"{BUDGET}.loop({source})"
-
-    def _known_length(self: Translator, node: ast.expr, items: Piece) -> int | None:
+    def _known_length(self, node: ast.expr, items: Piece) -> int | None:
         """Return how long an iterable is that the file alone decides; None where the record does."""
         calls = [call.func for call in ast.walk(node) if isinstance(call, ast.Call)]
         has_range = any(isinstance(function, ast.Name) and function.id == "range" for function in calls)
@@ -115,7 +104,7 @@ class Loops:
         return 1 if has_range else None
 
     def _is_heavy(
-        self: Translator,
+        self,
         clauses: list[tuple[str, Piece, list[Piece]]],
         inner: list[Piece],
         bound: set[str],
@@ -130,25 +119,3 @@ class Loops:
         if flags_of(inner) & (PRODUCES | LOOPS) or not refs_of(inner) <= bound:
             return True
         return any(len(piece.source) > 1000 for piece in inner)
-
-    def bind(self: Translator, target: ast.expr, bound: set[str]) -> str:
-        """Give a loop's names their own, which clash with nothing, and return the source of the target."""
-        if isinstance(target, ast.Name):
-            if target.id.startswith("_"):
-                self.refuse(target, f"{target.id!r} begins with an underscore, which is not allowed")
-            local = self.new_local()
-            self.scope[target.id] = local
-            bound.add(local)
-            return local
-        if isinstance(target, (ast.Tuple, ast.List)):
-            parts = ", ".join(self.bind(part, bound) for part in target.elts)
-            return f"({parts},)" if target.elts else "()"
-        if isinstance(target, ast.Starred):
-            return f"*{self.bind(target.value, bound)}"
-        self.refuse(target, "a loop binds plain names only")
-        return self.new_local()
-
-    def new_local(self: Translator) -> str:
-        """Return a variable name that is used nowhere else in the expression."""
-        self._locals += 1
-        return f"_y_{self._locals}"

@@ -1,0 +1,182 @@
+"""What all parts of the translator share: visiting, problems, constants, the budget and names of their own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from streamkit.errors import LimitError, Position, Problem
+from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
+from streamkit.expressions.limits import MAX_SECONDS, MAX_TOTAL, Budget, deep_size
+from streamkit.expressions.methods import GUARDED, METHOD_HELPERS
+from streamkit.expressions.model import Link
+from streamkit.expressions.piece import ATOM, IMPURE, LAZY, NUMBERS, PRODUCES, Piece, literal
+
+HELPERS: dict[str, Any] = {**_BUILTIN_HELPERS, **METHOD_HELPERS}
+
+BUDGET = "_y_b"
+_MANY_PRODUCERS = 8
+_FOLDED = 200
+"""Characters up to which the value of a constant part takes the place of its source."""
+
+_WORDS = {
+    "NamedExpr": "':=' assigns",
+    "Await": "'await'",
+    "Yield": "'yield'",
+    "YieldFrom": "'yield'",
+    "Lambda": "a lambda stands only as an argument",
+    "Starred": "'*' stands only in calls, lists, tuples and sets",
+    "MatMult": "operator '@'",
+}
+
+
+class Core:
+    """The state of a translation, and what every construct needs; problems are collected on the way."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        functions: Any,
+        place: Callable[[ast.AST], Position],
+        scope: Mapping[str, str] | None = None,
+    ):
+        self.names = names
+        self.functions = functions
+        self.place = place
+        self.scope: dict[str, str] = dict(scope or {})
+        self.in_function = scope is not None
+        self.depth = 0
+        self.product = 1
+        self.problems: list[Problem] = []
+        self.helpers: set[str] = set()
+        self.links: dict[str, Link] = {}
+        self.calls = 0
+        self.uses_budget = False
+        self.many = False
+        self._locals = 0
+        self._seconds = MAX_SECONDS
+        self._constant_bytes = 0
+
+    # -- entry --
+
+    def translate(self, tree: ast.expr) -> Piece:
+        """Return the piece of a whole expression: plain data, and constant where it can be."""
+        producers = sum(
+            isinstance(node, (ast.Mult, ast.Mod)) or (isinstance(node, ast.Attribute) and node.attr in GUARDED)
+            for node in ast.walk(tree)
+        )
+        self.many = producers > _MANY_PRODUCERS
+        piece = self.value(tree)
+        if self.in_function and piece.kind not in NUMBERS:
+            piece = self.charged(piece)
+        return piece
+
+    def value(self, node: ast.AST) -> Piece:
+        """Visit a part whose result is kept: an iterator or a view becomes a list."""
+        piece = self.visit(node)
+        if piece.flags & LAZY:
+            self.helpers.add("_x_list")
+            made = Piece(f"_x_list({piece.source})", ATOM, "list", piece.flags & ~LAZY, piece.refs)
+            return self.fold(node, made)
+        return piece
+
+    def visit(self, node: ast.AST) -> Piece:
+        """Translate any part, or report that the language does not have it."""
+        method = getattr(self, f"on_{type(node).__name__}", None)
+        if method is None:
+            return self.refuse(node, f"{_WORDS.get(type(node).__name__, type(node).__name__)} is not allowed here")
+        return method(node)
+
+    # -- problems and constants --
+
+    def refuse(self, node: ast.AST, message: str) -> Piece:
+        """Report a problem; the piece returned keeps the rest of the expression going."""
+        self.problems.append(Problem(self.place(node), message))
+        return Piece("None", ATOM, None, IMPURE)
+
+    def helper(self, name: str, *arguments: str) -> str:
+        """Return the source of a call of a helper."""
+        self.helpers.add(name)
+        return f"{name}({', '.join(arguments)})"
+
+    def charged(self, piece: Piece) -> Piece:
+        """Wrap a piece so that its size counts against the budget."""
+        self.uses_budget = True
+        return Piece(f"{BUDGET}.item({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
+
+    def evaluate(self, piece: Piece) -> Any:
+        """Return the value of a constant piece, within the same bounds as at run time."""
+        start = perf_counter()
+        environment: dict[str, Any] = {**HELPERS, "__builtins__": {}, BUDGET: Budget(max(self._seconds, 0.1))}
+        for link in self.links.values():
+            if link.source is not None:
+                environment[link.name] = eval(link.source, environment)
+        try:
+            return eval(piece.source, environment)
+        finally:
+            self._seconds -= perf_counter() - start
+
+    def fold(self, node: ast.AST, piece: Piece) -> Piece:
+        """Evaluate a constant piece: what breaks a bound is a problem now, a small scalar replaces its source."""
+        if not piece.constant or piece.is_literal or piece.flags & LAZY:
+            return piece
+        try:
+            value = self.evaluate(piece)
+            if piece.flags & PRODUCES:
+                self._constant_bytes += deep_size(value, MAX_TOTAL)
+                if self._constant_bytes > MAX_TOTAL:
+                    raise LimitError(f"constant parts of over {MAX_TOTAL} bytes together")
+        except LimitError as error:
+            return self.refuse(node, str(error))
+        except (MemoryError, RecursionError):
+            return self.refuse(node, "the expression is too large")
+        except Exception:
+            # An error of this record and every other one; the step's error handling decides at run time.
+            piece.flags |= IMPURE
+            return piece
+        if value is None or type(value) in (bool, int, str, bytes) or (type(value) is float and value - value == 0):
+            folded = literal(value)
+            if len(folded.source) <= _FOLDED:
+                return folded
+        return piece
+
+    def record_name(self, name: str) -> Piece:
+        """Return the piece of a name that the record binds."""
+        if name == "headers":
+            return Piece("(\0headers\0 or [])", kind="list", refs=frozenset(("headers",)))
+        return Piece(f"\0{name}\0", refs=frozenset((name,)))
+
+    def counted(self, piece: Piece) -> Piece:
+        """Charge a large result where many of them stand in one expression."""
+        return self.charged(piece) if self.many and not piece.constant else piece
+
+    # -- names of their own --
+
+    def bind(self, target: ast.expr, bound: set[str]) -> str:
+        """Give a loop's names their own, which clash with nothing, and return the source of the target."""
+        if isinstance(target, ast.Name):
+            if target.id.startswith("_"):
+                self.refuse(target, f"{target.id!r} begins with an underscore, which is not allowed")
+            local = self.new_local()
+            self.scope[target.id] = local
+            bound.add(local)
+            return local
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = ", ".join(self.bind(part, bound) for part in target.elts)
+            return f"({parts},)" if target.elts else "()"
+        if isinstance(target, ast.Starred):
+            return f"*{self.bind(target.value, bound)}"
+        self.refuse(target, "a loop binds plain names only")
+        return self.new_local()
+
+    def new_local(self) -> str:
+        """Return a variable name that is used nowhere else in the expression."""
+        self._locals += 1
+        return f"_y_{self._locals}"
+
+    def loop(self, source: str) -> str:
+        """Return the source of an iteration that draws on the budget."""
+        self.uses_budget = True
+        return f"{BUDGET}.loop({source})"
