@@ -28,7 +28,8 @@ class Oracle:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
@@ -36,7 +37,8 @@ class Oracle:
 
     def run(self, folder: Path) -> None:
         """Answer a case's folder, or every case in a folder of them."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.write(f"{folder}\n")
         self._process.stdin.flush()
         if self._process.stdout.readline().rstrip("\n") != str(folder):

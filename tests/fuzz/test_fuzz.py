@@ -1,0 +1,65 @@
+"""streamkit and Kafka Streams agree on random topologies; STREAMKIT_FUZZ_N and STREAMKIT_FUZZ_SEED choose others."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.compare import Answer, differences
+from tests.fuzz.generate import Case, draw
+from tests.fuzz.run import run
+from tests.fuzz.shrink import shrink
+from tests.java import build
+
+N = int(os.environ.get("STREAMKIT_FUZZ_N", "200"))
+SEED = int(os.environ.get("STREAMKIT_FUZZ_SEED", "7000"))
+REFUSED_AT_MOST = 0.1
+
+
+@pytest.mark.skipif(not build.available(), reason="needs a JDK and Maven")
+def test_random_topologies_do_what_kafka_streams_does(tmp_path: Path):
+    counts: Counter = Counter()
+    failures = [f"{failure.name}: {failure.differences[0]}" for failure in run(range(SEED, SEED + N), tmp_path, counts)]
+    assert not failures, "\n\n".join(failures[:5])
+    assert counts["refused by Java"] <= REFUSED_AT_MOST * N
+    assert counts["records"] > N
+
+
+def test_a_seed_gives_the_same_case():
+    assert draw(11) == draw(11)
+    assert draw(11).text() == draw(11).text()
+
+
+def test_shrinking_keeps_what_fails_and_drops_the_rest():
+    topology = {
+        "topics": {"in1": {}, "in2": {}},
+        "pipelines": {"p1": {"stream": "in1", "steps": ["peek", {"filter": "key"}]}, "p2": {"stream": "in2"}},
+    }
+    case = Case(topology, [{"topic": "in1", "key": n, "value": n} for n in range(20)])
+
+    def fails(candidate: Case) -> bool:
+        steps = candidate.topology["pipelines"].get("p1", {}).get("steps", [])
+        return {"filter": "key"} in steps and any(line["key"] == 13 for line in candidate.input)
+
+    small = shrink(case, fails)
+    assert small.topology["pipelines"] == {"p1": {"stream": "in1", "steps": [{"filter": "key"}]}}
+    assert list(small.topology["topics"]) == ["in1"]
+    assert [line["key"] for line in small.input] == [13]
+
+
+def test_differences_are_found_in_every_part_of_an_answer():
+    record = {"topic": "out", "key": "a", "value": 1, "timestamp": 2}
+    java = Answer("text", [record], {"s": [["a", 1]]})
+    assert not differences(java, Answer("text\n", [dict(record)], {"s": [["a", 1.0]], "more": []}))
+    for other in (
+        Answer("other", [record], {"s": [["a", 1]]}),
+        Answer("text", [{**record, "value": True}], {"s": [["a", 1]]}),
+        Answer("text", [], {"s": [["a", 1]]}),
+        Answer("text", [record], {"s": []}),
+        Answer(stage="build", error="no"),
+        Answer("text", stage="run", error="no"),
+    ):
+        assert differences(java, other)
