@@ -123,7 +123,7 @@ def join_table(step: Step, ctx: Context, stream: Stream, table: Table, left: boo
             grace=grace,
         )
     work = StreamTableJoin(left, step.options["value"], getter, grace, buffer.name if buffer is not None else None)
-    node = ProcessorNode(name, work, stores=(*getter.stores, *(() if buffer is None else (buffer,))))
+    node = ProcessorNode(name, work, stores=(*(() if buffer is None else (buffer,)), *getter.stores))
     value_serde = step.get("value_serde", ctx.default_value)
     node.serdes = (stream.key_serde, value_serde)
     node.relaxed_null_key_join = left

@@ -89,25 +89,42 @@ class SuppressBuffer(Store):
                 return
             heappop(queue)
 
-    def evict(self) -> Eviction | None:
-        """Take out the update with the lowest (time, key), or None."""
+    def first(self) -> Eviction | None:
+        """Return the update with the lowest (time, key), which stays, or None."""
         self._settle()
         if not self._queue:
             return None
-        _, key = heappop(self._queue)
-        _, value = self._entries.pop(key)
-        self.size -= 8 + len(key) + value.size()
-        self._dirty[key] = None
+        key = self._queue[0][1]
+        value = self._entries[key][1]
         new = None if value.new is None else self._decode(value.new)
         old = None if value.old is None else self._decode(value.old)
         return Eviction(key, new, old, value.context)
 
+    def remove_first(self) -> None:
+        """Take out the update that `first` returns."""
+        self._settle()
+        _, key = heappop(self._queue)
+        _, value = self._entries.pop(key)
+        self.size -= 8 + len(key) + value.size()
+        self._dirty[key] = None
+
+    def evict(self) -> Eviction | None:
+        """Take out the update with the lowest (time, key), or None."""
+        entry = self.first()
+        if entry is not None:
+            self.remove_first()
+        return entry
+
     def evict_until(self, time: int) -> Iterator[Eviction]:
-        """Take out, one by one, all updates with a buffer time <= `time`, those put meanwhile included."""
+        """Take out, one by one, all updates with a buffer time <= `time`, those put meanwhile included.
+
+        An update is still there while the caller works on it, as in Java: joins further down see what was before it.
+        """
         while self.min_time <= time:
-            eviction = self.evict()
-            if eviction is not None:
-                yield eviction
+            entry = self.first()
+            if entry is not None:
+                yield entry
+                self.remove_first()
 
     def prior(self, key: bytes) -> tuple[bool, Any]:
         """Return (True, the value that the buffer's readers last saw) for a key that waits, else (False, None)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,7 @@ class StreamJoin:
         tracker.min_time = NEVER
         open_sides: set[bool] = set()
         previous: Any = None
-        for entry in self._unmatched.scan():
+        for entry, value in _one_by_one(self._unmatched.scan()):
             tracker.min_time = entry.timestamp
             if len(open_sides) == 2:
                 break
@@ -104,21 +104,25 @@ class StreamJoin:
             if entry.timestamp + lookahead + work.grace >= tracker.stream_time:
                 open_sides.add(entry.left)
                 continue
-            self._forward_unmatched(entry, previous, t, c)
-            previous = entry
-        if previous is not None:
-            self._unmatched.remove(previous.key, previous.left, previous.timestamp, t)
-
-    def _forward_unmatched(self, entry: Any, previous: Any, t: int, c: Any) -> None:
-        work = self._work
-        key = work.decode_key(entry.key)
-        for value in entry.values:
+            key = work.decode_key(entry.key)
             joined = work.joiner(key, value, None) if entry.left else work.joiner(key, None, value)
             work.forward(key, joined, entry.timestamp, c)
             # Deleted one later: a key's values stay until all of them are out.
-            if previous is not None:
-                self._unmatched.remove(previous.key, previous.left, previous.timestamp, t)
-                previous = None
+            if previous is not None and previous is not entry:
+                self._remove(previous, t)
+            previous = entry
+        if previous is not None:
+            self._remove(previous, t)
+
+    def _remove(self, entry: Any, t: int) -> None:
+        self._unmatched.remove(entry.key, entry.left, entry.timestamp, t)
+
+
+def _one_by_one(entries: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each waiting value with its entry: Java walks value by value, and its bookkeeping shows it."""
+    for entry in entries:
+        for value in entry.values:
+            yield entry, value
 
 
 class SelfJoin:

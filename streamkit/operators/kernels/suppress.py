@@ -51,7 +51,8 @@ class Suppress:
                     f"{work.node_name} buffer exceeded its max capacity. Currently [{buffer.count}/{_shown(work.max_records)}] "
                     f"records and [{buffer.size}/{_shown(work.max_bytes)}] bytes."
                 )
-            self._emit(buffer.evict())
+            self._emit(buffer.first())
+            buffer.remove_first()
 
     def _is_full(self) -> bool:
         work, buffer = self._work, self._buffer
