@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.errors import ConfigError, FencedError, StreamkitError
+from streamkit.errors import ConfigError, FencedError, RetriableTransportError, StreamkitError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
@@ -196,7 +196,11 @@ class Application:
         ):
             return False
         before = [thread.activity for thread in threads]
-        behind = self._behind({tp: offset for thread in threads for tp, offset in thread.positions.items()})
+        try:
+            behind = self._behind({tp: offset for thread in threads for tp, offset in thread.positions.items()})
+        except RetriableTransportError as error:
+            log.info("%s; trying again", error)
+            return False
         # Had any thread worked meanwhile, it might have written behind what was just looked at.
         quiet = all(thread.idle for thread in threads) and before == [thread.activity for thread in threads]
         return quiet and not behind and self.state is ClientState.RUNNING

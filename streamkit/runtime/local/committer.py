@@ -15,6 +15,9 @@ from streamkit.transport.base import Admin, CommittedOffset, Consumer, Producer
 
 log = logging.getLogger(__name__)
 
+WARN_AFTER_MS = 5_000
+WARN_EVERY_MS = 30_000
+
 
 class Committer:
     """The producer of a stream thread, and its commits."""
@@ -29,6 +32,7 @@ class Committer:
         self._last_commit = shared.clock()
         self._last_purge = shared.clock()
         self._failing_since: int | None = None
+        self._warn_at = 0
         self._repartitions = {
             shared.plan.internal_name(name)
             for name, topic in shared.plan.internal_topics.items()
@@ -83,7 +87,6 @@ class Committer:
             coordinator = self._shared.coordinator
             if coordinator is None or not coordinator.commit(offsets):
                 self._consumer.commit(offsets)
-        self._failing_since = None
         for active in dirty:
             active.task.post_commit()
             self._count_dropped(active.task)
@@ -102,12 +105,24 @@ class Committer:
             active.checkpoint(ends, enforce=enforce)
 
     def failed(self, error: RetriableTransportError) -> None:
-        """Note a passing fault; after task.timeout.ms of nothing but faults it is raised."""
+        """Note a passing fault; after task.timeout.ms of nothing but faults it is raised.
+
+        Most pass at once and are nobody's business: a warning comes when it goes on, and now and then while it does.
+        """
         now = self._shared.clock()
-        self._failing_since = now if self._failing_since is None else self._failing_since
+        if self._failing_since is None:
+            self._failing_since, self._warn_at = now, now + WARN_AFTER_MS
         if now - self._failing_since > self._settings.task_timeout_ms:
             raise error
-        log.warning("%s; trying again", error)
+        if now >= self._warn_at:
+            log.warning("%s; trying again", error)
+            self._warn_at = now + WARN_EVERY_MS
+        else:
+            log.info("%s; trying again", error)
+
+    def went_well(self) -> None:
+        """Note that a round went without a fault."""
+        self._failing_since = None
 
     def abort(self) -> None:
         """Give up the transaction in hand, and begin another."""

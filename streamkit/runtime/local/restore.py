@@ -67,6 +67,12 @@ def restore(
             pending = {partition for partition in pending if consumer.position(partition) < ends[partition]}
     finally:
         consumer.assign({})
+    for partition in sorted(starts):
+        changelog = by_partition[partition]
+        if changelog.restored:
+            noun = "record" if changelog.restored == 1 else "records"
+            place = f"{partition.topic}-{partition.partition} from offset {max(starts[partition], 0)}"
+            log.info("restored %d %s of %s", changelog.restored, noun, place)
     return True
 
 

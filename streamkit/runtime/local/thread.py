@@ -22,6 +22,9 @@ from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset
 
 log = logging.getLogger(__name__)
 
+RETRY_SECONDS = 0.1
+"""How long a thread waits after a passing fault."""
+
 
 class StreamThread:
     """Runs the tasks that it is assigned until it is told to stop or something fails for good."""
@@ -131,7 +134,9 @@ class StreamThread:
             return
         except RetriableTransportError as error:
             self._committer.failed(error)
+            self._stop.wait(RETRY_SECONDS)
             return
+        self._committer.went_well()
         self._note_idleness(bool(batches) or worked)
 
     def _process(self, polled_at: int) -> bool:
@@ -203,25 +208,62 @@ class StreamThread:
         if wanted is None:
             return
         self.activity += 1
-        self._to(ThreadState.PARTITIONS_REVOKED)
-        gone = [task for task in self._tasks if task not in wanted]
-        if gone:
-            try:
-                self._close([self._tasks.pop(task) for task in gone], clean=True)
-            except FencedError:
-                with self._lock:
-                    self._assigned = wanted if self._assigned is None else self._assigned
-                raise
-        self._to(ThreadState.PARTITIONS_ASSIGNED)
-        fresh = [task for task in wanted if task not in self._tasks]
-        for task in fresh:
-            self._tasks[task] = self._create(task)
-        self._start_tasks([self._tasks[task] for task in fresh])
-        if not self._stop.is_set():
-            self._to(ThreadState.RUNNING)
+        try:
+            self._change_to(wanted)
+        except (FencedError, RetriableTransportError, TaskCorruptedError) as error:
+            # Tried again in the next round, unless something newer was assigned meanwhile.
+            with self._lock:
+                self._assigned = wanted if self._assigned is None else self._assigned
+            if isinstance(error, TaskCorruptedError):
+                # What could not be trusted is deleted; the other tasks go on.
+                return
+            raise
         with self._lock:
             if self._assigned is None:
                 self._settled.set()
+
+    def _change_to(self, wanted: list[Id]) -> None:
+        self._to(ThreadState.PARTITIONS_REVOKED)
+        gone = [task for task in self._tasks if task not in wanted]
+        if gone:
+            # Before anything is closed: a commit that fails in passing is tried again.
+            self._committer.commit([self._tasks[task] for task in gone])
+            self._close([self._tasks.pop(task) for task in gone], clean=True)
+        self._to(ThreadState.PARTITIONS_ASSIGNED)
+        self._add_tasks([task for task in wanted if task not in self._tasks])
+        if not self._stop.is_set():
+            self._to(ThreadState.RUNNING)
+
+    def _add_tasks(self, ids: list[Id]) -> None:
+        """Create, restore and start tasks; all of them or none. What is not restored to the end is no task yet."""
+        fresh: dict[Id, ActiveTask] = {}
+        started = False
+        try:
+            for task in ids:
+                fresh[task] = self._create(task)
+            started = self._start_tasks(list(fresh.values()))
+        except TaskCorruptedError as error:
+            log.warning("%s: %s; its tasks are restored from their changelogs", self.name, error)
+            self._drop(fresh)
+            for sub, partition in fresh:
+                self._shared.directory.wipe(f"{sub}_{partition}")
+            fresh = {}
+            raise
+        finally:
+            if not started:
+                self._drop(fresh)
+        if started:
+            self._tasks.update(fresh)
+
+    def _drop(self, tasks: dict[Id, ActiveTask]) -> None:
+        """Close tasks that could not be started; their files stay as the last checkpoint says."""
+        for active in tasks.values():
+            self._by_partition = {tp: task for tp, task in self._by_partition.items() if task is not active.task}
+            self._consumer.remove(active.task.inputs)
+            try:
+                active.task.close()
+            except Exception:
+                log.debug("closing %s failed", active.id, exc_info=True)
 
     def _create(self, task: Id) -> ActiveTask:
         shared = self._shared
@@ -247,17 +289,19 @@ class StreamThread:
         }
         return ActiveTask(Task(spec, environment), files, names)
 
-    def _start_tasks(self, tasks: list[ActiveTask]) -> None:
+    def _start_tasks(self, tasks: list[ActiveTask]) -> bool:
+        """Bring tasks to where they stopped; False when the thread was stopped before the end."""
         inputs = [partition for active in tasks for partition in active.task.inputs]
         committed = self._consumer.committed(inputs) if inputs else {}
         changelogs = [changelog for active in tasks for changelog in active.changelogs(committed)]
         if not restore(changelogs, self._restorer, self._stop.is_set):
-            return
+            return False
+        self._consumer.add({partition: self._start_of(partition, committed) for partition in inputs})
         for active in tasks:
             active.task.start(committed)
             self._by_partition.update(dict.fromkeys(active.task.inputs, active.task))
             self._committer.send(active.task)
-        self._consumer.add({partition: self._start_of(partition, committed) for partition in inputs})
+        return True
 
     def _start_of(self, partition: TopicPartition, committed: dict[TopicPartition, CommittedOffset]) -> int:
         if partition in committed:
