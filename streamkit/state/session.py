@@ -118,25 +118,26 @@ class SessionStore(CachedMapStore):
     def find_sessions(self, earliest_end: int, latest_end: int) -> list[Session]:
         """Return the sessions of all keys that end from earliest_end to latest_end, by (end, start, key).
 
-        What has expired is found as long as its segment exists, as in Java; stores in memory find nothing at all there
-        (RocksDBTimeOrderedSessionSegmentedBytesStore). Stores that emit on close have no cache, so none is looked at.
+        Of persistent stores what has expired is found as long as its segment exists, as in Java; in memory it is gone, and
+        the order is (end, key) (RocksDBTimeOrderedSessionSegmentedBytesStore, InMemorySessionStore). Stores that emit on
+        close have no cache, so none is looked at.
         """
-        if not self.persistent:
-            return []
         segments = self._segments
         low = max(0, earliest_end)
-        if segments.indexed:
+        if segments.indexed and self.persistent:
             rows = [
                 (index[16:] + index[:16], TWO_LONGS.unpack_from(index)[0])
                 for index in segments.indexes(low, latest_end, expired=True)
             ]
             stored = [(row, data) for row, end in rows if (data := segments.get(end, row, expired=True)) is not None]
         else:
-            stored = list(segments.between(segments.first_alive(low), latest_end))
+            low = segments.first_alive(low)
+            stored = list(segments.between(low, latest_end))
         sessions = [session for row, data in stored if (session := self._session(row, data)) is not None]
-        return sorted(
-            (row for row in sessions if low <= row.end <= latest_end), key=lambda row: (row.end, row.start, row.key)
-        )
+        found = [row for row in sessions if low <= row.end <= latest_end]
+        if self.persistent:
+            return sorted(found, key=lambda row: (row.end, row.start, row.key))
+        return sorted(found, key=lambda row: (row.end, row.key, row.start))
 
     def all(self) -> list[Session]:
         """Return all sessions by (key, end, start); a cached one also after it has expired."""
