@@ -9,7 +9,7 @@ from streamkit.errors import ConfigError, SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.primitives import PRIMITIVES
 
-FORMS = ("windowed", "session_windowed", "call")
+FORMS = ("windowed", "session_windowed", "call", "avro", "protobuf", "json_schema")
 
 
 def names() -> list[str]:
@@ -60,8 +60,27 @@ def _with_arguments(spec: dict[str, Any], folder: str) -> Serde:
         from streamkit.serdes.called import CalledSerde
 
         return CalledSerde(spec["call"], folder)
+    schema = _with_schema(spec, keys, folder)
+    if schema is not None:
+        return schema
     unknown = next((str(key) for key in spec if key not in FORMS), str(spec))
     raise SerdeError(f"no serde takes the argument {unknown!r}{_nearest(unknown)}")
+
+
+def _with_schema(spec: dict[str, Any], keys: set[str], folder: str) -> Serde | None:
+    if keys == {"avro"}:
+        from streamkit.serdes.avro import AvroSerde
+
+        return AvroSerde(spec, folder)
+    if keys == {"json_schema"}:
+        from streamkit.serdes.json_schema import JsonSchemaSerde
+
+        return JsonSchemaSerde(spec, folder)
+    if keys == {"protobuf"} or keys == {"protobuf", "message"}:
+        from streamkit.serdes.protobuf import ProtobufSerde
+
+        return ProtobufSerde(spec, folder)
+    return None
 
 
 def _nearest(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -54,8 +55,10 @@ class Serde(ABC):
         """
         return None
 
-    inline_globals: dict[str, Any] = {}
-    """Names that the inline sources use, such as a struct's bound pack method; all begin with `_s_`."""
+    @property
+    def inline_globals(self) -> Mapping[str, Any]:
+        """Names that the inline sources use, such as a struct's bound pack method; all begin with `_s_`."""
+        return {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Serde) and self.spec == other.spec

@@ -13,8 +13,6 @@ from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.primitives import kind_of
 
-# Floats that Java writes with an exponent: below 0.001 and from 10,000,000 on. A match inside a text costs only time.
-_EXPONENT = re.compile(rb"[0-9]{8}\.[0-9]|[0-9]e-?[0-9]|0\.000")
 _BIG_NUMBER = re.compile(rb"[0-9]{19}")
 _NOT_DIGITS = bytes(byte for byte in range(256) if byte not in b"0123456789")
 
@@ -25,15 +23,38 @@ def to_text(value: Any) -> bytes:
     """Return the text of a value. Raises SerdeError for what JSON can't hold."""
     try:
         data = _dumps(value)
+        if not _has_java_number(value):
+            return data
     except TypeError:
+        pass
+    try:
         return "".join(_pieces(value)).encode("utf-8", "replace")
-    if b"." in data or b"e" in data:
-        # orjson also writes numbers that are none as null.
-        if _EXPONENT.search(data) is not None or b"null" in data:
-            return "".join(_pieces(value)).encode("utf-8", "replace")
-    elif b"null" in data:
-        return "".join(_pieces(value)).encode("utf-8", "replace")
-    return data
+    except RecursionError as error:
+        raise SerdeError("serde json can't hold a value that is nested so deeply, or that holds itself") from error
+
+
+def _has_java_number(value: Any) -> bool:
+    """Say whether a value holds a float that Java writes with an exponent or in quotes, unlike orjson.
+
+    A look at the values costs less than one at the text, where every digit could begin such a number.
+    """
+    if isinstance(value, dict):
+        items = value.values()
+    elif isinstance(value, (list, tuple)):
+        items = value  # type: ignore[assignment]
+    else:
+        return isinstance(value, float) and not (value == 0 or 0.001 <= abs(value) < 10_000_000)
+    for item in items:
+        kind = item.__class__
+        if kind is str or kind is int:
+            continue
+        if kind is float:
+            # Not-a-number fails every comparison.
+            if not (0.001 <= item < 10_000_000 or item == 0 or -10_000_000 < item <= -0.001):
+                return True
+        elif isinstance(item, (dict, list, tuple)) and _has_java_number(item):
+            return True
+    return False
 
 
 def from_text(data: bytes) -> Any:
@@ -143,4 +164,6 @@ class JsonSerde(Serde):
     def decode_source(self, variable: str) -> str:
         return f"_s_json_decode({variable})"
 
-    inline_globals: dict[str, Any] = {"_s_json_encode": to_text, "_s_json_decode": from_text}
+    @property
+    def inline_globals(self) -> dict[str, Any]:
+        return {"_s_json_encode": to_text, "_s_json_decode": from_text}

@@ -43,7 +43,6 @@ class StringSerde(Serde):
 
     spec = "string"
     immutable = True
-    inline_globals: dict[str, Any] = {}
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not str:
@@ -70,9 +69,10 @@ class StringSerde(Serde):
     def canonical_source(self, variable: str) -> str:
         return f"{variable}.isascii()"
 
-
-# The unbound method refuses other types, and so is check and call in one.
-StringSerde.inline_globals = {"_s_encode": str.encode}
+    @property
+    def inline_globals(self) -> dict[str, Any]:
+        # The unbound method refuses other types, and so is check and call in one.
+        return {"_s_encode": str.encode}
 
 
 class BytesSerde(Serde):
@@ -124,7 +124,11 @@ class NumberSerde(Serde):
     def _prepare(self) -> None:
         packer = struct.Struct(self._code)
         self._pack, self._unpack = packer.pack, packer.unpack
-        self.inline_globals = {f"_s_{self.spec}_unpack": self._unpack}
+
+    @property
+    def inline_globals(self) -> dict[str, Any]:
+        name = self.spec
+        return {f"_s_{name}_unpack": self._unpack, f"_s_{name}_pack": self._pack, f"_s_{name}_encode": self.encode}
 
     def __getstate__(self) -> Any:
         return {"spec": self.spec, "_code": self._code, "_floating": self._floating, "_size": self._size}
@@ -160,6 +164,15 @@ class NumberSerde(Serde):
         if type(data) is not int or self._floating:
             raise refused(self.spec, "a number" if self._floating else "a whole number", data)
         return data
+
+    def encode_source(self, variable: str) -> str:
+        # struct also takes booleans, so what is not plainly the expected type goes the careful way.
+        kind = "float" if self._floating else "int"
+        fast = f"_s_{self.spec}_pack({variable})"
+        return f"({fast} if {variable}.__class__ is {kind} else _s_{self.spec}_encode({variable}))"
+
+    def decode_source(self, variable: str) -> str:
+        return f"_s_{self.spec}_unpack({variable})[0]"
 
     def canonical_source(self, variable: str) -> str:
         return f"len({variable}) == {self._size}"

@@ -1,0 +1,353 @@
+"""Every serde: bytes of Java, round trips, refusals, JSON forms, inline sources that agree with the methods."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit import serdes
+from streamkit.errors import SerdeError
+from streamkit.record import WindowedKey
+from streamkit.serdes.base import Serde
+
+WINDOWED = {"windowed": "string", "size": "5m"}
+SESSION = {"session_windowed": "long"}
+BYTES = [
+    ("string", "ä", "c3a4"),
+    ("string", "", ""),
+    ("bytes", b"\x00\xff", "00ff"),
+    ("boolean", True, "01"),
+    ("boolean", False, "00"),
+    ("short", -2, "fffe"),
+    ("integer", 258, "00000102"),
+    ("long", -1, "ffffffffffffffff"),
+    ("float", 1.5, "3fc00000"),
+    ("double", 1, "3ff0000000000000"),
+    ("double", -2.5, "c004000000000000"),
+    ("uuid", "123e4567-e89b-12d3-a456-426614174000", b"123e4567-e89b-12d3-a456-426614174000".hex()),
+    ("json", {"b": 1, "a": ["ä", None, 1.5, True]}, '{"b":1,"a":["ä",null,1.5,true]}'.encode().hex()),
+    (WINDOWED, WindowedKey("a", 1, 300_001), "610000000000000001"),
+    (SESSION, WindowedKey(5, 1, 2), "0000000000000005" + "0000000000000002" + "0000000000000001"),
+]
+
+
+@pytest.mark.parametrize(("spec", "value", "data"), BYTES)
+def test_bytes_of_java(spec: Any, value: Any, data: str) -> None:
+    serde = serdes.parse(spec)
+    assert serde.encode(value).hex() == data
+    assert serde.decode(bytes.fromhex(data)) == value
+    assert serde.from_json(serde.to_json(value)) == value
+    assert serde.to_json(None) is None
+    assert serde.from_json(None) is None
+    again = pickle.loads(pickle.dumps(serde))
+    assert again == serde
+    assert hash(again) == hash(serde)
+    assert again.encode(value).hex() == data
+
+
+@pytest.mark.parametrize(("spec", "value", "data"), BYTES)
+def test_inline_sources(spec: Any, value: Any, data: str) -> None:
+    serde = serdes.parse(spec)
+    assert all(name.startswith("_s_") for name in serde.inline_globals)
+    write, read, same = serde.encode_source("x"), serde.decode_source("x"), serde.canonical_source("x")
+    raw = bytes.fromhex(data)
+    if write is not None:
+        assert eval(write, {"x": value, **serde.inline_globals}) == raw
+    if read is not None:
+        assert eval(read, {"x": raw, **serde.inline_globals}) == value
+    if same is not None and eval(same, {"x": raw}):
+        assert serde.encode(serde.decode(raw)) == raw
+
+
+WRONG = [
+    ("string", 1),
+    ("string", b"a"),
+    ("bytes", "a"),
+    ("boolean", 1),
+    ("short", 2**15),
+    ("integer", 2**31),
+    ("long", 2**63),
+    ("long", 1.0),
+    ("long", True),
+    ("long", "1"),
+    ("double", "1"),
+    ("double", True),
+    ("double", 10**400),
+    ("float", 1e300),
+    ("uuid", "no"),
+    ("void", 1),
+    ("json", {1, 2}),
+    ("json", {"a": b"x"}),
+    ("json", {(1,): 1}),
+    (WINDOWED, "a"),
+    (SESSION, 1),
+]
+
+
+@pytest.mark.parametrize(("spec", "value"), WRONG)
+def test_values_of_another_type(spec: Any, value: Any) -> None:
+    serde = serdes.parse(spec)
+    with pytest.raises(SerdeError):
+        serde.encode(value)
+    source = serde.encode_source("x")
+    if source is not None:
+        failed = False
+        try:
+            eval(source, {"x": value, **serde.inline_globals})
+        except Exception:
+            failed = True
+        assert failed
+
+
+@pytest.mark.parametrize(
+    ("spec", "data"),
+    [
+        ("boolean", b"\x02"),
+        ("boolean", b""),
+        ("short", b"\0"),
+        ("integer", b"\0" * 5),
+        ("long", b""),
+        ("double", b"\0"),
+        ("uuid", b"no"),
+        ("void", b""),
+        ("json", b"{"),
+        ("json", b""),
+        ("json", b"NaN"),
+        ("json", b"\xff"),
+        (WINDOWED, b"\0" * 7),
+        (SESSION, b"\0" * 15),
+    ],
+)
+def test_bytes_of_something_else(spec: Any, data: bytes) -> None:
+    with pytest.raises(SerdeError):
+        serdes.parse(spec).decode(data)
+
+
+def test_text_that_is_no_text() -> None:
+    text = serdes.parse("string")
+    assert text.decode(b"a\xff\xc3") == "a\ufffd\ufffd"
+    assert text.encode("a\ud800") == b"a?"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e7, "1.0E7"),
+        (12345678.9, "1.23456789E7"),
+        (9999999.5, "9999999.5"),
+        (1e10, "1.0E10"),
+        (1e300, "1.0E300"),
+        (1.5e-5, "1.5E-5"),
+        (0.001, "0.001"),
+        (0.0001, "1.0E-4"),
+        (-0.00099, "-9.9E-4"),
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (100.0, "100.0"),
+        (float("nan"), '"NaN"'),
+        (float("-inf"), '"-Infinity"'),
+        ([1e10, {"a": (1e-9, None)}], '[1.0E10,{"a":[1.0E-9,null]}]'),
+        ({"n": float("nan"), "m": None}, '{"n":"NaN","m":null}'),
+        (10**30, "1" + "0" * 30),
+        ({1: 2, False: 3}, '{"1":2,"false":3}'),
+        ((1, 2), "[1,2]"),
+        ("1e10 0.0001 null", '"1e10 0.0001 null"'),
+        ({"e": "7e8", "null": None}, '{"e":"7e8","null":null}'),
+    ],
+)
+def test_numbers_as_java_writes_them(value: Any, text: str) -> None:
+    assert serdes.parse("json").encode(value).decode() == text
+
+
+def test_json_reads() -> None:
+    json = serdes.parse("json")
+    assert json.decode(b"null") is None
+    assert json.decode(b'{"a": 123456789012345678901234567890}') == {"a": 123456789012345678901234567890}
+    assert list(json.decode(b'{"b":1,"a":2}')) == ["b", "a"]
+    deep: list[Any] = []
+    deep.append(deep)
+    with pytest.raises(SerdeError):
+        json.encode(deep)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(PLAIN)
+def test_json_round_trip(value: Any) -> None:
+    json = serdes.parse("json")
+    try:
+        assert json.decode(json.encode(value)) == value
+    except UnicodeEncodeError:
+        pytest.fail("text without surrogates is always written")
+
+
+@given(st.binary(max_size=24), st.sampled_from(["string", "bytes", "short", "integer", "long", "double", "float"]))
+def test_canonical_bytes(data: bytes, name: str) -> None:
+    serde = serdes.parse(name)
+    condition = serde.canonical_source("x")
+    assert condition is not None
+    if eval(condition, {"x": data}):
+        value = serde.decode(data)
+        if value == value:
+            assert serde.encode(value) == data
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("strin", "string"),
+        ("Long", "long"),
+        ("nothing-like-it", "known"),
+        ({"windowd": "string"}, "windowed"),
+        ({"windowed": "string"}, "size"),
+        ({"windowed": "string", "size": "x"}, "size"),
+        ({"windowed": "strin", "size": "1s"}, "string"),
+        ({"avro": {"subject": "s"}}, "schema.registry.url"),
+        ({"protobuf": {"subject": "s"}}, "schema.registry.url"),
+        ({"json_schema": {"subject": "s"}}, "schema.registry.url"),
+        ({"avro": "absent.avsc"}, "absent.avsc"),
+        ({"call": "absent_module:x"}, "absent_module"),
+        ({"call": "nocolon"}, "module:object"),
+        (5, "5"),
+        ([], "a serde is"),
+    ],
+)
+def test_wrong_specs(spec: Any, message: str) -> None:
+    with pytest.raises(SerdeError, match=message):
+        serdes.parse(spec)
+
+
+# -- Python serdes --
+
+
+def test_called(tmp_path: Path) -> None:
+    (tmp_path / "myserdes.py").write_text(
+        "class Reverse:\n"
+        "    def encode(self, value):\n        return value[::-1].encode()\n"
+        "    def decode(self, data):\n        return data.decode()[::-1]\n"
+        "class Java:\n"
+        "    serialize = staticmethod(lambda value: value)\n"
+        "    deserialize = staticmethod(lambda data: data)\n"
+        "reverse = Reverse()\n"
+        "nothing = 1\n"
+    )
+    for attribute in ("Reverse", "reverse"):
+        serde = serdes.parse({"call": f"myserdes:{attribute}"}, str(tmp_path))
+        assert serde.encode("abc") == b"cba"
+        assert serde.decode(b"cba") == "abc"
+        assert pickle.loads(pickle.dumps(serde)) == serde
+        with pytest.raises(SerdeError, match="TypeError"):
+            serde.encode(1)
+    java = serdes.parse({"call": "myserdes:Java"}, str(tmp_path))
+    assert java.to_json(java.decode(b"x")) == {"base64": "eA=="}
+    with pytest.raises(SerdeError, match="not bytes"):
+        java.encode(1)
+    with pytest.raises(SerdeError, match="encode and decode"):
+        serdes.parse({"call": "myserdes:nothing"}, str(tmp_path))
+    with pytest.raises(SerdeError, match="Reverse"):
+        serdes.parse({"call": "myserdes:Revers"}, str(tmp_path))
+
+
+# -- formats with schemas --
+
+
+def round_trip(serde: Serde, value: Any) -> Any:
+    assert pickle.loads(pickle.dumps(serde)) == serde
+    assert serde.from_json(serde.to_json(value)) == value
+    return serde.decode(serde.encode(value))
+
+
+def test_avro(tmp_path: Path) -> None:
+    pytest.importorskip("fastavro")
+    (tmp_path / "user.avsc").write_text(
+        '{"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"},'
+        ' {"name": "name", "type": ["null", "string"]}, {"name": "raw", "type": "bytes"}]}'
+    )
+    serde = serdes.parse({"avro": "user.avsc"}, str(tmp_path))
+    value = {"id": 1, "name": "Ann", "raw": b"\x01"}
+    assert serde.encode(value) == b"\x02\x02\x06Ann\x02\x01"
+    assert round_trip(serde, value) == value
+    with pytest.raises(SerdeError):
+        serde.encode({"id": "x"})
+    with pytest.raises(SerdeError):
+        serde.encode({**value, "more": 1})
+    with pytest.raises(SerdeError):
+        serde.decode(b"\x02")
+    with pytest.raises(SerdeError, match="too many"):
+        serde.decode(serde.encode(value) + b"x")
+    (tmp_path / "bad.avsc").write_text('{"type": "nothing"}')
+    with pytest.raises(SerdeError, match="not an Avro schema"):
+        serdes.parse({"avro": "bad.avsc"}, str(tmp_path))
+
+
+def test_json_schema(tmp_path: Path) -> None:
+    pytest.importorskip("jsonschema")
+    (tmp_path / "user.json").write_text(
+        '{"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}'
+    )
+    serde = serdes.parse({"json_schema": "user.json"}, str(tmp_path))
+    assert serde.encode({"id": 1}) == b'{"id":1}'
+    assert round_trip(serde, {"id": 1, "x": [None]}) == {"id": 1, "x": [None]}
+    assert serde.decode(b"null") is None
+    with pytest.raises(SerdeError, match="'id' is a required"):
+        serde.encode({})
+    with pytest.raises(SerdeError, match="not of type 'integer'"):
+        serde.decode(b'{"id":"a"}')
+    (tmp_path / "bad.json").write_text('{"type": "nothing"}')
+    with pytest.raises(SerdeError, match="not a JSON Schema"):
+        serdes.parse({"json_schema": "bad.json"}, str(tmp_path))
+
+
+PROTO = """
+syntax = "proto3";
+package shop;
+enum Kind { NONE = 0; BIG = 1; }
+message Part { string name = 1; }
+message Order {
+  int64 id = 1;
+  repeated Part parts = 2;
+  map<string, double> prices = 3;
+  Kind kind = 4;
+  Part main = 5;
+  optional bool open = 6;
+  bytes raw = 7;
+  repeated int32 numbers = 8;
+}
+"""
+
+
+def test_protobuf(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools")
+    (tmp_path / "order.proto").write_text(PROTO)
+    serde = serdes.parse({"protobuf": "order.proto", "message": "Order"}, str(tmp_path))
+    value = {
+        "id": 2**60,
+        "parts": [{"name": "a"}, {"name": "b"}],
+        "prices": {"x": 1.5},
+        "kind": "BIG",
+        "main": None,
+        "open": False,
+        "raw": b"\x00",
+        "numbers": [1, 2],
+    }
+    assert round_trip(serde, value) == value
+    assert serde.encode({"id": 1}) == b"\x08\x01"
+    assert serde.decode(b"")["kind"] == "NONE"
+    assert serdes.parse({"protobuf": "order.proto"}, str(tmp_path)).decode(b"\n\x01a") == {"name": "a"}
+    for wrong in ({"absent": 1}, {"id": "x"}, {"kind": "NO"}, {"parts": [1]}, 1):
+        with pytest.raises(SerdeError):
+            serde.encode(wrong)
+    with pytest.raises(SerdeError):
+        serde.decode(b"\xff")
+    with pytest.raises(SerdeError, match="Part, Order"):
+        serdes.parse({"protobuf": "order.proto", "message": "X"}, str(tmp_path))
