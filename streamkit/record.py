@@ -77,9 +77,10 @@ class WindowedKey:
         raise KeyError(name)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, WindowedKey)
-            and (self.key, self.start, self.end) == (other.key, other.start, other.end)
+        return isinstance(other, WindowedKey) and (self.key, self.start, self.end) == (
+            other.key,
+            other.start,
+            other.end,
         )
 
     def __hash__(self) -> int:
