@@ -150,6 +150,25 @@ def emit_call(node: Any, gen: Any, instance: str, key_serde: Any) -> None:
         gen.line(f"{instance}.process({', '.join(record)})")
 
 
+def emit_enriched(node: Any, gen: Any, found: str, left: bool, value: Any) -> None:
+    """Write the join of a stream's record with what a lookup `found` gives: (value, timestamp) or None.
+
+    `left`: without a match the right side is None; else the record goes no further.
+    """
+    right, joined = gen.var("right"), gen.var("v")
+    with gen.guard(node):
+        gen.line(f"{right} = {found}")
+        gen.line(f"if {right} is not None:")
+        with gen.indented():
+            gen.line(f"{right} = {right}[0]")
+    if not left:
+        gen.line(f"if {right} is not None:")
+        gen.depth += 1
+    with gen.guard(node):
+        gen.line(f"{joined} = {gen.expr(value, left=gen.obj(gen.hand.value), right=right)}")
+    gen.forward(node, value=Slot(joined))
+
+
 def joiner(gen: Any, value: Any) -> str:
     """Return the name of a join's function `(key, left, right)`."""
     name: str = gen.callable_of(value, {"key": "k", "left": "left", "right": "right"})

@@ -7,9 +7,9 @@ from typing import Any
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
+from streamkit.operators.emitting import emit_enriched
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
-from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import GlobalTable, Stream
 
@@ -25,7 +25,7 @@ class StreamGlobalJoin(Processor):
 
     def emit(self, node: Any, gen: Any) -> None:
         hand = gen.hand
-        mapped, right, value, key = gen.var("mapped"), gen.var("right"), gen.var("v"), gen.var("b")
+        mapped, key = gen.var("mapped"), gen.var("b")
         serde = gen.plan.stores[self.store].key_serde
         with gen.guard(node):
             gen.line(f"{mapped} = {gen.expr(self.on)}")
@@ -36,17 +36,8 @@ class StreamGlobalJoin(Processor):
             gen.drop()
         gen.line("else:")
         gen.depth += 1
-        with gen.guard(node):
-            gen.line(f"{right} = None if {key} is None else {gen.store(self.store)}.get({key})")
-            gen.line(f"if {right} is not None:")
-            with gen.indented():
-                gen.line(f"{right} = {right}[0]")
-        if not self.left:
-            gen.line(f"if {right} is not None:")
-            gen.depth += 1
-        with gen.guard(node):
-            gen.line(f"{value} = {gen.expr(self.value, left=gen.obj(hand.value), right=right)}")
-        gen.forward(node, value=Slot(value))
+        found = f"None if {key} is None else {gen.store(self.store)}.get({key})"
+        emit_enriched(node, gen, found, self.left, self.value)
 
 
 def join_global(step: Step, ctx: Context, stream: Stream, table: GlobalTable, left: bool) -> Stream:

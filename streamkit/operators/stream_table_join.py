@@ -7,7 +7,7 @@ from typing import Any
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import key_serde_of, lookup
+from streamkit.operators.emitting import emit_enriched, key_serde_of, lookup
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
@@ -83,21 +83,13 @@ class StreamTableJoin(Processor):
 
     def _join(self, node: Any, gen: Any) -> None:
         hand = gen.hand
-        right, value = gen.var("right"), gen.var("v")
         with gen.guard(node):
             key = gen.raw(hand.key, key_serde_of(gen, self.getter))
-            as_of = f", {hand.time}" if self.getter.versioned else ""
-            found = f"{lookup(gen, self.getter)}({key}{as_of})"
-            gen.line(f"{right} = {found}" if hand.key.never_none else f"{right} = None if {key} is None else {found}")
-            gen.line(f"if {right} is not None:")
-            with gen.indented():
-                gen.line(f"{right} = {right}[0]")
-        if not self.left:
-            gen.line(f"if {right} is not None:")
-            gen.depth += 1
-        with gen.guard(node):
-            gen.line(f"{value} = {gen.expr(self.value, left=gen.obj(hand.value), right=right)}")
-        gen.forward(node, value=Slot(value))
+        as_of = f", {hand.time}" if self.getter.versioned else ""
+        found = f"{lookup(gen, self.getter)}({key}{as_of})"
+        if not hand.key.never_none:
+            found = f"None if {key} is None else {found}"
+        emit_enriched(node, gen, found, self.left, self.value)
 
 
 def join_table(step: Step, ctx: Context, stream: Stream, table: Table, left: bool) -> Stream:

@@ -17,7 +17,12 @@ class FinalEmitter:
         self._rt = rt
         self._store_name = store_name
         self._next_emit = 0
-        self.last_close = rt.processor_metadata.get(store_name, NO_TIMESTAMP)
+
+    @property
+    def last_close(self) -> int:
+        """Until when closed windows are out; asked for anew, since a task learns what was committed after it was made."""
+        time: int = self._rt.processor_metadata.get(self._store_name, NO_TIMESTAMP)
+        return time
 
     def due(self, close_time: int) -> bool:
         """Whether windows may be emitted now: not within the throttle, and only where close time has progressed."""
@@ -25,9 +30,9 @@ class FinalEmitter:
         if now < self._next_emit:
             return False
         self._next_emit = now + self._rt.emit_interval_ms
-        return self.last_close == NO_TIMESTAMP or self.last_close < close_time
+        last = self.last_close
+        return last == NO_TIMESTAMP or last < close_time
 
     def emitted(self, close_time: int) -> None:
         """Remember that all windows that closed until then are out."""
-        self.last_close = close_time
         self._rt.processor_metadata[self._store_name] = close_time
