@@ -129,7 +129,7 @@ class Generator(Writer):
         """Write lines whose failure is this node's; what is written afterwards runs only where they succeeded."""
         node = node or self._node
         self.line("try:")
-        start = len(self.lines)
+        start, born = len(self.lines), self._count
         self.depth += 1
         yield
         self.depth -= 1
@@ -138,19 +138,19 @@ class Generator(Writer):
             del self.lines[-1]
             return
         hand = self.hand
-        key = hand.key.var or hand.key.raw
-        value = hand.value.var or hand.value.raw
+        key, value = self._known(hand.key, born), self._known(hand.value, born)
         self.line("except Exception as e:")
         with self.indented():
-            self.line(
-                f"fail({self.index(node)}, e, {self._known(key)}, {self._known(value)}, {hand.time}, {hand.context})"
-            )
+            self.line(f"fail({self.index(node)}, e, {key}, {value}, {hand.time}, {hand.context})")
         self.line("else:")
         self.depth += 1
 
-    def _known(self, variable: str | None) -> str:
-        # Variables born inside the failing try may be unbound in its handler.
-        return variable if variable is not None and not variable.startswith(("d_", "b_")) else "None"
+    def _known(self, slot: Slot, born: int) -> str:
+        # Variables born inside the failing try, whose numbers are higher, may be unbound in its handler.
+        for variable in (slot.var, slot.raw):
+            if variable is not None and not (variable.startswith(("d_", "b_")) and int(variable[2:]) > born):
+                return variable
+        return "None"
 
     def drop(self) -> None:
         """Write the counting of a dropped record."""

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from streamkit.compile.services import FailedRecord
-from streamkit.errors import ConfigError, DeserializationError, ProcessingError, StreamkitError
+from streamkit.errors import ConfigError, DeserializationError, ProcessingError
 from streamkit.record import Headers
+from streamkit.runtime.reasons import human_reason, one_line
 
 FAIL = "fail"
 CONTINUE = "continue"
 DEAD_LETTER = "dead_letter"
 
 _LONGEST = 200
-_NOT_THE_USERS = (str(Path(__file__).parent.parent) + os.sep, sysconfig.get_path("stdlib") + os.sep)
-# What the unbound method says that encodes text in generated code.
-_NO_TEXT = re.compile(r"descriptor 'encode' for 'str' objects doesn't apply to an? '(\w+)' object")
-_KINDS = {
-    "bool": "a boolean", "int": "a whole number", "float": "a number", "dict": "an object", "list": "a list",
-    "tuple": "a list", "bytes": "bytes",
-}  # fmt: skip
 _JAVA_HANDLERS = {
     "LogAndFailExceptionHandler": FAIL,
     "LogAndContinueExceptionHandler": CONTINUE,
@@ -126,7 +116,7 @@ def describe_failure(node: Any, error: Exception, record: FailedRecord) -> str:
         parts.append(f"topic {record.topic}, partition {record.partition}, offset {record.offset}")
     elif record.offset == -1:
         parts.append(f"timer at {record.timestamp}")
-    parts.append(human_reason(error) + user_place(error))
+    parts.append(human_reason(error))
     if record.key is None and record.value is None and record.topic is None:
         return one_line(": ".join(parts))
     if record.key is None and record.value is None:
@@ -134,48 +124,6 @@ def describe_failure(node: Any, error: Exception, record: FailedRecord) -> str:
     else:
         key, value = record.key, record.value
     return one_line(": ".join(parts)) + f" (key {shorten(key)}, value {shorten(value)})"
-
-
-def human_reason(error: BaseException) -> str:
-    """Say in words why a record failed.
-
-    >>> human_reason(KeyError("amount"))
-    "field 'amount' is missing"
-    """
-    if isinstance(error, KeyError) and error.args:
-        return f"field {error.args[0]!r} is missing"
-    text = one_line(str(error))
-    if isinstance(error, StreamkitError):
-        return text
-    if isinstance(error, UnicodeDecodeError):
-        return "the bytes are not UTF-8 text"
-    if isinstance(error, ZeroDivisionError):
-        return "division by zero"
-    if isinstance(error, TypeError) and "'NoneType' object is not subscriptable" in text:
-        return "a field is read from an absent value (null)"
-    if isinstance(error, TypeError) and (wrong := _NO_TEXT.fullmatch(text)):
-        return f"serde string takes text, not {_KINDS.get(wrong[1], 'a ' + wrong[1])}"
-    if isinstance(error, (TypeError, ValueError, IndexError, AttributeError)) and text:
-        return text
-    name = type(error).__name__
-    return f"{name}: {text}" if text else name
-
-
-def user_place(error: BaseException) -> str:
-    """Say where in the user's own Python modules an error was raised; nothing where it was not raised in one.
-
-    >>> user_place(ValueError())
-    ''
-    """
-    found = ""
-    trace = error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        # Generated code has no file, and neither streamkit nor what is installed is the user's.
-        if not file.startswith("<") and not file.startswith(_NOT_THE_USERS) and "site-packages" not in file:
-            found = f" ({Path(file).name}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return found
 
 
 def shorten(value: Any, longest: int = _LONGEST) -> str:
@@ -195,15 +143,6 @@ def shorten(value: Any, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def one_line(text: str) -> str:
-    """Return a text without line breaks or other control characters."""
-    return (
-        " ".join(text.split())
-        if text.isprintable()
-        else " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    )
-
-
 __all__ = [
     "CONTINUE",
     "DEAD_LETTER",
@@ -216,5 +155,4 @@ __all__ = [
     "human_reason",
     "one_line",
     "shorten",
-    "user_place",
 ]

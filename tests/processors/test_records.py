@@ -171,7 +171,7 @@ def test_forwarding_to_a_child_that_is_not_there(tmp_path: Path) -> None:
         ("context.schedule('1s', 'event_time', print)", "schedule takes stream_time or wall_clock, not 'event_time'"),
         ("context.schedule('1s', 'wall_clock', None)", "schedule takes a function to call back, not NoneType"),
         ("raise ValueError('no such luck')", "no such luck"),
-        ("raise KeyError('field')", "field 'field' is missing"),
+        ("raise KeyError('field')", r"KeyError: 'field' \(user_code.py, line 2\)"),
     ],
 )
 def test_what_a_processor_does_wrong(tmp_path: Path, body: str, message: str) -> None:
