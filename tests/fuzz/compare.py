@@ -12,7 +12,7 @@ SHOWN = 4
 
 @dataclass
 class Answer:
-    """What one side says to a case; `error` is why it refused, and at which stage: read, build or run."""
+    """What one side says to a case; `error` is why it refused, and at which stage: read, build, start or run."""
 
     describe: str | None = None
     records: list[dict] = field(default_factory=list)
@@ -30,6 +30,9 @@ def differences(java: Answer, ours: Answer) -> list[str]:
     if ours.stage in ("read", "build"):
         return [f"streamkit refuses the topology, Java does not:\n{ours.error}"]
     found = describe_differences(java.describe, ours.describe)
+    if java.stage == "start":
+        # Java describes some topologies that it then cannot start: the joins of cogrouped session tables. Ours may run.
+        return found
     if java.stage or ours.stage:
         if not (java.stage and ours.stage):
             found.append(

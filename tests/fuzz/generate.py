@@ -48,9 +48,12 @@ class Draft:
     ends: dict[str, Flow] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, dict] = field(default_factory=dict)
 
     def __post_init__(self):
-        self.expressions = Expressions(self.rng)
+        self.failing = self.chance(0.12)
+        self.functions = self.chance(0.2)
+        self.expressions = Expressions(self.rng, self.failing, self.functions)
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -105,17 +108,27 @@ class Draft:
         name = self.topic({STREAM: "in", TABLE: "tab", GLOBAL: "glob"}[role], key, value, role)
         start: dict = {{STREAM: "stream", TABLE: "table", GLOBAL: "global_table"}[role]: name}
         versioned = False
+        if role == STREAM and (key, value) == (self.default("key"), self.default("value")) and self.chance(0.15):
+            return self.pattern(name, key, value)
         if role == STREAM and self.chance(0.06):
             other = self.topic("in", key, value, "extra")
             start["stream"] = [name, other]
             # A set of topics may not overlap with another: neither name is read elsewhere.
             self.roles[name] = "extra"
+        elif self.chance(0.08):
+            self.topics[name]["timestamp"] = self.rng.choice(["timestamp + 7", "timestamp // 2", "abs(timestamp - 50)"])
         if role != STREAM and self.chance(0.5):
             start["store"] = steps.store(self, "kv", versions=role == TABLE)
             versioned = isinstance(start["store"], dict) and "versioned" in start["store"]
         if self.chance(0.15):
             start["name"] = self.unique("source")
         return start, Flow(role, key, value, versioned=versioned)
+
+    def pattern(self, name: str, key: Type, value: Type) -> tuple[dict, Flow]:
+        """A source of every topic that begins with a name: those are read with the default serdes."""
+        for topic in (name, f"{name}-b"):
+            self.topics[topic], self.types[topic], self.roles[topic] = {}, (key, value), "extra"
+        return {"stream": {"pattern": f"{name}(-[a-z]+)?"}}, Flow(STREAM, key, value)
 
     def inline(self, role: str, key: Type, value: Type) -> tuple[dict, Flow]:
         """An inline source for `with:`, without name and store."""
@@ -140,6 +153,10 @@ def draw(seed: int) -> Case:
     if draft.defaults:
         topology["defaults"] = draft.defaults
     topology["topics"] = draft.topics
+    if draft.functions:
+        topology["functions"] = {"letters": {"params": ["text", "count"], "expr": "(text + text)[:count]"}}
+    if draft.stores:
+        topology["stores"] = draft.stores
     topology["pipelines"] = dict(order)
     return Case(topology, inputs.draw(draft))
 
@@ -158,6 +175,8 @@ def config(draft: Draft) -> dict:
             "single.store.self.join",
         ]
         options["topology.optimization"] = draft.rng.choice(optimizations)
+    if draft.failing:
+        options["processing.exception.handler"] = "continue"
     return options
 
 
@@ -189,6 +208,8 @@ def pipeline(draft: Draft) -> None:
     end(draft, name, body, written, flow)
     if flow.kind == STREAM and draft.chance(0.8):
         body["to"] = steps.to(draft, flow)
+    if flow.kind == STREAM and "to" not in body and draft.chance(0.3):
+        body["for_each"] = steps.named(draft, {"call": "fuzz_functions:ignore"})
 
 
 def end(draft: Draft, name: str, body: dict, written: list, flow: Flow) -> None:

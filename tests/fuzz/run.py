@@ -27,6 +27,7 @@ from tests.fuzz.shrink import shrink
 
 BATCH = 50
 FAILURES = Path(__file__).with_name("failures")
+FUNCTIONS = Path(__file__).with_name("fuzz_functions.py")
 
 
 @dataclass
@@ -41,7 +42,10 @@ class Failure:
 def write(case: Case, folder: Path) -> Path:
     """Write a case's topology and input."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "topology.yaml").write_text(case.text(), encoding="utf-8")
+    text = case.text()
+    (folder / "topology.yaml").write_text(text, encoding="utf-8")
+    if f"{FUNCTIONS.stem}:" in text:
+        shutil.copy(FUNCTIONS, folder)
     lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in case.input)
     (folder / "input.jsonl").write_text(lines, encoding="utf-8")
     return folder

@@ -172,6 +172,27 @@ def set_headers(draft, flow, written):
     return flow
 
 
+def process(draft, flow, written):
+    """A processor of fuzz_functions.py; `Seen` counts keys in a store that all its processors share."""
+    if flow.key == STRING and draft.chance(0.5):
+        draft.stores.setdefault(
+            "seen", {"type": "key_value", "key": STRING, "value": LONG, "persistent": draft.chance(0.5)}
+        )
+        options: dict = {"call": "fuzz_functions:Seen", "stores": ["seen"]}
+        flow = replace(flow, value=LONG)
+    else:
+        options = {"call": draft.rng.choice(["fuzz_functions:twice", "fuzz_functions:Tick"])}
+    options |= draft.serde_option("key", flow.key) | draft.serde_option("value", flow.value)
+    written.append({"process": named(draft, options)})
+    return flow
+
+
+def process_values(draft, flow, written):
+    options = {"call": "fuzz_functions:again"} | draft.serde_option("value", flow.value)
+    written.append({"process_values": named(draft, options)})
+    return flow
+
+
 def to_table(draft, flow, written):
     options = named(draft, {})
     if draft.chance(0.5):
@@ -272,7 +293,20 @@ def aggregation(draft, flow, written):
 SIMPLE_STEPS = [filter_, map_values, map_, select_key, peek, set_headers]
 STREAM_STEPS = (
     SIMPLE_STEPS
-    + [filter_, map_values, select_key, flat_map_values, flat_map, print_, merge, merge, repartition, to_table]
+    + [
+        filter_,
+        map_values,
+        select_key,
+        flat_map_values,
+        flat_map,
+        print_,
+        merge,
+        merge,
+        repartition,
+        to_table,
+        process,
+        process_values,
+    ]
     + [grouping.group] * 7
     + [joins.stream_stream] * 4
     + [joins.stream_table] * 4

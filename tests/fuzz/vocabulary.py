@@ -38,8 +38,10 @@ def serde(kind: Type):
 class Expressions:
     """Draws expressions of a wanted type from names of known types."""
 
-    def __init__(self, rng: random.Random):
+    def __init__(self, rng: random.Random, failing: bool = False, functions: bool = False):
         self.rng = rng
+        self.failing = failing  # whether some expressions divide by zero now and then
+        self.functions = functions  # whether `letters(text, count)` is a function of the file
 
     def present(self, name: str, kind: Type) -> tuple[str, str]:
         """The name as something that is never null, and its plain type."""
@@ -51,6 +53,10 @@ class Expressions:
         """An expression of the target type over one name."""
         text, kind = self.present(name, kind)
         constant = self.rng.randint(1, 7)
+        if self.failing and target == LONG == kind and self.rng.random() < 0.3:
+            return f"{constant} // ({text} % 4)"
+        if self.functions and target == STRING == kind and self.rng.random() < 0.3:
+            return f"letters({text}, {constant})"
         if target == LONG:
             return self.rng.choice(
                 {

@@ -10,6 +10,7 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.processor.RecordContext;
 import org.apache.kafka.streams.processor.TopicNameExtractor;
@@ -34,6 +35,8 @@ final class Builder {
     }
 
     void build() {
+        model.yaml.path("stores").properties().forEach(entry ->
+            dsl.addStateStore(Processors.store(entry.getKey(), entry.getValue().path("persistent").asBoolean(true))));
         model.yaml.path("pipelines").properties().forEach(entry -> pipeline(entry.getKey()));
     }
 
@@ -152,6 +155,15 @@ final class Builder {
 
     @SuppressWarnings("unchecked")
     private void ending(Flow flow, JsonNode node) {
+        if (node.has("for_each")) {
+            JsonNode name = node.get("for_each").path("name");
+            KStream<Object, Object> stream = (KStream<Object, Object>) flow.dsl();
+            if (name.isTextual()) {
+                stream.foreach((key, value) -> { }, Named.as(name.asText()));
+            } else {
+                stream.foreach((key, value) -> { });
+            }
+        }
         if (node.has("to")) {
             to((KStream<Object, Object>) flow.dsl(), flow, node.get("to"));
         }

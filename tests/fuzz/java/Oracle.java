@@ -36,7 +36,7 @@ import org.apache.kafka.streams.test.TestRecord;
  * Runs folders with `topology.yaml` and `input.jsonl` on Kafka Streams and writes beside them what it did.
  *
  * The arguments are folders of such folders; without arguments, lines on stdin name single ones and each is
- * answered by a line. A refusal is written to `error.txt`: the stage (read, build or run), then the exception.
+ * answered by a line. A refusal is written to `error.txt`: the stage (read, build, start or run), then the exception.
  */
 public final class Oracle {
     private final Path folder;
@@ -101,6 +101,7 @@ public final class Oracle {
             return;
         }
         List<String> expected = new ArrayList<>();
+        stage = "start";
         try (TopologyTestDriver driver = new TopologyTestDriver(topology, config, Instant.EPOCH)) {
             stage = "run";
             try {

@@ -1,5 +1,6 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -77,6 +78,10 @@ final class StreamSteps {
                 FixedKeyProcessorSupplier<Object, Object, Object> headers = headers(options.get("headers"));
                 yield flow.with(named == null ? stream.processValues(headers) : stream.processValues(headers, named));
             }
+            case "process" -> process(stream, options, named);
+            case "process_values" -> Flow.of(
+                named == null ? stream.processValues(Processors.values()) : stream.processValues(Processors.values(), named),
+                flow.key(), value(options));
             case "repartition" -> repartition(flow, stream, options);
             case "to_table" -> {
                 Materialized<Object, Object, ?> store = new Stores(options.main("store")).keyValue(flow.key(), flow.value());
@@ -104,6 +109,14 @@ final class StreamSteps {
                 .map(pair -> KeyValue.pair(((List<Object>) pair).get(0), ((List<Object>) pair).get(1)))
                 .collect(Collectors.toList());
         return Flow.of(named == null ? stream.flatMap(mapper) : stream.flatMap(mapper, named), key(options), value(options));
+    }
+
+    private Flow process(KStream<Object, Object> stream, Model.Options options, Named named) {
+        var supplier = Processors.supplier(options.get("call").asText());
+        List<String> names = new ArrayList<>();
+        options.get("stores").forEach(store -> names.add(store.asText()));
+        String[] stores = names.toArray(String[]::new);
+        return Flow.of(named == null ? stream.process(supplier, stores) : stream.process(supplier, named, stores), key(options), value(options));
     }
 
     private Flow merge(Flow flow, KStream<Object, Object> stream, Model.Options options, Named named) {

@@ -1,0 +1,54 @@
+"""The callables that the drawn topologies name; java/Processors.java has the same in Java. Copied beside each file."""
+
+
+def twice(record, context):
+    yield record
+    yield record.replace(timestamp=record.timestamp + 1)
+
+
+def again(record, context):
+    """For process_values."""
+    yield record
+    yield record
+
+
+def ignore(key, value):
+    return None
+
+
+class Seen:
+    """Passes on how often a key came, and at times of the stream clock the rows of the store, which it empties."""
+
+    def init(self, context):
+        self.context = context
+        self.seen = context.store("seen")
+        self.last = None
+        context.schedule(50, "stream_time", self.expire)
+
+    def process(self, record):
+        self.last = record
+        key = record.key or "none"
+        self.seen.put(key, (self.seen.get(key) or 0) + 1)
+        self.context.forward(record.replace(value=self.seen.get(key)))
+
+    def expire(self, timestamp):
+        for key, count in list(self.seen.all()):
+            self.seen.delete(key)
+            self.context.forward(self.last.replace(key=key, value=-count, timestamp=timestamp))
+
+
+class Tick:
+    """Passes records on, and at times of the wall clock the last one again."""
+
+    def init(self, context):
+        self.context = context
+        self.last = None
+        context.schedule("10s", "wall_clock", self.tick)
+
+    def process(self, record):
+        self.last = record
+        self.context.forward(record)
+
+    def tick(self, timestamp):
+        if self.last is not None:
+            self.context.forward(self.last.replace(timestamp=timestamp))

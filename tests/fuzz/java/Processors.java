@@ -1,0 +1,107 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.ProcessorSupplier;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.StoreBuilder;
+import org.apache.kafka.streams.state.Stores;
+
+/** The callables of fuzz_functions.py. */
+final class Processors {
+    private Processors() {}
+
+    static StoreBuilder<?> store(String name, boolean persistent) {
+        return Stores.keyValueStoreBuilder(
+            persistent ? Stores.persistentKeyValueStore(name) : Stores.inMemoryKeyValueStore(name), Serdes.String(), Serdes.Long());
+    }
+
+    static ProcessorSupplier<Object, Object, Object, Object> supplier(String call) {
+        return switch (call) {
+            case "fuzz_functions:twice" -> () -> new ContextualProcessor<Object, Object, Object, Object>() {
+                @Override
+                public void process(Record<Object, Object> record) {
+                    context().forward(record);
+                    context().forward(record.withTimestamp(record.timestamp() + 1));
+                }
+            };
+            case "fuzz_functions:Seen" -> Seen::new;
+            case "fuzz_functions:Tick" -> Tick::new;
+            default -> throw new IllegalArgumentException("no callable " + call);
+        };
+    }
+
+    /** The only callable of process_values, `again`. */
+    static FixedKeyProcessorSupplier<Object, Object, Object> values() {
+        return () -> new ContextualFixedKeyProcessor<Object, Object, Object>() {
+            @Override
+            public void process(FixedKeyRecord<Object, Object> record) {
+                context().forward(record);
+                context().forward(record);
+            }
+        };
+    }
+
+    private static final class Seen extends ContextualProcessor<Object, Object, Object, Object> {
+        private KeyValueStore<String, Long> seen;
+        private Record<Object, Object> last;
+
+        @Override
+        public void init(ProcessorContext<Object, Object> context) {
+            super.init(context);
+            seen = context.getStateStore("seen");
+            context.schedule(Duration.ofMillis(50), PunctuationType.STREAM_TIME, this::expire);
+        }
+
+        @Override
+        public void process(Record<Object, Object> record) {
+            last = record;
+            String key = record.key() == null || record.key().equals("") ? "none" : (String) record.key();
+            Long count = seen.get(key);
+            seen.put(key, count == null ? 1 : count + 1);
+            context().forward(record.withValue(seen.get(key)));
+        }
+
+        private void expire(long timestamp) {
+            List<KeyValue<String, Long>> rows = new ArrayList<>();
+            try (KeyValueIterator<String, Long> all = seen.all()) {
+                all.forEachRemaining(rows::add);
+            }
+            for (KeyValue<String, Long> row : rows) {
+                seen.delete(row.key);
+                context().forward(last.withKey((Object) row.key).withValue((Object) (-row.value)).withTimestamp(timestamp));
+            }
+        }
+    }
+
+    private static final class Tick extends ContextualProcessor<Object, Object, Object, Object> {
+        private Record<Object, Object> last;
+
+        @Override
+        public void init(ProcessorContext<Object, Object> context) {
+            super.init(context);
+            context.schedule(Duration.ofSeconds(10), PunctuationType.WALL_CLOCK_TIME, this::tick);
+        }
+
+        @Override
+        public void process(Record<Object, Object> record) {
+            last = record;
+            context().forward(record);
+        }
+
+        private void tick(long timestamp) {
+            if (last != null) {
+                context().forward(last.withTimestamp(timestamp));
+            }
+        }
+    }
+}
