@@ -26,6 +26,9 @@ def command(file: File, until_idle: UntilIdle = False, settings: Settings = None
     level = logging.INFO if "--verbose" in sys.argv else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     # First of all, so that a signal during the start ends in order too.
+    if level is not logging.INFO:
+        # What librdkafka says of its connections is for whoever looks closely; what matters comes as an error or warning.
+        logging.getLogger("streamkit.kafka").setLevel(logging.CRITICAL)
     with stopping() as asked:
         from streamkit.runtime.local.client import Application
 

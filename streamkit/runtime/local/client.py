@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.errors import ConfigError, FencedError, RetriableTransportError, StreamkitError
+from streamkit.errors import ConfigError, FencedError, RetriableTransportError, StreamkitError, UnreachableError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
@@ -198,7 +198,7 @@ class Application:
         before = [thread.activity for thread in threads]
         try:
             behind = self._behind({tp: offset for thread in threads for tp, offset in thread.positions.items()})
-        except RetriableTransportError as error:
+        except (RetriableTransportError, UnreachableError) as error:
             log.info("%s; trying again", error)
             return False
         # Had any thread worked meanwhile, it might have written behind what was just looked at.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from streamkit.errors import ProductionError, RetriableTransportError, TransportError
+from streamkit.errors import ProductionError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.handlers import CONTINUE
 from streamkit.runtime.local.active import ActiveTask
@@ -104,7 +104,7 @@ class Committer:
         for active in with_files:
             active.checkpoint(ends, enforce=enforce)
 
-    def failed(self, error: RetriableTransportError) -> None:
+    def failed(self, error: TransportError) -> None:
         """Note a passing fault; after task.timeout.ms of nothing but faults it is raised.
 
         Most pass at once and are nobody's business: a warning comes when it goes on, and now and then while it does.

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from streamkit.errors import RetriableTransportError, TaskCorruptedError
+from streamkit.errors import RetriableTransportError, TaskCorruptedError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.restore import Changelog, restore
@@ -17,6 +17,8 @@ from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
 from streamkit.transport.base import EARLIEST, Consumer
 
 log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
 
 
 class GlobalThread:
@@ -117,8 +119,9 @@ class GlobalThread:
             while not self._stop.is_set():
                 try:
                     self._round()
-                except RetriableTransportError as error:
+                except (RetriableTransportError, UnreachableError) as error:
                     log.warning("%s; trying again", error)
+                    self._stop.wait(RETRY_SECONDS)
         except BaseException as error:
             self.error = error
             self._failed(error)

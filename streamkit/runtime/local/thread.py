@@ -6,7 +6,13 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from streamkit.errors import FencedError, RetriableTransportError, StreamkitError, TaskCorruptedError
+from streamkit.errors import (
+    FencedError,
+    RetriableTransportError,
+    StreamkitError,
+    TaskCorruptedError,
+    UnreachableError,
+)
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.active import ActiveTask, open_files
@@ -132,7 +138,7 @@ class StreamThread:
             log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
             self._revive(wipe=False)
             return
-        except RetriableTransportError as error:
+        except (RetriableTransportError, UnreachableError) as error:
             self._committer.failed(error)
             self._stop.wait(RETRY_SECONDS)
             return
@@ -210,7 +216,7 @@ class StreamThread:
         self.activity += 1
         try:
             self._change_to(wanted)
-        except (FencedError, RetriableTransportError, TaskCorruptedError) as error:
+        except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError) as error:
             # Tried again in the next round, unless something newer was assigned meanwhile.
             with self._lock:
                 self._assigned = wanted if self._assigned is None else self._assigned

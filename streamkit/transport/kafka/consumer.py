@@ -18,6 +18,8 @@ from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.kafka.columns import is_clean, split, to_batches
 from streamkit.transport.kafka.errors import kafka_error, translate
 
+log = logging.getLogger(__name__)
+
 # A paused partition's records that arrive are held back, up to this many; then librdkafka is told to pause, which
 # throws away what it has fetched and fetches it again on resume.
 HELD_RECORDS = 20_000
@@ -251,6 +253,7 @@ class KafkaConsumer(Consumer):
     def _on_error(self, error: KafkaError) -> None:
         if error.name() in _PASSING and self._down_since is None:
             self._down_since = monotonic()
+            log.warning("the connection to %s is lost (%s); trying again", self._address, error.str())
 
     def _check_reachable(self) -> None:
         """Raise UnreachableError when brokers were reported down long ago and still none answers."""
