@@ -55,6 +55,7 @@ class Core:
         self.calls = 0
         self.uses_budget = False
         self.many = False
+        self.numeric: set[int] = set()
         self._locals = 0
         self._seconds = MAX_SECONDS
         self._constant_bytes = 0
@@ -151,6 +152,12 @@ class Core:
     def counted(self, piece: Piece) -> Piece:
         """Charge a large result where many of them stand in one expression."""
         return self.charged(piece) if self.many and not piece.constant else piece
+
+    def expect_number(self, *nodes: ast.expr) -> None:
+        """Note that only a number makes sense in some places, so that products there can't be long texts or lists."""
+        for node in nodes:
+            if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.IfExp)):
+                self.numeric.add(id(node))
 
     # -- names of their own --
 

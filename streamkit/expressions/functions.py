@@ -27,21 +27,24 @@ class Function:
     locate: Locate | None = field(default=None, compare=False)
 
 
-@dataclass
 class Linked:
     """A function ready for use in expressions; `name` is the one in generated code."""
 
-    name: str
     params: tuple[str, ...] = ()
     call: Any = None
     links: tuple[Link, ...] = ()
     helpers: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     kind: str | None = None
-    flags: int = 0
-    cost: int = 1
-    uses_budget: bool = False
+    flags = 0
+    cost = 1
+    uses_budget = False
     problems: tuple[Problem, ...] = ()
+
+    def __init__(self, name: str, **fields: Any):
+        self.name = name
+        for field_name, value in fields.items():
+            setattr(self, field_name, value)
 
     @property
     def broken(self) -> bool:
@@ -130,7 +133,7 @@ def _translated(function: Function, source: Source, library: Library, problems: 
 
     tree = source.parse(problems)
     if tree is None:
-        return Linked(function.name, function.params)
+        return Linked(function.name)
     scope = {param: f"_y_p_{index}" for index, param in enumerate(function.params)}
     translator = Translator(("headers",), library, source.place, scope)
     piece = translator.translate(tree)
@@ -146,7 +149,7 @@ def _translated(function: Function, source: Source, library: Library, problems: 
     name = f"_x_f_{_mark(function.name, text + ''.join(sorted(translator.links)))}"
     return Linked(
         name,
-        function.params,
+        params=function.params,
         links=(*translator.links.values(), Link(name, source=text)),
         helpers=frozenset(translator.helpers),
         names=hidden,

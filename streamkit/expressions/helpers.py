@@ -64,6 +64,18 @@ def multiply(a: Any, b: Any) -> Any:
     return check_bits(result) if isinstance(result, int) else result
 
 
+def times(a: Any, b: Any) -> Any:
+    """`a * b` where only a number makes sense, as below sum() or left of a minus."""
+    if a.__class__ is float or b.__class__ is float:
+        return a * b
+    if a.__class__ is int and b.__class__ is int:
+        result = a * b
+        return result if -_FAST < result < _FAST else check_bits(result)
+    if hasattr(a, "__len__") or hasattr(b, "__len__"):
+        raise TypeError(f"a number is needed, not {type(a).__name__} * {type(b).__name__}")
+    return multiply(a, b)
+
+
 def _repeat(sequence: Any, count: int) -> Any:
     unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
     if unit * count > MAX_BYTES:
@@ -90,9 +102,9 @@ def shift(a: Any, b: Any) -> Any:
     return a << b
 
 
-_DIRECTIVE = re.compile(r"%(?:\([^)]*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?", re.ASCII)
-
-_NESTED = re.compile(r"%\([^)]*\(")
+# Compiled on first use: most files never write text with '%'.
+_DIRECTIVE = r"%(?:\([^)]*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?"
+_NESTED = r"%\([^)]*\("
 
 
 def modulo(a: Any, b: Any) -> Any:
@@ -100,9 +112,9 @@ def modulo(a: Any, b: Any) -> Any:
     if a.__class__ is int or a.__class__ is float or not isinstance(a, (str, bytes)):
         return a % b
     text = a if isinstance(a, str) else a.decode("latin-1")
-    if _NESTED.search(text):
+    if re.search(_NESTED, text):
         raise LimitError("parentheses inside the '%(name)' of a format are not allowed")
-    directives = _DIRECTIVE.findall(text)
+    directives = re.findall(_DIRECTIVE, text, re.ASCII)
     total = len(a)
     argument = deep_size(b, MAX_BYTES) if len(directives) else 0
     for width, precision in directives:
@@ -309,6 +321,7 @@ def _re_split(pattern: str, text: str) -> list[str]:
 
 HELPERS: dict[str, Any] = {
     "_x_mul": multiply,
+    "_x_times": times,
     "_x_pow": power,
     "_x_shift": shift,
     "_x_mod": modulo,

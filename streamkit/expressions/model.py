@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamkit.errors import Position
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """A name of generated code that stands for a function of the file: a lambda's source, or a Python callable."""
 
     name: str
@@ -18,7 +17,7 @@ class Link:
     call: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Expression:
     """An expression that is allowed, and the Python that stands for it; picklable.
 

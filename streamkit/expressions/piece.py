@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 # How tightly Python's operators bind; a part is put in parentheses where it binds less than its place asks for.
@@ -16,6 +15,8 @@ LOOPS = 4
 """Holds a loop, or a call that may loop."""
 DISPLAY = 8
 """Holds a list, object or other container written in the expression."""
+WORK = 32
+"""May take longer the longer its operands are."""
 LAZY = 16
 """Is an iterator or a view, which must not leave the expression."""
 
@@ -23,18 +24,29 @@ NUMBERS = frozenset(("int", "float", "number", "bool"))
 SCALARS = NUMBERS | {"str", "bytes", "none"}
 
 
-@dataclass(slots=True)
 class Piece:
-    """Python source with its precedence, static kind, flags and the names that it refers to."""
+    """Python source with its precedence, static kind, flags and the names that it refers to.
 
-    source: str
-    precedence: int = ATOM
-    kind: str | None = None
-    flags: int = 0
-    refs: frozenset[str] = field(default_factory=frozenset)
-    literal: Any = None
-    """The value of a literal or a folded constant; see `is_literal`."""
-    is_literal: bool = False
+    `literal` is the value of a literal or a folded constant, where `is_literal`.
+    """
+
+    __slots__ = ("flags", "is_literal", "kind", "literal", "precedence", "refs", "source")
+
+    def __init__(
+        self,
+        source: str,
+        precedence: int = ATOM,
+        kind: str | None = None,
+        flags: int = 0,
+        refs: frozenset[str] = frozenset(),
+    ):
+        self.source = source
+        self.precedence = precedence
+        self.kind = kind
+        self.flags = flags
+        self.refs = refs
+        self.literal: Any = None
+        self.is_literal = False
 
     @property
     def constant(self) -> bool:
@@ -55,7 +67,9 @@ def literal(value: Any, kind: str | None = None) -> Piece:
     source = repr(value)
     if source == "inf":
         source = "1e999"
-    return Piece(source, precedence, kind, literal=value, is_literal=True)
+    piece = Piece(source, precedence, kind)
+    piece.literal, piece.is_literal = value, True
+    return piece
 
 
 def refs_of(pieces: list[Piece]) -> frozenset[str]:

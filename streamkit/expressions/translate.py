@@ -29,6 +29,7 @@ from streamkit.expressions.piece import (
     SCALARS,
     SHIFT,
     UNARY,
+    WORK,
     Piece,
     flags_of,
     literal,
@@ -98,7 +99,7 @@ class Translator(Calls, Loops):
             piece, text = self._placeholder(part)
             parts.append(piece)
             inline = None if text is None or inline is None else [*inline, text]
-        flags = flags_of(parts)
+        flags = flags_of(parts) | WORK
         if inline is not None:
             made = Piece(" ".join(inline) or "''", ATOM, "str", flags, refs_of(parts))
         else:
@@ -122,6 +123,8 @@ class Translator(Calls, Loops):
     # -- operators --
 
     def on_BinOp(self, node: ast.BinOp) -> Piece:
+        if id(node) in self.numeric or isinstance(node.op, (ast.Sub, ast.Div, ast.FloorDiv)):
+            self.expect_number(node.left, node.right)
         left, right = self.value_or_view(node.left), self.value_or_view(node.right)
         kind = _binary_kind(node.op, left, right)
         pieces = [left, right]
@@ -130,6 +133,7 @@ class Translator(Calls, Loops):
         if inline is not None:
             sign, precedence = inline
             source = f"{left.at(precedence)} {sign} {right.at(precedence + 1)}"
+            flags |= 0 if kind in NUMBERS else WORK
             return self.fold(node, Piece(source, precedence, kind, flags, refs))
         helper = _HELPED.get(type(node.op))
         if helper is None:
@@ -138,6 +142,9 @@ class Translator(Calls, Loops):
             sign = "*" if isinstance(node.op, ast.Mult) else "%"
             source = f"{left.at(MULTIPLY)} {sign} {right.at(UNARY)}"
             return self.fold(node, Piece(source, MULTIPLY, kind, flags, refs))
+        if helper == "_x_mul" and id(node) in self.numeric:
+            made = Piece(self.helper("_x_times", left.source, right.source), ATOM, "number", flags, refs)
+            return self.fold(node, made)
         call = self.helper(helper, left.source, right.source)
         if isinstance(node.op, ast.Mod) and _is_variable(left.source) and right.kind == "int":
             # The remainder of a plain integer is frequent and worth saving the call.
@@ -164,6 +171,8 @@ class Translator(Calls, Loops):
         return piece
 
     def on_UnaryOp(self, node: ast.UnaryOp) -> Piece:
+        if not isinstance(node.op, ast.Not):
+            self.expect_number(node.operand)
         operand = self.value(node.operand)
         if isinstance(node.op, ast.Not):
             made = Piece(f"not {operand.at(NOT)}", NOT, "bool", flags_of([operand]), operand.refs)
@@ -181,9 +190,10 @@ class Translator(Calls, Loops):
 
     def on_Compare(self, node: ast.Compare) -> Piece:
         pieces = [self.value_or_view(node.left)]
-        source = pieces[0].at(BIT_OR)
+        source, work = pieces[0].at(BIT_OR), 0
         for operator, operand in zip(node.ops, node.comparators, strict=True):
             member = isinstance(operator, (ast.In, ast.NotIn))
+            work |= WORK if member else 0
             piece = self.visit(operand) if member else self.value_or_view(operand)
             if isinstance(operator, (ast.Is, ast.IsNot)) and not (
                 isinstance(operand, ast.Constant) and (operand.value is None or isinstance(operand.value, bool))
@@ -191,9 +201,11 @@ class Translator(Calls, Loops):
                 piece = self.refuse(operand, "'is' compares with None, True or False only; use '=='")
             pieces.append(piece)
             source += f" {_COMPARISONS[type(operator)]} {piece.at(BIT_OR)}"
-        return self.fold(node, Piece(source, COMPARE, "bool", flags_of(pieces), refs_of(pieces)))
+        return self.fold(node, Piece(source, COMPARE, "bool", flags_of(pieces) | work, refs_of(pieces)))
 
     def on_IfExp(self, node: ast.IfExp) -> Piece:
+        if id(node) in self.numeric:
+            self.expect_number(node.body, node.orelse)
         test, body, otherwise = self.value(node.test), self.value(node.body), self.value(node.orelse)
         pieces = [test, body, otherwise]
         source = f"{body.at(OR)} if {test.at(OR)} else {otherwise.at(CONDITION)}"
@@ -263,14 +275,15 @@ class Translator(Calls, Loops):
             inside = ":".join(texts if pieces[2] is not None else texts[:2])
             used = [owner, *[piece for piece in pieces if piece is not None]]
             kind = owner.kind if owner.kind in ("str", "bytes", "list", "tuple") else None
+            work = WORK
         else:
             if isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
                 return self.refuse(node.slice, "one slice only")
-            index = self.value(node.slice)
+            index, work = self.value(node.slice), 0
             inside, used, kind = index.at(CONDITION), [owner, index], None
             if owner.kind in NUMBERS or (owner.kind in ("str", "list", "bytes", "tuple") and index.kind == "str"):
                 return self.refuse(node, f"a value of type {owner.kind} has no field {inside}")
-        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used), refs_of(used))
+        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used) | work, refs_of(used))
         return self.fold(node, made)
 
 

@@ -15,6 +15,7 @@ from streamkit.expressions.piece import (
     LAZY,
     LOOPS,
     PRODUCES,
+    WORK,
     Piece,
     flags_of,
     refs_of,
@@ -56,6 +57,7 @@ _READ_LAZILY = frozenset(
     ["min", "max", "sum", "sorted", "any", "all", "list", "dict", "tuple", "set", "zip", "enumerate"]
 )
 """Functions that read an iterator through, so that it need not become a list before."""
+_QUICK = frozenset(("len", "abs", "round", "float", "bool"))
 _KEYS = frozenset(("sorted", "min", "max"))
 _AS_KEY = frozenset(
     [
@@ -186,6 +188,10 @@ class Calls(Core):
             if node.args or node.keywords:
                 self.refuse(node, "now() takes no arguments")
             return Piece("\0now\0()", ATOM, "int", IMPURE, frozenset(("now",)))
+        if name in ("abs", "round") or (name == "sum" and len(node.args) == 1 and not node.keywords):
+            for argument in node.args:
+                loop = isinstance(argument, (ast.GeneratorExp, ast.ListComp))
+                self.expect_number(argument.elt if loop else argument)  # type: ignore[attr-defined]
         pieces, sources = self._arguments(node, name)
         if name in ("header", "re_match", "re_split"):
             wanted = 1 if name == "header" else 2
@@ -203,8 +209,10 @@ class Calls(Core):
         if name in ("zip", "enumerate", "range"):
             flags |= LAZY
             kind = "iterator"
-        if name in ("range", "sum"):
+        if name == "range" or (name == "sum" and len(pieces) > 1):
             flags |= PRODUCES
+        if name not in _QUICK:
+            flags |= WORK
         if name == "round" and len(pieces) == 1:
             kind = "int"
         return self._checked(node, Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs))
@@ -289,7 +297,7 @@ class Calls(Core):
         if problem:
             return self.refuse(function, problem)
         pieces.append(receiver)
-        flags, refs = flags_of(pieces), refs_of(pieces)
+        flags, refs = flags_of(pieces) | (0 if name == "get" else WORK), refs_of(pieces)
         kind = methods.RESULT_KINDS.get(name)
         if kind is None and receiver.kind == "str" and name in ("lower", "upper", "strip", "replace", "join", "title"):
             kind = "str"

@@ -16,6 +16,7 @@ from streamkit.expressions.piece import (
     NUMBERS,
     OR,
     PRODUCES,
+    WORK,
     Piece,
     flags_of,
     refs_of,
@@ -65,7 +66,8 @@ class Loops(Core):
             self.depth -= len(clauses)
             self.scope, self.product = outer_scope, outer_product
         tests = [test for _, _, tests in clauses for test in tests]
-        heavy = self._is_heavy(clauses, elements + tests, bound, file_driven)
+        costly = flags_of(elements + tests) & (WORK | DISPLAY)
+        heavy = self._is_heavy(clauses, elements, tests, bound) or bool(file_driven and costly)
         return self.fold(node, self._written(clauses, elements, bound, heavy, (opening, closing, kind)))
 
     def _written(
@@ -106,16 +108,18 @@ class Loops(Core):
     def _is_heavy(
         self,
         clauses: list[tuple[str, Piece, list[Piece]]],
-        inner: list[Piece],
+        elements: list[Piece],
+        tests: list[Piece],
         bound: set[str],
-        file_driven: bool,
     ) -> bool:
         """Say whether a loop may do or make more than its input is long.
 
-        One loop over a record's data whose results come from its own element alone can't.
+        One loop over a record's data can't, whose results come from its own element alone, or are numbers that are
+        quickly computed.
         """
-        if self.depth or self.in_function or file_driven or len(clauses) > 1:
+        inner = elements + tests
+        if self.depth or self.in_function or len(clauses) > 1 or flags_of(inner) & (PRODUCES | LOOPS):
             return True
-        if flags_of(inner) & (PRODUCES | LOOPS) or not refs_of(inner) <= bound:
-            return True
-        return any(len(piece.source) > 1000 for piece in inner)
+        if refs_of(inner) <= bound:
+            return any(len(piece.source) > 1000 for piece in inner)
+        return bool(flags_of(inner) & WORK) or any(piece.kind not in NUMBERS for piece in elements)

@@ -84,7 +84,7 @@ def plain(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::hypothesis.errors.HypothesisWarning")
 @settings(max_examples=600, deadline=None)
 @given(EXPRESSIONS, RECORDS, TEXTS | NUMBERS, NUMBERS)
 def test_same(text: str, value: dict[str, Any], key: Any, x: Any) -> None:
