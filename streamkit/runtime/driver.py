@@ -24,23 +24,49 @@ from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.runtime.stores import MemoryStores
 from streamkit.runtime.task import Task
+from streamkit.transport.base import CommittedOffset
 
 CONTROL = "advance_wall_clock"
 
 
-class Driver:
-    """One task for the whole topology, one partition a topic, a commit after each record, a clock that starts at 0."""
+@dataclasses.dataclass
+class Remains:
+    """What a driver leaves on the log: all from which another one goes on, with stores restored from changelogs."""
 
-    def __init__(self, plan: Plan):
+    changelogs: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
+    """Rows by changelog, and by source topic where that serves as one."""
+    committed: dict[TopicPartition, CommittedOffset] = dataclasses.field(default_factory=dict)
+    offsets: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
+    clock: int = 0
+
+    def restore(self, plan: Plan, stores: Mapping[str, Any]) -> None:
+        """Bring empty stores up to date."""
+        for name, store in stores.items():
+            rows = self.changelogs.get(plan.changelog_name(name) or "", [])
+            if rows:
+                _, keys, values, timestamps, headers, _ = map(list, zip(*rows, strict=True))
+                store.restore_batch(keys, values, timestamps, headers)
+                store.commit()
+
+
+class Driver:
+    """One task for the whole topology, one partition a topic, a commit after each record, a clock that starts at 0.
+
+    With `remains` it goes on where another driver of the same topology stopped.
+    """
+
+    def __init__(self, plan: Plan, remains: Remains | None = None):
         self.plan = plan
-        self.clock = 0
+        self.remains = remains or Remains()
+        self.clock = self.remains.clock
         self._json = RecordJson(plan)
         self._printed: list[dict] = []
         self._internal = {plan.internal_name(topic) for topic in plan.internal_topics}
         self._changelogs = {
             plan.changelog_name(name) for name, store in plan.stores.items() if store.source_topic is None
         }
-        self._offsets: dict[TopicPartition, int] = {}
+        self._sources_as_changelogs = {plan.changelog_name(name) for name in plan.stores} - self._changelogs
+        self._offsets = self.remains.offsets
         self._pending: deque[tuple] = deque()
         stores = MemoryStores(plan)
         environment = TaskEnvironment(
@@ -59,7 +85,7 @@ class Driver:
         self._globals = [_make_task(sub, lenient) for sub in plan.sub_topologies if sub.is_global]
         shared = {name: store for task in self._globals for name, store in task.stores.items()}
         for task in self._globals:
-            task.start({})
+            self._start(task)
         self._global_topics = {partition.topic: task for task in self._globals for partition in task.spec.inputs}
         whole = merged(plan)
         self._task = _make_task(whole, dataclasses.replace(environment, global_stores=shared)) if whole else None
@@ -71,7 +97,7 @@ class Driver:
             if getattr(node, "pattern", None)
         ]
         if self._task is not None:
-            self._task.start({})
+            self._start(self._task)
             self._settle()
 
     def pipe(self, record: Mapping[str, Any]) -> list[dict]:
@@ -88,6 +114,7 @@ class Driver:
     def advance(self, by_ms: int) -> list[dict]:
         """Move the clock, fire wall-clock punctuators, and return what came out."""
         self.clock += by_ms
+        self.remains.clock = self.clock
         if self._task is not None:
             self._task.punctuate_wall_clock()
             self._commit()
@@ -117,6 +144,10 @@ class Driver:
         self.close()
 
     # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _start(self, task: Task) -> None:
+        self.remains.restore(self.plan, task.stores)
+        task.start(self.remains.committed)
 
     def _reads(self, topic: str) -> None:
         """Raise TopicError unless the topology reads a topic."""
@@ -152,6 +183,8 @@ class Driver:
         offset = self._offsets.get(partition, 0)
         self._offsets[partition] = offset + 1
         time = self.clock if timestamp is None or (timestamp < 0 and topic in self._internal) else timestamp
+        if topic in self._sources_as_changelogs:
+            self.remains.changelogs.setdefault(topic, []).append((topic, key, value, time, headers, 0))
         return RecordBatch(topic, 0, ([key], [value], [time], [headers], [offset]))
 
     def _enqueue(self, row: tuple) -> None:
@@ -176,7 +209,8 @@ class Driver:
 
     def _commit(self) -> None:
         assert self._task is not None
-        self._task.prepare_commit(lambda partition: self._offsets.get(partition, 0))
+        offsets = self._task.prepare_commit(lambda partition: self._offsets.get(partition, 0))
+        self.remains.committed.update(offsets)
         # The driver enforces a checkpoint, which flushes once more: what the first flush put into caches comes out too.
         self._task.flush_stores()
         self._task.post_commit()
@@ -190,6 +224,7 @@ class Driver:
         for row in rows:
             topic = row[0]
             if topic in self._changelogs:
+                self.remains.changelogs.setdefault(topic, []).append(row)
                 continue
             if topic not in self._internal:
                 self._printed.append(self._json.decode(row))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import sysconfig
 from pathlib import Path
 
@@ -37,6 +38,7 @@ _MEANINGS = tuple(
         (r"cannot unpack non-iterable (\w+) object", "a pair is expected, found {0}"),
         (r"(?:too many|not enough) values to unpack \(expected 2.*", "a pair is expected, found another number of values"),
         (r"'(\w+)' object is not iterable", "a list is expected, found {0}"),
+        (r"unpack requires a buffer of (\d+) bytes", "exactly {0} bytes are expected"),
         (r"invalid literal for int\(\) with base 10: ('.*')", "{0} is no whole number"),
         (r"could not convert string to float: ('.*')", "{0} is no number"),
     )
@@ -63,7 +65,7 @@ def human_reason(error: BaseException) -> str:
         return "the bytes are not UTF-8 text"
     if isinstance(error, ZeroDivisionError):
         return "division by zero"
-    if isinstance(error, (TypeError, ValueError, AttributeError)) and text:
+    if isinstance(error, (TypeError, ValueError, AttributeError, struct.error)) and text:
         return _meaning(text)
     name = type(error).__name__
     return text if isinstance(error, IndexError) and text else f"{name}: {text}" if text else name
