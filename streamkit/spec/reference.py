@@ -14,6 +14,7 @@ from pathlib import Path
 from streamkit.errors import UsageError
 from streamkit.operators import fields as kinds
 from streamkit.operators.base import Operator
+from streamkit.spec import examples
 
 MARKER = "<!-- Below: written by `make generate` from streamkit/operators/. -->"
 
@@ -40,7 +41,8 @@ def render(operators: Iterable[Operator]) -> str:
     """Return the section of all operators, in the order given."""
     listed = list(operators)
     index = " · ".join(f"[`{operator.name}`](#{operator.name})" for operator in listed)
-    return "\n\n".join(["## Steps", index, *map(_operator, listed)]) + "\n"
+    ends = ["## Sources and ends", *(_shown(each) for each in examples.ENDS)]
+    return "\n\n".join(["## Steps", index, *map(_operator, listed), *ends]) + "\n"
 
 
 def _operator(operator: Operator) -> str:
@@ -57,6 +59,15 @@ def _operator(operator: Operator) -> str:
     if example is not None:
         parts.append(_block("yaml", example.topology))
         parts.append("In and out:\n\n" + _block("json", example.input) + "\n\n" + _block("json", example.output))
+    parts += map(_shown, examples.STEPS.get(operator.name, ()))
+    return "\n\n".join(parts)
+
+
+def _shown(example: examples.Shown) -> str:
+    parts = [example.title, _block("yaml", example.topology)]
+    for name, text in example.files.items():
+        parts += [f"`{name}`:", _block("python", text)]
+    parts += ["In and out:", _block("json", example.input), _block("json", example.output)]
     return "\n\n".join(parts)
 
 

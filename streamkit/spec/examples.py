@@ -1,0 +1,323 @@
+"""More examples for the language reference: a step's other forms, sources and ends; each is a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A runnable example with a title: a whole topology file, modules beside it, its input and what comes out."""
+
+    title: str
+    topology: str
+    input: str
+    output: str
+    files: dict[str, str] = field(default_factory=dict)
+
+
+STEPS: dict[str, tuple[Shown, ...]] = {
+    "process": (
+        Shown(
+            "A class with a store and a timer; its module lies beside the file.",
+            topology="""streamkit: 1
+application: first-orders
+topics:
+  orders: {value: json}
+  first-orders: {value: json}
+stores:
+  seen: {type: key_value, value: long}
+pipelines:
+  first-orders:
+    stream: orders
+    steps:
+      - process: {call: "shop:Deduplicate", stores: [seen]}
+    to: first-orders
+""",
+            files={
+                "shop.py": """class Deduplicate:
+    def init(self, context):
+        self.context, self.seen = context, context.store("seen")
+        context.schedule("1m", "stream_time", self.forget)
+
+    def process(self, record):
+        if self.seen.put_if_absent(record.key, record.timestamp) is None:
+            self.context.forward(record)
+
+    def forget(self, now):
+        for key, time in self.seen.all():
+            if time <= now - 60_000:
+                self.seen.delete(key)
+"""
+            },
+            input="""{"topic": "orders", "key": "a", "value": 1, "timestamp": 0}
+{"topic": "orders", "key": "a", "value": 2, "timestamp": 30000}
+{"topic": "orders", "key": "b", "value": 3, "timestamp": 61000}
+{"topic": "orders", "key": "a", "value": 4, "timestamp": 62000}
+""",
+            output="""{"topic": "first-orders", "key": "a", "value": 1, "timestamp": 0}
+{"topic": "first-orders", "key": "b", "value": 3, "timestamp": 61000}
+{"topic": "first-orders", "key": "a", "value": 4, "timestamp": 62000}
+""",
+        ),
+    ),
+    "window": (
+        Shown(
+            "Sessions: clicks at most 30 s apart belong together, a session that grew replaces the one before.",
+            topology="""streamkit: 1
+application: visits
+topics:
+  clicks: {value: string}
+  visits: {key: {session_windowed: string}, value: long}
+pipelines:
+  visits:
+    stream: clicks
+    steps:
+      - group_by_key
+      - window: {session: 30s}
+      - count
+      - to_stream
+    to: visits
+""",
+            input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
+{"topic": "clicks", "key": "ada", "value": "/buy", "timestamp": 20000}
+""",
+            output="""{"topic": "visits", "key": {"key": "ada", "start": 0, "end": 0}, "value": 1, "timestamp": 0}
+{"topic": "visits", "key": {"key": "ada", "start": 0, "end": 0}, "value": null, "timestamp": 0}
+{"topic": "visits", "key": {"key": "ada", "start": 0, "end": 20000}, "value": 2, "timestamp": 20000}
+""",
+        ),
+        Shown(
+            "Hopping windows that come out when they have closed.",
+            topology="""streamkit: 1
+application: rush
+topics:
+  clicks: {value: string}
+  rush: {key: {windowed: string, size: 1m}, value: long}
+pipelines:
+  rush:
+    stream: clicks
+    steps:
+      - group_by_key
+      - window: {hopping: 1m, advance: 30s, grace: 5s, emit: on_close}
+      - count
+      - to_stream
+    to: rush
+""",
+            input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 40000}
+{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 65000}
+{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 95000}
+""",
+            output="""{"topic": "rush", "key": {"key": "ada", "start": 0, "end": 60000}, "value": 1, "timestamp": 40000}
+{"topic": "rush", "key": {"key": "ada", "start": 30000, "end": 90000}, "value": 2, "timestamp": 65000}
+""",
+        ),
+    ),
+    "suppress": (
+        Shown(
+            "At most one update of a row in 10 s.",
+            topology="""streamkit: 1
+application: calm-prices
+topics:
+  prices: {value: long}
+  calm: {value: long}
+pipelines:
+  calm:
+    table: prices
+    steps:
+      - suppress: {until: 10s, max_records: 1000, when_full: emit_early}
+      - to_stream
+    to: calm
+""",
+            input="""{"topic": "prices", "key": "tea", "value": 3, "timestamp": 0}
+{"topic": "prices", "key": "tea", "value": 4, "timestamp": 5000}
+{"topic": "prices", "key": "milk", "value": 1, "timestamp": 10000}
+""",
+            output="""{"topic": "calm", "key": "tea", "value": 4, "timestamp": 5000}
+""",
+        ),
+    ),
+    "join": (
+        Shown(
+            "Two streams join within a window.",
+            topology="""streamkit: 1
+application: paid
+topics:
+  orders: {value: json}
+  payments: {value: json}
+  paid: {value: json}
+pipelines:
+  paid:
+    stream: orders
+    steps:
+      - join: {with: {stream: payments}, value: '{"order": left, "paid": right}', within: 5m}
+    to: paid
+""",
+            input="""{"topic": "orders", "key": "1", "value": "tea", "timestamp": 0}
+{"topic": "payments", "key": "1", "value": 250, "timestamp": 60000}
+{"topic": "payments", "key": "1", "value": 250, "timestamp": 360000}
+""",
+            output="""{"topic": "paid", "key": "1", "value": {"order": "tea", "paid": 250}, "timestamp": 60000}
+""",
+        ),
+        Shown(
+            "A foreign key: each row of the left table finds its row of the right one by `on`.",
+            topology="""streamkit: 1
+application: orders-with-customers
+topics:
+  orders: {value: json}
+  customers: {value: string}
+  named: {value: json}
+pipelines:
+  customers:
+    table: customers
+  named:
+    table: orders
+    steps:
+      - join: {with: customers, on: value.customer, value: '{"cents": left.cents, "name": right}'}
+      - to_stream
+    to: named
+""",
+            input="""{"topic": "orders", "key": "1", "value": {"customer": "c7", "cents": 250}, "timestamp": 0}
+{"topic": "customers", "key": "c7", "value": "Ada", "timestamp": 1}
+{"topic": "customers", "key": "c7", "value": "Ada L.", "timestamp": 2}
+""",
+            output="""{"topic": "named", "key": "1", "value": {"cents": 250, "name": "Ada"}, "timestamp": 1}
+{"topic": "named", "key": "1", "value": {"cents": 250, "name": "Ada L."}, "timestamp": 2}
+""",
+        ),
+        Shown(
+            "A global table is found by any expression, wherever its rows lie.",
+            topology="""streamkit: 1
+application: in-euros
+topics:
+  prices: {value: json}
+  rates: {value: double}
+  euros: {value: double}
+pipelines:
+  rates:
+    global_table: rates
+  euros:
+    stream: prices
+    steps:
+      - join: {with: rates, on: value.currency, value: left.amount * right, value_serde: double}
+    to: euros
+""",
+            input="""{"topic": "rates", "key": "USD", "value": 0.5, "timestamp": 0}
+{"topic": "prices", "key": "tea", "value": {"currency": "USD", "amount": 3}, "timestamp": 1}
+""",
+            output="""{"topic": "euros", "key": "tea", "value": 1.5, "timestamp": 1}
+""",
+        ),
+    ),
+    "group_by": (
+        Shown(
+            "On a table, a row that moves to another group is taken from its old one.",
+            topology="""streamkit: 1
+application: residents
+topics:
+  people: {value: json}
+  ages: {value: long}
+pipelines:
+  ages:
+    table: people
+    steps:
+      - group_by: {key: value.city, value: value.age, value_serde: long}
+      - aggregate: {initial: 0, add: aggregate + value, subtract: aggregate - value, value_serde: long}
+      - to_stream
+    to: ages
+""",
+            input="""{"topic": "people", "key": "1", "value": {"city": "Bonn", "age": 30}, "timestamp": 0}
+{"topic": "people", "key": "1", "value": {"city": "Ulm", "age": 30}, "timestamp": 1}
+""",
+            output="""{"topic": "ages", "key": "Bonn", "value": 30, "timestamp": 0}
+{"topic": "ages", "key": "Bonn", "value": 0, "timestamp": 1}
+{"topic": "ages", "key": "Ulm", "value": 30, "timestamp": 1}
+""",
+        ),
+    ),
+}
+
+ENDS: tuple[Shown, ...] = (
+    Shown(
+        "Several topics with serdes of their own, and a timestamp taken from the record.",
+        topology="""streamkit: 1
+application: all-readings
+topics:
+  old: {value: string}
+  new: {value: json, timestamp: value.at}
+  readings: {value: json}
+pipelines:
+  readings:
+    stream: [old, new]
+    steps:
+      - map_values: 'float(value) if topic == "old" else value.celsius'
+    to: readings
+""",
+        input="""{"topic": "old", "key": "hall", "value": "21.5", "timestamp": 5}
+{"topic": "new", "key": "hall", "value": {"celsius": 19, "at": 70}, "timestamp": 6}
+""",
+        output="""{"topic": "readings", "key": "hall", "value": 21.5, "timestamp": 5}
+{"topic": "readings", "key": "hall", "value": 19, "timestamp": 70}
+""",
+    ),
+    Shown(
+        "All topics that match a pattern.",
+        topology="""streamkit: 1
+application: all-logs
+defaults: {key: string, value: string}
+topics:
+  logs: {}
+pipelines:
+  logs:
+    stream: {pattern: "logs-.+"}
+    steps:
+      - map_values: {value: 'topic + ": " + value', value_serde: string}
+    to: logs
+""",
+        input="""{"topic": "logs-web", "key": null, "value": "started", "timestamp": 0}
+""",
+        output="""{"topic": "logs", "key": null, "value": "logs-web: started", "timestamp": 0}
+""",
+    ),
+    Shown(
+        "`to` with the topic chosen for each record.",
+        topology="""streamkit: 1
+application: by-level
+topics:
+  logs: {value: json}
+  logs-error: {value: json}
+  logs-info: {value: json}
+pipelines:
+  by-level:
+    stream: logs
+    to: {route: '"logs-" + value.level'}
+""",
+        input="""{"topic": "logs", "key": "a", "value": {"level": "error"}, "timestamp": 0}
+{"topic": "logs", "key": "a", "value": {"level": "info"}, "timestamp": 1}
+""",
+        output="""{"topic": "logs-error", "key": "a", "value": {"level": "error"}, "timestamp": 0}
+{"topic": "logs-info", "key": "a", "value": {"level": "info"}, "timestamp": 1}
+""",
+    ),
+    Shown(
+        "`to` with the partition chosen for each record, and a dead-letter topic for records that fail.",
+        topology="""streamkit: 1
+application: spread-orders
+topics:
+  orders: {value: json}
+  by-region: {value: json, partitions: 4}
+  failed-orders: {value: json}
+pipelines:
+  by-region:
+    stream: orders
+    steps:
+      - filter: {if: value.cents > 0, on_error: {dead_letter: failed-orders}}
+    to: {topic: by-region, partition: value.region % partitions}
+""",
+        input="""{"topic": "orders", "key": "1", "value": {"region": 7, "cents": 5}, "timestamp": 0}
+""",
+        output="""{"topic": "by-region", "key": "1", "value": {"region": 7, "cents": 5}, "timestamp": 0}
+""",
+    ),
+)
