@@ -135,8 +135,10 @@ def test_sessions_behave_as_a_dict(variant: Variant, time_ordered: bool, steps: 
             assert [(row.start, row.end) for row in store.find(key, 8, 12, reverse=True)] == mine[::-1]
             assert {row[:3]: row.value for row in store.all()} == model
         store.flush()
-        ends = sorted((e, s, k) for k, s, e in model if 5 <= e <= 25)
-        assert [(row.end, row.start, row.key) for row in store.find_sessions(5, 25)] == ends
+        found = [(row.end, row.start, row.key) for row in store.find_sessions(5, 25)]
+        ends = [(e, s, k) for k, s, e in model if 5 <= e <= 25]
+        # Java's in-memory store keeps keys apart before it looks at starts.
+        assert found == sorted(ends, key=None if variant.persistent else lambda row: (row[0], row[2], row[1]))
         assert restored(variant, store, context) == list(store.rows())
         store.close()
 
