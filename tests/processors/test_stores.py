@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamkit.errors import ProcessingError, StateError, TopologyError
+from streamkit.runtime.driver import Driver
 from tests.processors.support import Running
 
 STEP = """
@@ -183,7 +184,6 @@ def test_no_logging_no_changelog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rows = changelog(s, monkeypatch)
     s("s.put('a', 1)")
     assert rows == []
-    assert not s.running.driver.plan.changelog_topics if hasattr(s.running.driver.plan, "changelog_topics") else True
 
 
 WRONG = {
@@ -362,3 +362,29 @@ def test_internal_stores_are_refused(tmp_path: Path) -> None:
     """
     with pytest.raises((StateError, TopologyError, ProcessingError), match="j-this-join-store"):
         Running(tmp_path, EVALUATE, rest, "json")
+
+
+RESTORED = {
+    "type: key_value, value: long": "[s.put('a', 1), s.put('b', 2), s.delete('a'), s.put('c', 3)]",
+    "type: window, window_size: 10ms, retention: 1h, value: long": "[s.put('a', 1, 0), s.put('b', 2, 7), s.put('a', 3, 0)]",
+    "type: session, retention: 1h, value: long": "[s.put('a', 0, 5, 1), s.remove('a', 0, 5), s.put('a', 0, 9, 2)]",
+    "type: versioned, history: 1h, value: long": "[s.put('a', 1, 10), s.put('a', 3, 30), s.put('a', 2, 20), s.delete('b', 5)]",
+}
+
+
+@pytest.mark.parametrize("more", ["", ", persistent: false", ", caching: true"])
+@pytest.mark.parametrize("options", RESTORED)
+def test_stores_are_restored_from_their_changelogs(tmp_path: Path, options: str, more: str) -> None:
+    if "versioned" in options:
+        more = ""
+    s = Store(tmp_path, options + more)
+    s(RESTORED[options])
+    assert s.rows()
+    again = Driver(s.running.driver.plan, s.running.driver.remains)
+    assert again.stores()["s"] == s.rows()
+
+
+def test_without_logging_nothing_is_restored(tmp_path: Path) -> None:
+    s = Store(tmp_path, "type: key_value, value: long, logging: false")
+    s("s.put('a', 1)")
+    assert Driver(s.running.driver.plan, s.running.driver.remains).stores()["s"] == []
