@@ -13,7 +13,7 @@ from tests.broker.kafka_broker import Broker, available
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running Kafka broker; `broker.address` is its bootstrap address."""
     if not available():
-        pytest.skip("a real broker needs java and Maven")
+        pytest.fail("a real broker needs java 17 and Maven (mvn) on the path")
     with Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 

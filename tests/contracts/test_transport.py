@@ -27,9 +27,11 @@ from streamkit.transport.kafka import KafkaTransport
 from streamkit.transport.memory import MemoryTransport
 
 PATIENCE = 30.0
+KAFKA = pytest.param("kafka", marks=pytest.mark.broker)
+with_transactions = pytest.mark.parametrize("transport", [KAFKA, "embedded"], indirect=True)
 
 
-@pytest.fixture(params=[pytest.param("kafka", marks=pytest.mark.broker), "embedded", "memory"])
+@pytest.fixture(params=[KAFKA, "embedded", "memory"])
 def transport(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transport]:
     made: Transport
     if request.param == "kafka":
@@ -40,13 +42,6 @@ def transport(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transp
         made = MemoryTransport(partitions=0)
     yield made
     made.close()
-
-
-@pytest.fixture
-def transactional(transport: Transport) -> Transport:
-    if TRANSACTIONS not in transport.features:
-        pytest.skip("offers no transactions")
-    return transport
 
 
 @pytest.fixture
@@ -281,9 +276,9 @@ def test_a_partition_that_is_not_there_is_an_error(transport, topic):
         produce(transport, [(topic, b"k", b"v", 1, None, 7)])
 
 
+@pytest.mark.parametrize("transport", [KAFKA], indirect=True)
 def test_rows_behind_one_that_fails_are_written(transport, consumer, topic):
-    if not isinstance(transport, KafkaTransport):
-        pytest.skip("writes all rows of a call or none")
+    # The embedded log and memory write all rows of a call or none.
     with pytest.raises(ProductionError):
         produce(transport, [(topic, b"k", b"v", 1, None, 7), *numbered(topic, 0, 2)])
     consumer.assign({TopicPartition(topic, 0): EARLIEST})
@@ -299,9 +294,10 @@ def test_what_is_not_offered_says_so(transport, topic):
         plain.begin()
 
 
-def test_committed_transactions_are_read_with_their_offsets(transactional, consumer, topic):
+@with_transactions
+def test_committed_transactions_are_read_with_their_offsets(transport, consumer, topic):
     place = TopicPartition(topic, 0)
-    producer = transactional.producer(transactional_id=f"t-{uuid4()}")
+    producer = transport.producer(transactional_id=f"t-{uuid4()}")
     for start in (0, 5):
         producer.begin()
         producer.send(numbered(topic, start, start + 5))
@@ -313,9 +309,10 @@ def test_committed_transactions_are_read_with_their_offsets(transactional, consu
     producer.close()
 
 
-def test_open_and_aborted_transactions_are_not_read(transactional, consumer, topic):
+@with_transactions
+def test_open_and_aborted_transactions_are_not_read(transport, consumer, topic):
     place = TopicPartition(topic, 0)
-    producer = transactional.producer(transactional_id=f"t-{uuid4()}")
+    producer = transport.producer(transactional_id=f"t-{uuid4()}")
     consumer.assign({place: EARLIEST})
     producer.begin()
     producer.send(numbered(topic, 0, 5))
@@ -330,9 +327,10 @@ def test_open_and_aborted_transactions_are_not_read(transactional, consumer, top
     producer.close()
 
 
-def test_a_second_producer_fences_the_first(transactional, consumer, topic):
+@with_transactions
+def test_a_second_producer_fences_the_first(transport, consumer, topic):
     place, name = TopicPartition(topic, 0), f"t-{uuid4()}"
-    first, second = (transactional.producer(transactional_id=name) for _ in range(2))
+    first, second = (transport.producer(transactional_id=name) for _ in range(2))
     first.begin()
     first.send(numbered(topic, 0, 2))
     first.flush()

@@ -6,20 +6,16 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from tests.fuzz.compare import Answer, differences
 from tests.fuzz.generate import Case, draw
 from tests.fuzz.run import run
 from tests.fuzz.shrink import shrink
-from tests.java import build
 
 N = int(os.environ.get("STREAMKIT_FUZZ_N", "200"))
 SEED = int(os.environ.get("STREAMKIT_FUZZ_SEED", "7000"))
 REFUSED_AT_MOST = 0.1
 
 
-@pytest.mark.skipif(not build.available(), reason="needs a JDK and Maven")
 def test_random_topologies_do_what_kafka_streams_does(tmp_path: Path):
     counts: Counter = Counter()
     failures = [f"{failure.name}: {failure.differences[0]}" for failure in run(range(SEED, SEED + N), tmp_path, counts)]
