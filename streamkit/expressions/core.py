@@ -32,6 +32,17 @@ _WORDS = {
 }
 
 
+_MAKERS = frozenset(("list", "tuple", "set", "dict", "sorted", "str", "range", "zip", "enumerate", "re_split"))
+
+
+def _produces(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in _MAKERS
+    if isinstance(node, ast.Attribute):
+        return node.attr in GUARDED
+    return isinstance(node, (ast.Mult, ast.Mod, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
+
+
 class Core:
     """The state of a translation, and what every construct needs; problems are collected on the way."""
 
@@ -64,10 +75,7 @@ class Core:
 
     def translate(self, tree: ast.expr) -> Piece:
         """Return the piece of a whole expression: plain data, and constant where it can be."""
-        producers = sum(
-            isinstance(node, (ast.Mult, ast.Mod)) or (isinstance(node, ast.Attribute) and node.attr in GUARDED)
-            for node in ast.walk(tree)
-        )
+        producers = sum(map(_produces, ast.walk(tree)))
         self.many = producers > _MANY_PRODUCERS
         piece = self.value(tree)
         if self.in_function and piece.kind not in NUMBERS:
@@ -80,7 +88,7 @@ class Core:
         if piece.flags & LAZY:
             self.helpers.add("_x_list")
             made = Piece(f"_x_list({piece.source})", ATOM, "list", piece.flags & ~LAZY, piece.refs)
-            return self.fold(node, made)
+            return self.fold(node, self.counted(made))
         return piece
 
     def visit(self, node: ast.AST) -> Piece:
@@ -152,6 +160,11 @@ class Core:
     def counted(self, piece: Piece) -> Piece:
         """Charge a large result where many of them stand in one expression."""
         return self.charged(piece) if self.many and not piece.constant else piece
+
+    def spread(self, piece: Piece) -> str:
+        """Return the source of what a `*` writes out."""
+        self.uses_budget = True
+        return f"*{BUDGET}.spread({piece.source})"
 
     def expect_number(self, *nodes: ast.expr) -> None:
         """Note that only a number makes sense in some places, so that products there can't be long texts or lists."""

@@ -325,6 +325,7 @@ HELPERS: dict[str, Any] = {
     "_x_pow": power,
     "_x_shift": shift,
     "_x_mod": modulo,
+    "_x_Int": int,
     "_x_text": make_text,
     "_x_repr": make_repr,
     "_x_ascii": make_ascii,

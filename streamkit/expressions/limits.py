@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -114,6 +115,12 @@ class Budget:
             if self.total < 0:
                 raise LimitError(f"loops make more than {MAX_TOTAL} bytes")
         return value
+
+    def spread(self, items: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the items that a `*` writes out, charging for all of them."""
+        held = tuple(islice(items, max(self.total, 0) // SLOT + 1))
+        self.item(held)
+        return held
 
     def _late(self) -> None:
         # The wall clock is cheap to read, but a machine that stood still is no reason to refuse a record.

@@ -149,7 +149,10 @@ class Translator(Calls, Loops):
         if isinstance(node.op, ast.Mod) and _is_variable(left.source) and right.kind == "int":
             # The remainder of a plain integer is frequent and worth saving the call.
             sign = f"{left.source} % {right.at(UNARY)}"
-            made = Piece(f"{sign} if {left.source}.__class__ is int else {call}", CONDITION, kind, flags, refs)
+            self.helpers.add("_x_Int")
+            made = Piece(
+                f"{sign} if {left.source}.__class__ is _x_Int else {call}", CONDITION, kind, flags | WORK, refs
+            )
             return self.fold(node, made)
         made = Piece(call, ATOM, kind, flags, refs)
         if kind not in NUMBERS:
@@ -219,7 +222,7 @@ class Translator(Calls, Loops):
         for node in nodes:
             if isinstance(node, ast.Starred):
                 piece = self.visit(node.value)
-                sources.append(f"*{piece.at(BIT_OR)}")
+                sources.append(self.spread(piece))
             else:
                 piece = self.value(node)
                 sources.append(piece.at(CONDITION))
@@ -228,16 +231,20 @@ class Translator(Calls, Loops):
 
     def on_List(self, node: ast.List) -> Piece:
         pieces, sources = self._elements(node.elts)
-        return Piece(f"[{', '.join(sources)}]", ATOM, "list", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        return self.fold(
+            node, Piece(f"[{', '.join(sources)}]", ATOM, "list", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        )
 
     def on_Tuple(self, node: ast.Tuple) -> Piece:
         pieces, sources = self._elements(node.elts)
         text = ", ".join(sources) + ("," if len(sources) == 1 else "")
-        return Piece(f"({text})", ATOM, "tuple", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        return self.fold(node, Piece(f"({text})", ATOM, "tuple", flags_of(pieces) | DISPLAY, refs_of(pieces)))
 
     def on_Set(self, node: ast.Set) -> Piece:
         pieces, sources = self._elements(node.elts)
-        return Piece(f"{{{', '.join(sources)}}}", ATOM, "set", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        return self.fold(
+            node, Piece(f"{{{', '.join(sources)}}}", ATOM, "set", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        )
 
     def on_Dict(self, node: ast.Dict) -> Piece:
         pieces, sources = [], []
@@ -250,7 +257,9 @@ class Translator(Calls, Loops):
                 pieces.append(name)
                 sources.append(f"{name.at(CONDITION)}: {value.at(CONDITION)}")
             pieces.append(value)
-        return Piece(f"{{{', '.join(sources)}}}", ATOM, "dict", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        return self.fold(
+            node, Piece(f"{{{', '.join(sources)}}}", ATOM, "dict", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        )
 
     # -- access --
 

@@ -9,11 +9,11 @@ from streamkit.expressions.core import BUDGET, Core
 from streamkit.expressions.limits import MAX_CALLS
 from streamkit.expressions.piece import (
     ATOM,
-    BIT_OR,
     CONDITION,
     IMPURE,
     LAZY,
     LOOPS,
+    NUMBERS,
     PRODUCES,
     WORK,
     Piece,
@@ -135,7 +135,7 @@ class Calls(Core):
             else:
                 piece = self.value(inner)
             pieces.append(piece)
-            sources.append(f"*{piece.at(BIT_OR)}" if star else piece.at(CONDITION))
+            sources.append(self.spread(piece) if star else piece.at(CONDITION))
         for keyword in node.keywords:
             piece = self._keyword(keyword, name, lambdas)
             pieces.append(piece)
@@ -215,7 +215,10 @@ class Calls(Core):
             flags |= WORK
         if name == "round" and len(pieces) == 1:
             kind = "int"
-        return self._checked(node, Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs))
+        made = Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs)
+        if kind not in NUMBERS and not flags & LAZY:
+            made = self.counted(made)
+        return self._checked(node, made)
 
     def _checked(self, node: ast.Call, made: Piece) -> Piece:
         """Fold a constant call; an iterator is tried without taking its place."""

@@ -118,7 +118,7 @@ class Loops(Core):
         quickly computed.
         """
         inner = elements + tests
-        if self.depth or self.in_function or len(clauses) > 1 or flags_of(inner) & (PRODUCES | LOOPS):
+        if self.many or self.depth or self.in_function or len(clauses) > 1 or flags_of(inner) & (PRODUCES | LOOPS):
             return True
         if refs_of(inner) <= bound:
             return any(len(piece.source) > 1000 for piece in inner)

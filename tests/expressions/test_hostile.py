@@ -19,6 +19,7 @@ HOSTILE = [
 ]
 VALUE = {
     "huge": 10**9,
+    "million": 10**6,
     "text": "x" * 1000,
     "wide": "%999999999d",
     "digits": "9" * 5000,

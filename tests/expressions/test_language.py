@@ -86,6 +86,7 @@ def problems(text: str, **options: Any) -> list[str]:
         ("re_match('[a-z]+, t.o', value.text)", True),
         ("re_match('[a-z]+', value.text)", False),
         ("re_split(', *', value.text)", ["one", "two"]),
+        ("timestamp % 2", 1),
         ("value.n % 2 == 1 and not value.n > 10", True),
         ("'big' if value.n > 5 else 'small'", "big"),
         ("-value.n ** 2", -49),
@@ -156,6 +157,7 @@ def test_sources() -> None:
     assert source("[key for key in value]") == "[_y_1 for _y_1 in v]"
     assert source("header('a')") == "_x_header(((c[0]) or []), 'a')"
     assert source("now()") == "rt_now()"
+    assert source("value % 2") == "v % 2 if v.__class__ is _x_Int else _x_mod(v, 2)"
     assert source("2 * 3 + value") == "6 + v"
     assert source("(value + 1) / 2") == "(v + 1) / 2"
     assert "\n" not in source("value +\n 'a\\nb'")
