@@ -29,6 +29,7 @@ PROGRAMS = ("streamkit", "java", "by hand")
 RESULTS = Path(__file__).with_name("results")
 QUICK = 10
 LIMIT_SECONDS = 900
+POLL_SECONDS = 0.3
 
 
 def command(program: str, scenario: Scenario, names: dict[str, str], folder: Path) -> list[str]:
@@ -84,9 +85,12 @@ def wait(process: subprocess.Popen, program: str, reader: topics.Reader, topic: 
     while reader.last(topic) != last:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{program} did not finish in {LIMIT_SECONDS} s")
-        if process.poll() is not None and reader.last(topic) != last:
+        try:
+            process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        if reader.last(topic) != last:
             raise RuntimeError(f"{program} ended early with exit code {process.returncode}")
-        time.sleep(0.3)
     if program == "java":
         process.terminate()
     process.wait(120)
