@@ -111,6 +111,18 @@ class Log:
         """How many records of a topic a group has committed."""
         return sum(offset for offset, _ in self.committed(group, topic).values())
 
+    def is_read(self, group: str, topics: Iterable[str]) -> bool:
+        """Tell whether all topics exist and the group has committed all that they have."""
+        with self._closing(self.transport.admin()) as admin:
+            found = admin.topics(topics := set(topics))
+        places = [TopicPartition(name, number) for name, info in found.items() for number in range(info.partitions)]
+        with self._closing(self.transport.consumer(group)) as consumer:
+            # In this order: what is committed was flushed before, so what it made is in the ends.
+            committed = consumer.committed(places)
+            ends = consumer.end_offsets(places)
+        read = {place: committed[place].offset if place in committed else 0 for place in places}
+        return found.keys() == topics and read == ends
+
     def _places(self, topic: str) -> list[TopicPartition]:
         with self._closing(self.transport.admin()) as admin:
             info = admin.topics([topic])[topic]
