@@ -33,7 +33,7 @@ class JoinWindow(Processor):
         gen.forward(node)
         gen.fill_empty()
         gen.depth = depth
-        gen.line(f"if {key} is not None and {value} is not None:")
+        gen.line(f"if {key} is not None:")
         with gen.indented(), gen.guard(node):
             gen.line(f"{gen.store(self.store)}.put({key}, {value}, {hand.time})")
 

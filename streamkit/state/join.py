@@ -33,9 +33,13 @@ class JoinWindowStore(MapStore):
         self._decode = definition.value_serde.decode
 
     def put(self, key: bytes, value: Any, timestamp: int) -> bool:
-        """Add a record (value not None); False if it had expired: counted as dropped, but logged, as in Java."""
+        """Add a record; False if it had expired: counted as dropped, but logged, as in Java; so is one without a value."""
         self._sequence = (self._sequence + 1) & MAX_SEQUENCE
         row = key + pack_long(timestamp) + pack_int(self._sequence)
+        if value is None:
+            # Nothing can be meant by it where a key has many values, but Java's changelog layer writes it.
+            self._log(row, None, timestamp, None)
+            return True
         data = self._encode(value)
         kept = self._segments.put(timestamp, row, b"", data)
         if not kept:

@@ -67,6 +67,22 @@ def on_log(case: str, folder: Path, log: Log, **config: object) -> App:
     return App(path, own, folder / "state", log)
 
 
+def twin(app: App, folder: Path) -> App:
+    """The same application under another name of the same length: it reads the same topics and writes its own."""
+    # Names stand in stored bytes (a suppressed record's topic), so that their lengths matter.
+    own = app.application[:-1] + ("x" if app.application[-1] != "x" else "y")
+    document = yaml.load(app.path.read_text(encoding="utf-8"), _Loader)
+    document["application"] = own
+    for topic in load(app.path).external_topics.values():
+        if not topic.read:
+            name = f"{own}.{topic.name.removeprefix(f'{app.application}.')}"
+            document["topics"][topic.entry]["topic"] = name
+            app.log.create(name, topic.partitions or 1)
+    path = folder / f"{own}.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return App(path, own, folder / "twin", app.log)
+
+
 def rows(app: App, records: Iterable[dict]) -> list[tuple]:
     """The bytes of a case's records, for the topics of the application."""
     form = RecordJson(load(app.path))

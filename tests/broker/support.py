@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from streamkit.record import TopicPartition
 from streamkit.transport import open_transport
-from streamkit.transport.base import EARLIEST, NewTopic, Transport
+from streamkit.transport.base import EARLIEST, Consumer, NewTopic, Transport
 from tests.cli.support import LIMIT_S, Done, command, streamkit
 
 _numbers = itertools.count(1)
@@ -55,8 +55,11 @@ class Log:
     def __init__(self, address: str, embedded_default: Path | None = None):
         self.address = address
         self.transport: Transport = open_transport(address, {}, str(embedded_default or "unused"))
+        self._watchers: dict[str, Consumer] = {}
 
     def close(self) -> None:
+        for consumer in self._watchers.values():
+            consumer.close()
         self.transport.close()
 
     def create(self, topic: str, partitions: int, **config: str) -> None:
@@ -116,10 +119,12 @@ class Log:
         with self._closing(self.transport.admin()) as admin:
             found = admin.topics(topics := set(topics))
         places = [TopicPartition(name, number) for name, info in found.items() for number in range(info.partitions)]
-        with self._closing(self.transport.consumer(group)) as consumer:
-            # In this order: what is committed was flushed before, so what it made is in the ends.
-            committed = consumer.committed(places)
-            ends = consumer.end_offsets(places)
+        if group not in self._watchers:
+            self._watchers[group] = self.transport.consumer(group)
+        consumer = self._watchers[group]
+        # In this order: what is committed was flushed before, so what it made is in the ends.
+        committed = consumer.committed(places)
+        ends = consumer.end_offsets(places)
         read = {place: committed[place].offset if place in committed else 0 for place in places}
         return found.keys() == topics and read == ends
 

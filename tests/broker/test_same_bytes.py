@@ -1,0 +1,99 @@
+"""Changelogs, repartition topics and outputs on a real broker: byte for byte those of Kafka Streams over the same input."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.broker.cases import inputs, on_log, rows, twin, wait_until_quiet
+from tests.broker.support import LIMIT_S, App, Log, finish, kill
+from tests.java import build
+
+pytestmark = pytest.mark.broker
+
+AT_ONCE = [
+    "tumbling-late-records",
+    "stream-join-inner",
+    "stream-table-join",
+    "table-join-outer",
+    "stream-join-left",
+]
+# Where records go through the log in between, what else has arrived by then matters; and a suppress buffer logs at
+# commits, which is to be after each record.
+ONE_BY_ONE = {"foreign-key-join-left": 16, "suppress-tumbling-final": 11}
+"""Cases, and how many of their records."""
+
+
+@contextmanager
+def in_java(app: App) -> Iterator[None]:
+    """Kafka Streams running the application's file."""
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command = [*build.command("fuzz/java", "Live", *options), str(app.path), str(app.state)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield
+        _, err = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, err
+    finally:
+        kill([process])
+
+
+def everything(app: App, name: str) -> dict[str, list[tuple]]:
+    """All records of the application's own topics, with its name as `name`; the inputs are not its own."""
+    own = app.application.encode()
+    found = {}
+    for topic, partitions in app.log.topics(app.application).items():
+        records = []
+        for raw in app.log.read(app.application + topic):
+            key, value = (None if each is None else each.replace(own, name.encode()) for each in (raw.key, raw.value))
+            # The producer gives suppressed records the time of writing.
+            time_ms = None if "-SUPPRESS-" in topic else raw.timestamp
+            records.append((raw.partition, key, value, time_ms, raw.headers))
+        if "-SUPPRESS-" in topic:
+            # A flush writes its keys in the order of a Java HashSet; each key's records are in order.
+            records.sort(key=lambda record: record[1])
+        found[f"{topic} ({partitions})"] = records
+    return found
+
+
+def assert_same(ours: App, theirs: App) -> None:
+    want, have = everything(theirs, "app"), everything(ours, "app")
+    for topic, records in want.items():
+        assert have.get(topic) == records, topic
+    inputs_of_both = {topic for topic in have if topic not in want}
+    assert all(topic.startswith(".") for topic in inputs_of_both)
+
+
+@pytest.mark.parametrize("case", AT_ONCE)
+def test_at_once(case: str, kafka: Log, tmp_path: Path) -> None:
+    ours = on_log(case, tmp_path, kafka)
+    theirs = twin(ours, tmp_path)
+    kafka.write(rows(ours, inputs(case)))
+    with in_java(theirs):
+        assert ours.run().code == 0
+        wait_until_quiet(theirs)
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("case", ONE_BY_ONE)
+def test_one_by_one(case: str, kafka: Log, tmp_path: Path) -> None:
+    ours = on_log(case, tmp_path, kafka, commit_interval_ms=5, poll_ms=10, linger_ms=0)
+    theirs = twin(ours, tmp_path)
+    process = ours.start()
+    try:
+        with in_java(theirs):
+            for row in rows(ours, inputs(case, as_given=True)[: ONE_BY_ONE[case]]):
+                kafka.write([row])
+                wait_until_quiet(ours)
+                wait_until_quiet(theirs)
+        process.terminate()
+        assert finish([process])[0].code == 0
+    finally:
+        kill([process])
+    assert_same(ours, theirs)
