@@ -25,7 +25,9 @@ def consumed(consumer: Consumer) -> Iterator[tuple[str, str]]:
 
 
 def main(name: str, bootstrap: str, group: str, source: str, output: str, progress: str) -> None:
-    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    settings: dict = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    # librdkafka waits a second before it fills its full queue up again: a floor must not stand on that default.
+    settings |= {"fetch.queue.backoff.ms": 5}
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     consumer.subscribe([source])
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "queue.buffering.max.messages": 1_000_000})
