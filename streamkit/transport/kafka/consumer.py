@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit.errors import TransportError, UnreachableError
+from streamkit.errors import RetriableTransportError, TransportError, UnreachableError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.kafka.columns import is_clean, split, to_batches
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 HELD_RECORDS = 20_000
 # How long no broker may answer before poll gives up: longer than a broker's restart.
 UNREACHABLE_SECONDS = 60.0
+RETRY_SECONDS = 0.1
 _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
 
 
@@ -142,10 +143,7 @@ class KafkaConsumer(Consumer):
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         if not partitions:
             return {}
-        found = self._call(
-            self._client.committed, "committed offsets could not be read", _kafka(partitions), self._timeout
-        )
-        self._raise_first(found, "committed offsets could not be read")
+        found = self._ask(self._client.committed, "committed offsets could not be read", _kafka(partitions))
         return {
             TopicPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "")
             for p in found
@@ -175,9 +173,24 @@ class KafkaConsumer(Consumer):
             return {}
         what = "offsets could not be looked up"
         wanted = [KafkaPartition(p.topic, p.partition, time) for p, time in times.items()]
-        found = self._call(self._client.offsets_for_times, what, wanted, self._timeout)
-        self._raise_first(found, what)
+        found = self._ask(self._client.offsets_for_times, what, wanted)
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
+
+    def _ask(self, function: Callable, what: str, wanted: list[KafkaPartition]) -> list[KafkaPartition]:
+        """Ask brokers about partitions, again while the fault is a passing one and time is left.
+
+        As Java's client does: a new topic's leader or a group's coordinator may not have taken up its work yet.
+        """
+        deadline = monotonic() + self._timeout
+        while True:
+            try:
+                found = self._call(function, what, wanted, self._timeout)
+                self._raise_first(found, what)
+                return found
+            except RetriableTransportError:
+                if monotonic() > deadline:
+                    raise
+                sleep(RETRY_SECONDS)
 
     def _call(self, function: Callable, what: str, *arguments: Any) -> Any:
         try:
