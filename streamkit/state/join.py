@@ -70,7 +70,12 @@ class JoinWindowStore(MapStore):
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record."""
-        self._segments.put(unpack_long(key, len(key) - 12)[0], key, b"", value)
+        time = unpack_long(key, len(key) - 12)[0]
+        if value is None:
+            # Logged for a record without a value, which has moved no clock when it came.
+            self._segments.remove(time, key)
+        else:
+            self._segments.put(time, key, b"", value)
 
 
 class Waiting(NamedTuple):

@@ -73,6 +73,10 @@ class Segments:
             for key, _ in self._rows.range(_TIME_INDEX, end, include_high=False):
                 self._rows.put(key, None)
 
+    def remove(self, time: int, row: bytes) -> None:
+        """Delete a row without advancing the observed time."""
+        self._rows.put(pack_long(time // self.interval) + row, None)
+
     def get(self, time: int, row: bytes, expired: bool = False) -> bytes | None:
         """Return a row unless it has expired, or with `expired` as long as its segment exists."""
         if time <= self.observed - self.retention - self.margin and not expired:
