@@ -106,7 +106,12 @@ class Config:
     @property
     def embedded(self) -> bool:
         """Whether the built-in log is used in place of brokers."""
-        return bool(self["bootstrap.servers"] == (EMBEDDED,))
+        servers = self["bootstrap.servers"]
+        return (
+            len(servers) == 1
+            and servers[0].partition(":")[0] == EMBEDDED
+            and not servers[0].rpartition(":")[2].isdigit()
+        )
 
     @property
     def optimizations(self) -> frozenset[str]:

@@ -54,6 +54,14 @@ def test_run_until_idle_processes_everything_once(upper: Path) -> None:
     assert sorted(done.out.split()) == ["A", "B", "C"]
 
 
+def test_the_embedded_log_has_whatever_topic_is_written(upper: Path) -> None:
+    upper.write_text(upper.read_text().replace(", partitions: 2", ""))
+    streamkit("produce", upper, "words", "--lines", stdin="a\nb\n")
+    assert streamkit("run", upper, "--until-idle").code == 0
+    done = streamkit("consume", upper, "loud", "--until-idle", "--lines")
+    assert (done.code, done.out) == (0, "A\nB\n")
+
+
 def test_consume_ends_after_max(upper: Path) -> None:
     streamkit("produce", upper, "words", "--lines", stdin="".join(f"{n}\n" for n in range(2500)))
     for most in (0, 1, 2300):

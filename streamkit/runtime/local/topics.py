@@ -15,7 +15,8 @@ from streamkit.transport.base import Admin, NewTopic, Transport
 def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
     """Create what is missing and may be created; check the rest.
 
-    The file's topics are created where it gives `partitions`. Raises TopicError for other missing sources,
+    The file's topics are created where it gives `partitions`; on the embedded log those that it writes in any case, with
+    one partition. Raises TopicError for other missing sources,
     InvalidTopologyError for counts that do not fit (TopologyException), TransportError.
     """
     admin = transport.admin()
@@ -36,13 +37,14 @@ def _prepare(plan: Plan, admin: Admin) -> TopicsOnLog:
             )
     missing = [topic for topic in plan.external_topics.values() if topic.name not in existing]
     create = [
-        NewTopic(topic.name, topic.partitions, topic.config, topic.replication_factor or -1)
+        NewTopic(topic.name, topic.partitions or 1, topic.config, topic.replication_factor or -1)
         for topic in missing
-        if topic.partitions is not None
+        # Brokers mostly create what is written to on their own; the embedded log has nobody else to do it.
+        if topic.partitions is not None or (plan.config.embedded and topic.written)
     ]
     admin.create_topics(create)
     existing.update({topic.name: topic.partitions for topic in create})
-    lost = sorted(topic.name for topic in missing if topic.read and topic.partitions is None)
+    lost = sorted(topic.name for topic in missing if topic.read and topic.name not in existing)
     if lost:
         raise TopicError(
             f"source topics are missing: {', '.join(lost)}; create them, or give them `partitions` in {plan.file}"
