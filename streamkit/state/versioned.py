@@ -52,6 +52,9 @@ class VersionedStore(MapStore):
         self.observed_time = max(self.observed_time, timestamp)
         prefix = pack_int(len(key)) + key
         row = prefix + pack_long(MAX_LONG - timestamp)
+        if data is None and self._leaves_no_trace(prefix, row):
+            self._map.put(row, None)
+            return VALID_TO_UNDEFINED
         self._map.put(row, _DELETION if data is None else _VALUE + data)
         if data is None:
             self._deletions.append((timestamp, prefix))
@@ -61,6 +64,18 @@ class VersionedStore(MapStore):
             if newer.startswith(prefix):
                 return MAX_LONG - unpack_long(newer, len(newer) - 8)[0]
         return VALID_TO_UNDEFINED
+
+    def _leaves_no_trace(self, prefix: bytes, row: bytes) -> bool:
+        """Tell whether a deletion only takes back the latest value, which came at the same time.
+
+        Java remembers a deletion as the end of the value before it: where there is none, nothing tells of it.
+        """
+        existing = self._map.get(row)
+        if existing is None or existing == _DELETION:
+            return False
+        newest = next(iter(self._map.range(prefix, prefix + pack_long(MAX_LONG), limit=1)), (row, b""))[0]
+        older = next(iter(self._map.range(row + b"\x00", prefix + pack_long(MAX_LONG), limit=1)), None)
+        return newest == row and (older is None or older[1] == _DELETION)
 
     def _trim(self, prefix: bytes) -> None:
         """Delete the versions of a key that no read within the history can reach."""
