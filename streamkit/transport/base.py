@@ -257,6 +257,8 @@ class Transport(ABC):
     `features` says which of TRANSACTIONS and MEMBERSHIP it offers; asking for another raises TransportError.
     """
 
+    creates_written_topics = False
+    """Whether an application creates the topics that it writes, since nobody else does on this log."""
     features: frozenset[str] = frozenset()
 
     @abstractmethod

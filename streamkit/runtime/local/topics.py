@@ -21,12 +21,12 @@ def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
     """
     admin = transport.admin()
     try:
-        return _prepare(plan, admin)
+        return _prepare(plan, admin, transport.creates_written_topics)
     finally:
         admin.close()
 
 
-def _prepare(plan: Plan, admin: Admin) -> TopicsOnLog:
+def _prepare(plan: Plan, admin: Admin, create_written: bool) -> TopicsOnLog:
     existing = {name: info.partitions for name, info in admin.topics().items()}
     for declared in plan.external_topics.values():
         found = existing.get(declared.name, declared.partitions)
@@ -40,7 +40,7 @@ def _prepare(plan: Plan, admin: Admin) -> TopicsOnLog:
         NewTopic(topic.name, topic.partitions or 1, topic.config, topic.replication_factor or -1)
         for topic in missing
         # Brokers mostly create what is written to on their own; the embedded log has nobody else to do it.
-        if topic.partitions is not None or (plan.config.embedded and topic.written)
+        if topic.partitions is not None or (create_written and topic.written)
     ]
     admin.create_topics(create)
     existing.update({topic.name: topic.partitions for topic in create})

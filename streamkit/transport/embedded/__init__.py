@@ -28,6 +28,7 @@ MAX_POLL_INTERVAL_MS = 300_000
 class EmbeddedTransport(Transport):
     """The log in a directory; the timeouts (ms) say when a silent process, or a member that stopped polling, is given up."""
 
+    creates_written_topics = True
     features = frozenset({TRANSACTIONS, MEMBERSHIP})
 
     def __init__(
