@@ -64,13 +64,6 @@ def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted:
                 f"existing internal topic {topic.name} has {found} partitions, but the topology needs {topic.partitions}; "
                 "reset the application to have it created anew"
             )
-    for declared in plan.external_topics.values():
-        found = existing.get(declared.name, declared.partitions)
-        # What validation has checked, co-partitioning above all, holds for the declared counts only.
-        if declared.partitions is not None and found != declared.partitions:
-            raise InvalidTopologyError(
-                f"topic {declared.name} has {found} partitions, but {plan.file} declares {declared.partitions}"
-            )
     missing = [topic for topic in wanted if topic.name not in existing]
     admin.create_topics([NewTopic(topic.name, topic.partitions, topic.config, replicas) for topic in missing])
     existing.update({topic.name: topic.partitions for topic in wanted})
