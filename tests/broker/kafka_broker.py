@@ -42,7 +42,12 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 log.retention.ms=-1
+log.retention.check.interval.ms={never}
+log.initial.task.delay.ms={never}
+log.cleaner.backoff.ms={never}
 """
+# Records of tests are decades old: a broker that tidied up would delete a changelog while a test reads it.
+_NEVER_MS = 24 * 3_600_000
 
 
 class BrokerFailed(RuntimeError):
@@ -104,7 +109,7 @@ class Broker:
         self.address = f"127.0.0.1:{port}"
         self._properties = self.folder / "server.properties"
         data = self.folder / "data"
-        self._properties.write_text(_SETTINGS.format(port=port, controller=controller, data=data))
+        self._properties.write_text(_SETTINGS.format(port=port, controller=controller, data=data, never=_NEVER_MS))
         self._process: subprocess.Popen | None = None
 
     def __enter__(self) -> Broker:
