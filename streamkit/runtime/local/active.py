@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.restore import Changelog
 from streamkit.runtime.task import Task
-from streamkit.state.checkpoint import delete_checkpoint, read_checkpoint, write_checkpoint
+from streamkit.state.checkpoint import OFFSET_UNKNOWN, delete_checkpoint, read_checkpoint, write_checkpoint
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import CommittedOffset
 
 CHECKPOINT_AFTER = 10_000
 """Changelog records since the last checkpoint, beyond which the next commit writes one (StateManagerUtil)."""
+RUNNING = -2
+"""Stands for the offset sum of a task that is up to date because it runs (Task.LATEST_OFFSET)."""
 
 
 @dataclass
@@ -42,6 +44,15 @@ def open_files(directory: StateDirectory, task_id: str, persistent: bool, eos: b
     return TaskFiles(path, offsets)
 
 
+def offset_sum(offsets: Iterable[int]) -> int:
+    """Return the sum of changelog offsets, unknown ones left out, no more than a long holds (TaskManager).
+
+    >>> offset_sum([5, OFFSET_UNKNOWN, 7])
+    12
+    """
+    return min(sum(offset for offset in offsets if offset != OFFSET_UNKNOWN), 2**63 - 1)
+
+
 class ActiveTask:
     """A task with its way back from disk and changelogs."""
 
@@ -56,6 +67,10 @@ class ActiveTask:
     def id(self) -> str:
         """The task's id, such as 0_1."""
         return self.task.task_id
+
+    def changelog_partitions(self) -> list[TopicPartition]:
+        """Return the changelog partitions of all stores."""
+        return [TopicPartition(topic, self.task.partition) for topic, _ in self._names.values()]
 
     def changelogs(self, committed: Mapping[TopicPartition, CommittedOffset]) -> list[Changelog]:
         """Return what has to be restored before the task may start."""

@@ -11,9 +11,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.errors import ConfigError, FencedError, RetriableTransportError, StreamkitError, UnreachableError
+from streamkit.errors import (
+    ConfigError,
+    FencedError,
+    RetriableTransportError,
+    StateError,
+    StreamkitError,
+    UnreachableError,
+)
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
+from streamkit.runtime.local.active import offset_sum
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.global_thread import GlobalThread
@@ -21,6 +29,7 @@ from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.thread import StreamThread
 from streamkit.runtime.local.topics import prepare_topics
+from streamkit.state.checkpoint import read_checkpoint
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import MEMBERSHIP, TRANSACTIONS, Transport
 
@@ -116,6 +125,27 @@ class Application:
             if self._all_idle():
                 return
             self._wake.wait(_LOOK_SECONDS)
+
+    def task_offset_sums(self) -> dict[Id, int]:
+        """Return, by task, how much of its changelogs is held here (TaskManager.taskOffsetSums).
+
+        Running tasks: RUNNING; others that are held, or on disk with a checkpoint: the sum of their offsets; tasks
+        without state are missing. A checkpoint that can't be read counts as none.
+        """
+        sums: dict[Id, int] = {}
+        if self._directory is not None:
+            for name in self._directory.tasks():
+                try:
+                    offsets = read_checkpoint(self._directory.path / name)
+                except StateError as error:
+                    log.warning("%s", error)
+                    continue
+                if offsets:
+                    sub, partition = map(int, name.split("_"))
+                    sums[sub, partition] = offset_sum(offsets.values())
+        for thread in list(self.threads):
+            sums.update(thread.offset_sums())
+        return sums
 
     def raise_error(self) -> None:
         """Raise what ended a thread, if anything did; foreign errors become a StreamkitError of one line."""

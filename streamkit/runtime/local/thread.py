@@ -15,7 +15,7 @@ from streamkit.errors import (
 )
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
-from streamkit.runtime.local.active import ActiveTask, open_files
+from streamkit.runtime.local.active import RUNNING, ActiveTask, open_files
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.pace import Pace
@@ -65,16 +65,20 @@ class StreamThread:
         """Start."""
         self._thread.start()
 
-    def assign(self, tasks: Sequence[Id]) -> None:
-        """Have the thread run exactly these tasks from its next round on."""
+    def assign(self, active: Sequence[Id], standby: Sequence[Id] = ()) -> None:
+        """Have the thread run exactly these tasks, and keep these standbys, from its next round on."""
         with self._lock:
-            self._assigned = list(tasks)
+            self._assigned = list(active)
             self._settled.clear()
             self.idle = False
 
     def settled(self) -> bool:
         """Return whether the last assignment is in force: what it took away is closed, what it gave runs."""
         return self._settled.is_set()
+
+    def offset_sums(self) -> dict[Id, int]:
+        """Return how far each stateful task of the thread is: RUNNING, or the sum of its changelogs' offsets."""
+        return {task: RUNNING for task, active in list(self._tasks.items()) if active.changelog_partitions()}
 
     def stop(self) -> None:
         """Ask the thread to commit, close its tasks and end."""
