@@ -46,6 +46,7 @@ class Task:
         self._wall_punctuators = PunctuationQueue()
         self._running: _Run | None = None
         self._consumed: dict[TopicPartition, int] = {}
+        self._added: dict[TopicPartition, int] = dict.fromkeys(spec.inputs, 0)
         self._touched: set[TopicPartition] = set()
         self._committed_metadata: dict[str, int] = {}
         self.stores: dict[str, Any] = {}
@@ -149,10 +150,12 @@ class Task:
         """Read one more partition: a topic that matches a pattern has appeared."""
         if partition not in self._group.queues:
             self._group.add_queue(self._queue(partition))
+            self._added[partition] = 0
 
     def add(self, batch: RecordBatch) -> int:
         """Queue a batch; return how many records its partition has waiting. Raises what a failing extractor raises."""
         queue = self._group.add(batch)
+        self._added[queue.partition] += len(batch.offsets)
         if queue.skipped:
             # Their offsets are to be committed although no record will be taken.
             queue.skipped = False
@@ -163,6 +166,14 @@ class Task:
     def buffered(self, partition: TopicPartition) -> int:
         """Return how many records of a partition wait."""
         return self._group.queues[partition].size
+
+    def head_offset(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the next record of a partition that waits, None where none does."""
+        return self._group.queues[partition].head_offset()
+
+    def taken(self) -> dict[TopicPartition, int]:
+        """Return how many records of each partition were taken from the queues so far."""
+        return {partition: count - self.buffered(partition) for partition, count in self._added.items()}
 
     def has_records(self) -> bool:
         """Return whether any record waits."""

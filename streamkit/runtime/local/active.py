@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +61,11 @@ class ActiveTask:
         """`changelog_names`: by store, the topic on the log, and whether it is a source topic of the task."""
         self.task = task
         self.files = files
+        self.produced: Counter[str] = Counter()
+        """Records written by topic, changelogs included."""
+        self.commits = 0
+        self.dropped = 0
+        """Dropped records up to the last commit; the task counts those since."""
         self._names = changelog_names
         self._written: dict[TopicPartition, int] = dict(files.offsets)
 
@@ -71,6 +77,16 @@ class ActiveTask:
     def changelog_partitions(self) -> list[TopicPartition]:
         """Return the changelog partitions of all stores."""
         return [TopicPartition(topic, self.task.partition) for topic, _ in self._names.values()]
+
+    def count_output(self, rows: Sequence[tuple]) -> None:
+        """Count a batch of rows by topic."""
+        topics = [row[0] for row in rows]
+        first = topics[0]
+        same = topics.count(first)
+        if same == len(topics):
+            self.produced[first] += same
+        else:
+            self.produced.update(topics)
 
     def changelogs(self, committed: Mapping[TopicPartition, CommittedOffset]) -> list[Changelog]:
         """Return what has to be restored before the task may start."""

@@ -24,9 +24,11 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.local.active import offset_sum
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
+from streamkit.runtime.local.counters import Restorations
 from streamkit.runtime.local.global_thread import GlobalThread
 from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
+from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
 from streamkit.runtime.local.topics import prepare_topics
 from streamkit.state.checkpoint import read_checkpoint
@@ -62,6 +64,22 @@ class Application:
         self._settings = Settings.of(plan.config)
         if self._settings.exactly_once and TRANSACTIONS not in transport.features:
             raise ConfigError(f"exactly_once_v2 needs transactions, which {type(transport).__name__} does not offer")
+        self._status = StatusReader(self, transport)
+
+    # -- For whoever looks --------------------------------------------------------------------------------------------
+
+    def status(self, *, lag: bool = True) -> ApplicationStatus:
+        """Return a snapshot of states, tasks, rates, lag and restoring; any thread may ask, at any time.
+
+        Stream threads publish what it is made of every 0.25 s and are not stopped by it. `lag`: ask the log for the ends
+        of the inputs, at most once a second; they are None where it does not answer.
+        """
+        return self._status.read(lag=lag)
+
+    @property
+    def restorations(self) -> Restorations:
+        """What is being restored right now."""
+        return Restorations() if self._shared is None else self._shared.restorations
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
@@ -197,6 +215,7 @@ class Application:
 
     def _look_after(self) -> None:
         """Follow a rebalance: a thread first gives up what is revoked, then others may take it."""
+        self._status.sample()
         if self._coordinator is None or not all(thread.settled() for thread in self.threads):
             return
         if self._next is not None:
@@ -291,6 +310,7 @@ class Application:
             self._coordinator.leave()
         if ended and self._directory is not None:
             self._directory.close()
+        self._status.close()
         return ended
 
     def _to(self, state: ClientState) -> None:

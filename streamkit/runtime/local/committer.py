@@ -10,7 +10,6 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.handlers import CONTINUE
 from streamkit.runtime.local.active import ActiveTask
 from streamkit.runtime.local.setup import Shared
-from streamkit.runtime.task import Task
 from streamkit.transport.base import Admin, CommittedOffset, Consumer, Producer
 
 log = logging.getLogger(__name__)
@@ -44,14 +43,15 @@ class Committer:
         if self._settings.exactly_once:
             self._producer.begin()
 
-    def send(self, task: Task) -> None:
+    def send(self, active: ActiveTask) -> None:
         """Hand a task's output to the producer. Raises ProductionError unless the handler says continue."""
-        output = task.output
+        output = active.task.output
         if output:
             try:
                 self._producer.send(output)
             except ProductionError as error:
                 self._refused(error)
+            active.count_output(output)
             del output[:]
 
     def commit_if_due(self, tasks: Collection[ActiveTask]) -> bool:
@@ -77,7 +77,7 @@ class Committer:
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for active in dirty:
             offsets.update(active.task.prepare_commit(self._consumer.position))
-            self.send(active.task)
+            self.send(active)
         if self._settings.exactly_once:
             # Offsets of records, output and changelogs become visible together, or not at all.
             self._producer.commit(offsets, self._group_metadata())
@@ -89,7 +89,8 @@ class Committer:
                 self._consumer.commit(offsets)
         for active in dirty:
             active.task.post_commit()
-            self._count_dropped(active.task)
+            active.commits += 1
+            self._count_dropped(active)
         if not self._settings.exactly_once:
             self.checkpoint(dirty, enforce=False)
         return True
@@ -143,9 +144,11 @@ class Committer:
             if self._admin is not None:
                 self._admin.close()
 
-    def _count_dropped(self, task: Task) -> None:
+    def _count_dropped(self, active: ActiveTask) -> None:
+        task = active.task
         dropped, task.dropped_total = task.dropped_total, 0
         if dropped:
+            active.dropped += dropped
             self._shared.metrics.add("dropped-records-total", dropped, task.task_id)
             log.warning("task %s dropped %d records since its last commit", task.task_id, dropped)
 

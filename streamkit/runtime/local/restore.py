@@ -33,7 +33,7 @@ class Changelog:
 
 
 Progress = Callable[[TopicPartition, int, int], None]
-"""(changelog partition, next offset, end offset), after each batch."""
+"""(changelog partition, next offset, end offset): at the start, after each batch, and at the end."""
 
 
 def restore(
@@ -54,6 +54,8 @@ def restore(
     if not pending:
         return True
     consumer.assign({partition: starts[partition] for partition in pending})
+    for partition in pending:
+        progress(partition, max(starts[partition], 0), ends[partition])
     try:
         while pending:
             if stopped():
@@ -66,6 +68,9 @@ def restore(
             # The end may be a control record of a transaction, which poll never gives.
             pending = {partition for partition in pending if consumer.position(partition) < ends[partition]}
     finally:
+        for partition in starts:
+            # Also where the rest of it will not be read now.
+            progress(partition, ends[partition], ends[partition])
         consumer.assign({})
     for partition in sorted(starts):
         changelog = by_partition[partition]

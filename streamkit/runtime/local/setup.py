@@ -15,6 +15,7 @@ from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TopicPartition
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.local.assignor import Id
+from streamkit.runtime.local.counters import Restorations
 from streamkit.runtime.queues import Idling
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import Transport
@@ -89,6 +90,7 @@ class Shared:
     changed: Callable[[Any], None] = lambda thread: None
     """Called by a thread after its state changed."""
     metrics: Metrics = field(default_factory=Metrics)
+    restorations: Restorations = field(default_factory=Restorations)
     coordinator: Coordinator | None = None
     """Set before threads start; None: commits go to the log without a membership."""
     programs: dict[int, Program] = field(default_factory=dict)

@@ -18,6 +18,8 @@ from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.active import RUNNING, ActiveTask, open_files
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.committer import Committer
+from streamkit.runtime.local.counters import ThreadCounters
+from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.pace import Pace
 from streamkit.runtime.local.restore import restore
 from streamkit.runtime.local.setup import Shared
@@ -45,6 +47,9 @@ class StreamThread:
         """Whether the last round found nothing and left nothing to commit."""
         self.positions: dict[TopicPartition, int] = {}
         """The next offsets to read, as of the last idle round."""
+        self.counters = ThreadCounters()
+        self.gate = Gate()
+        """Held whenever the thread may touch its tasks and their stores."""
         self._shared = shared
         self._settings = shared.settings
         self._stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes)
@@ -95,6 +100,7 @@ class StreamThread:
     def run(self) -> None:
         """Run until stopped; what ends the thread otherwise is in `error`."""
         clean = False
+        self.gate.hold()
         try:
             self._open()
             self._to(ThreadState.STARTING)
@@ -105,7 +111,10 @@ class StreamThread:
             self.error = error
             log.debug("%s failed", self.name, exc_info=True)
         finally:
-            self._shut_down(clean)
+            try:
+                self._shut_down(clean)
+            finally:
+                self.gate.release()
 
     def _open(self) -> None:
         shared = self._shared
@@ -124,10 +133,14 @@ class StreamThread:
     def _round(self) -> None:
         try:
             self._take_assignment()
-            batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
+            self._publish()
+            with self.gate.opened():
+                batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
             polled_at = self._shared.clock()
             for batch in batches:
                 self._by_partition[TopicPartition(batch.topic, batch.partition)].add(batch)
+                self.counters.add("poll-records-total", len(batch.offsets))
+            self.counters.add("poll-total")
             self._update_lags()
             worked = self._process(polled_at)
             self._balance_fetching()
@@ -144,7 +157,8 @@ class StreamThread:
             return
         except (RetriableTransportError, UnreachableError) as error:
             self._committer.failed(error)
-            self._stop.wait(RETRY_SECONDS)
+            with self.gate.opened():
+                self._stop.wait(RETRY_SECONDS)
             return
         self._committer.went_well()
         self._note_idleness(bool(batches) or worked)
@@ -153,22 +167,31 @@ class StreamThread:
         """Let tasks process, punctuate and commit until nothing is left; return whether anything happened."""
         worked = False
         pace, committer, clock = self._pace, self._committer, self._shared.clock
-        tasks = [active.task for active in self._tasks.values()]
+        tasks = list(self._tasks.values())
+        add = self.counters.add
         while True:
             count = 0
-            for task in tasks:
-                count += task.process(pace.records)
-                committer.send(task)
+            for active in tasks:
+                count += active.task.process(pace.records)
+                committer.send(active)
+                self.gate.let_in()
+            add("process-total", count)
             interrupted = False
-            for task in tasks:
-                if task.punctuate():
+            for active in tasks:
+                if active.task.punctuate():
                     interrupted = True
-                    committer.send(task)
-            interrupted = committer.commit_if_due(self._tasks.values()) or interrupted
+                    add("punctuate-total")
+                    committer.send(active)
+            if committer.commit_if_due(tasks):
+                interrupted = True
+                add("commit-total")
             worked = worked or interrupted or count > 0
             if not count or self._stop.is_set():
                 return worked
             pace.after(interrupted=interrupted, since_poll_ms=clock() - polled_at)
+
+    def _publish(self, *, now: bool = False) -> None:
+        self.counters.publish(self._tasks.values(), self._consumer.position, now=now)
 
     def _update_lags(self) -> None:
         """Tell tasks that wait for empty partitions how far these lag; the log is asked only where it matters."""
@@ -220,6 +243,7 @@ class StreamThread:
         self.activity += 1
         try:
             self._change_to(wanted)
+            self._publish(now=True)
         except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError) as error:
             # Tried again in the next round, unless something newer was assigned meanwhile.
             with self._lock:
@@ -304,13 +328,13 @@ class StreamThread:
         inputs = [partition for active in tasks for partition in active.task.inputs]
         committed = self._consumer.committed(inputs) if inputs else {}
         changelogs = [changelog for active in tasks for changelog in active.changelogs(committed)]
-        if not restore(changelogs, self._restorer, self._stop.is_set):
+        if not restore(changelogs, self._restorer, self._stop.is_set, self._shared.restorations.progress):
             return False
         self._consumer.add({partition: self._start_of(partition, committed) for partition in inputs})
         for active in tasks:
             active.task.start(committed)
             self._by_partition.update(dict.fromkeys(active.task.inputs, active.task))
-            self._committer.send(active.task)
+            self._committer.send(active)
         return True
 
     def _start_of(self, partition: TopicPartition, committed: dict[TopicPartition, CommittedOffset]) -> int:
@@ -383,7 +407,7 @@ class StreamThread:
     def _send_rest(self) -> None:
         try:
             for active in self._tasks.values():
-                self._committer.send(active.task)
+                self._committer.send(active)
         except Exception:
             log.debug("%s: sending the rest failed", self.name, exc_info=True)
 

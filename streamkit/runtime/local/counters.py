@@ -1,0 +1,123 @@
+"""What stream threads tell of themselves: counters added to once a batch, published whole now and then."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.active import ActiveTask
+
+PUBLISH_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task as its thread saw it last; totals are since the task was made."""
+
+    id: str
+    processed: int
+    dropped: int
+    stores: tuple[str, ...]
+    consumed: Mapping[TopicPartition, int]
+    """Records taken from each input partition."""
+    positions: Mapping[TopicPartition, int]
+    """The next offset to process of each input partition; missing before the first fetch."""
+    produced: Mapping[str, int]
+    """Records written to each topic, changelogs included."""
+    buffered: int
+    commits: int
+
+
+@dataclass(frozen=True)
+class ThreadView:
+    """A thread as it told of itself last; totals are since its start."""
+
+    tasks: tuple[TaskView, ...] = ()
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """By Kafka Streams' names of metrics, such as `poll-total`."""
+
+
+class ThreadCounters:
+    """The counters of one thread: it alone adds, anybody may read `view`, which is replaced and never changed."""
+
+    def __init__(self) -> None:
+        self.view = ThreadView()
+        self.totals: Counter[str] = Counter()
+        self._next = 0.0
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Add to a total of the thread."""
+        self.totals[name] += amount
+
+    def publish(
+        self, tasks: Iterable[ActiveTask], position: Callable[[TopicPartition], int], *, now: bool = False
+    ) -> None:
+        """Replace the view if it is due, or in any case with `now`; called once a round at most."""
+        clock = time.monotonic()
+        if clock < self._next and not now:
+            return
+        self._next = clock + PUBLISH_SECONDS
+        self.view = ThreadView(tuple(_task_view(active, position) for active in tasks), dict(self.totals))
+
+
+def _task_view(active: ActiveTask, position: Callable[[TopicPartition], int]) -> TaskView:
+    task = active.task
+    positions = {}
+    for partition in task.inputs:
+        head = task.head_offset(partition)
+        offset = position(partition) if head is None else head
+        if offset >= 0:
+            positions[partition] = offset
+    consumed = task.taken()
+    return TaskView(
+        task.task_id,
+        sum(consumed.values()),
+        active.dropped + task.dropped_total,
+        tuple(task.stores),
+        consumed,
+        positions,
+        dict(active.produced),
+        sum(map(task.buffered, task.inputs)),
+        active.commits,
+    )
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """How far the restoring of one changelog partition is; offsets, and seconds of the monotonic clock."""
+
+    partition: TopicPartition
+    start: int
+    position: int
+    end: int
+    since: float
+    at: float
+
+
+class Restorations:
+    """Changelogs that are being restored right now; whoever restores tells of each batch."""
+
+    def __init__(self) -> None:
+        self._running: dict[TopicPartition, Restoration] = {}
+        self._lock = Lock()
+
+    def progress(self, partition: TopicPartition, position: int, end: int) -> None:
+        """Note how far a changelog is: first where it starts; at its end, or given up there, it is forgotten."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._running.get(partition)
+            if position >= end:
+                self._running.pop(partition, None)
+            elif known is None:
+                self._running[partition] = Restoration(partition, position, position, end, now, now)
+            else:
+                self._running[partition] = Restoration(partition, known.start, position, end, known.since, now)
+
+    def running(self) -> list[Restoration]:
+        """Return what is being restored, by name of the changelog."""
+        with self._lock:
+            return [self._running[partition] for partition in sorted(self._running)]

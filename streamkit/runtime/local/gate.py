@@ -1,0 +1,79 @@
+"""Lets other threads read what a stream thread owns, between its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+
+from streamkit.errors import StateError
+
+
+class Gate:
+    """A lock that its owner holds while it works, and hands to whoever waits when `let_in` is called.
+
+    A plain lock would not do: a busy owner takes it back before anybody else wakes up. Those who come in are alone,
+    since reading a cache moves its entries, and they should be quick: the owner waits.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._held = False
+        self._came = 0
+        self._left = 0
+
+    # -- The owner ------------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Take the gate, for work."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._held)
+            self._held = True
+
+    def release(self) -> None:
+        """Give the gate up."""
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Let others in during something that touches no state, such as waiting for records."""
+        self.release()
+        try:
+            yield
+        finally:
+            self.hold()
+
+    def let_in(self) -> None:
+        """Let in those who wait by now; costs two comparisons when nobody does."""
+        if self._came == self._left:
+            return
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+            until = self._came
+            self._changed.wait_for(lambda: self._left >= until and not self._held)
+            self._held = True
+
+    # -- Others ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def entered(self, timeout: float) -> Iterator[None]:
+        """Come in, alone, at the owner's next opportunity. Raises StateError when none came in `timeout` seconds."""
+        with self._changed:
+            self._came += 1
+            if not self._changed.wait_for(lambda: not self._held, timeout):
+                self._leave()
+                raise StateError(f"the stream thread was busy for {timeout:g} s")
+            self._held = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held = False
+                self._leave()
+
+    def _leave(self) -> None:
+        self._left += 1
+        self._changed.notify_all()

@@ -1,0 +1,368 @@
+"""A snapshot of an application instance: states, tasks, rates, lag, restoring. Reading it never stops a stream thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from streamkit.errors import StreamkitError
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.counters import Restoration, TaskView
+from streamkit.transport.base import Consumer, Transport
+
+if TYPE_CHECKING:
+    from streamkit.runtime.local.client import Application
+
+log = logging.getLogger(__name__)
+
+RATE_SECONDS = 10.0
+"""The time over which rates are taken."""
+_SAMPLE_SECONDS = 0.5
+_ENDS_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """An input partition of a task; offsets, None where unknown."""
+
+    topic: str
+    partition: int
+    position: int | None
+    """The next offset to process."""
+    end: int | None
+    lag: int | None
+    processed: int
+    rate: float
+    """Records a second."""
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """A task of a thread; totals are since it was made."""
+
+    id: str
+    kind: str
+    """active or standby."""
+    state: str
+    """RUNNING or RESTORING."""
+    processed: int
+    rate: float
+    dropped: int
+    commits: int
+    buffered: int
+    inputs: tuple[PartitionStatus, ...]
+    produced: Mapping[str, int]
+    """Records written by topic, changelogs included."""
+    stores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ThreadStatus:
+    """A stream thread; totals are since its start."""
+
+    name: str
+    state: str
+    error: str | None
+    rate: float
+    tasks: tuple[TaskStatus, ...]
+    totals: Mapping[str, int]
+    """By Kafka Streams' names of metrics: process-total, commit-total, poll-total …"""
+
+    @property
+    def short_name(self) -> str:
+        """The name without application and process, such as StreamThread-1."""
+        at = self.name.find("StreamThread-")
+        return self.name[at:] if at >= 0 else self.name
+
+
+@dataclass(frozen=True)
+class RestoreStatus:
+    """A changelog that is being restored; counts are offsets, compacted records included."""
+
+    task: str
+    store: str
+    topic: str
+    partition: int
+    position: int
+    end: int
+    restored: int
+    total: int
+    rate: float
+    eta_seconds: float | None
+    """None before the rate is known."""
+
+
+@dataclass(frozen=True)
+class TopicStatus:
+    """The traffic of this instance with one topic: an edge of the topology."""
+
+    topic: str
+    consumed: int
+    consumed_rate: float
+    produced: int
+    produced_rate: float
+    lag: int | None
+    """Of the partitions that this instance reads; None where it reads none or the log does not answer."""
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """A store of the topology."""
+
+    name: str
+    type: str
+    persistent: bool
+    is_global: bool
+    sub_topology: int
+    tasks: tuple[str, ...]
+    """The tasks of this instance that hold it."""
+
+
+@dataclass(frozen=True)
+class ApplicationStatus:
+    """One instance of an application."""
+
+    application: str
+    state: str
+    error: str | None
+    uptime_seconds: float
+    rate: float
+    threads: tuple[ThreadStatus, ...]
+    stores: tuple[StoreStatus, ...]
+    restoring: tuple[RestoreStatus, ...]
+    topics: tuple[TopicStatus, ...]
+
+    @property
+    def tasks(self) -> tuple[TaskStatus, ...]:
+        """The tasks of all threads."""
+        return tuple(task for thread in self.threads for task in thread.tasks)
+
+    @property
+    def lag(self) -> int | None:
+        """The lag of all inputs together; None where one is unknown."""
+        lags = [each.lag for task in self.tasks if task.kind == "active" for each in task.inputs]
+        return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+
+Key = tuple[str, ...]
+
+
+class StatusReader:
+    """Makes snapshots of one application; may be used by any number of threads."""
+
+    def __init__(self, application: Application, transport: Transport):
+        self._application = application
+        self._plan = application.plan
+        self._ends = _Ends(transport)
+        self._rates = _Rates()
+        self._started = time.monotonic()
+        self._sub_of_store = {
+            name: sub.id for sub in self._plan.sub_topologies for name in sub.stores if name in self._plan.stores
+        }
+
+    def read(self, *, lag: bool = True) -> ApplicationStatus:
+        """Return a snapshot; `lag`: ask the log for the ends of the inputs, at most once a second."""
+        application = self._application
+        self.sample()
+        threads = list(application.threads)
+        views = [(thread, thread.counters.view) for thread in threads]
+        inputs = [tp for _, view in views for task in view.tasks for tp in task.consumed]
+        ends = self._ends.of(inputs) if lag else {}
+        statuses = tuple(
+            ThreadStatus(
+                thread.name,
+                thread.state.value,
+                None if thread.error is None else str(thread.error),
+                self._rates.of(("thread", thread.name)),
+                tuple(self._task(task, ends) for task in view.tasks),
+                view.totals,
+            )
+            for thread, view in views
+        )
+        error = application.error
+        return ApplicationStatus(
+            self._plan.application,
+            application.state.value,
+            None if error is None else str(error),
+            time.monotonic() - self._started,
+            sum(thread.rate for thread in statuses),
+            statuses,
+            self._stores(statuses),
+            tuple(self._restore(each) for each in application.restorations.running()),
+            self._topics(statuses),
+        )
+
+    def sample(self) -> None:
+        """Take a sample for the rates if one is due; cheap enough to be called in a loop."""
+        if not self._rates.due():
+            return
+        totals: dict[Key, float] = {}
+        for thread in list(self._application.threads):
+            view = thread.counters.view
+            totals["thread", thread.name] = view.totals.get("process-total", 0)
+            for task in view.tasks:
+                totals["task", task.id] = task.processed
+                for partition, count in task.consumed.items():
+                    totals["in", task.id, partition.topic, str(partition.partition)] = count
+                for topic, count in task.produced.items():
+                    totals["out", task.id, topic] = count
+        self._rates.add(totals)
+
+    def close(self) -> None:
+        """Leave the log."""
+        self._ends.close()
+
+    def _task(self, task: TaskView, ends: Mapping[TopicPartition, int]) -> TaskStatus:
+        inputs = []
+        for partition, count in task.consumed.items():
+            position, end = task.positions.get(partition), ends.get(partition)
+            lag = None if position is None or end is None else max(0, end - position)
+            rate = self._rates.of(("in", task.id, partition.topic, str(partition.partition)))
+            inputs.append(PartitionStatus(*partition, position, end, lag, count, rate))
+        return TaskStatus(
+            task.id,
+            "active",
+            "RUNNING",
+            task.processed,
+            self._rates.of(("task", task.id)),
+            task.dropped,
+            task.commits,
+            task.buffered,
+            tuple(inputs),
+            task.produced,
+            task.stores,
+        )
+
+    def _stores(self, threads: Iterable[ThreadStatus]) -> tuple[StoreStatus, ...]:
+        holders: dict[str, list[str]] = {}
+        for thread in threads:
+            for task in thread.tasks:
+                for name in task.stores:
+                    holders.setdefault(name, []).append(task.id)
+        subs = {sub.id: sub for sub in self._plan.sub_topologies}
+        return tuple(
+            StoreStatus(
+                name,
+                self._plan.stores[name].type,
+                self._plan.stores[name].persistent,
+                subs[sub].is_global,
+                sub,
+                tuple(sorted(holders.get(name, ()))),
+            )
+            for name, sub in self._sub_of_store.items()
+        )
+
+    def _restore(self, running: Restoration) -> RestoreStatus:
+        topic, partition = running.partition
+        store = next((name for name in self._plan.stores if self._plan.changelog_name(name) == topic), topic)
+        seconds = running.at - running.since
+        restored = running.position - running.start
+        rate = restored / seconds if seconds > 0 else 0.0
+        return RestoreStatus(
+            f"{self._sub_of_store.get(store, '?')}_{partition}",
+            store,
+            topic,
+            partition,
+            running.position,
+            running.end,
+            restored,
+            running.end - running.start,
+            rate,
+            (running.end - running.position) / rate if rate else None,
+        )
+
+    def _topics(self, threads: Iterable[ThreadStatus]) -> tuple[TopicStatus, ...]:
+        tasks = [task for thread in threads for task in thread.tasks]
+        names = dict.fromkeys([each.topic for task in tasks for each in task.inputs])
+        names.update(dict.fromkeys(topic for task in tasks for topic in task.produced))
+        result = []
+        for name in names:
+            read = [each for task in tasks for each in task.inputs if each.topic == name]
+            lags = [each.lag for each in read]
+            result.append(
+                TopicStatus(
+                    name,
+                    sum(each.processed for each in read),
+                    sum(each.rate for each in read),
+                    sum(task.produced.get(name, 0) for task in tasks),
+                    sum(self._rates.of(("out", task.id, name)) for task in tasks),
+                    None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
+                )
+            )
+        return tuple(result)
+
+
+class _Rates:
+    """Samples of totals over the last seconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Mapping[Key, float]]] = deque()
+        self._lock = Lock()
+
+    def due(self) -> bool:
+        """Return whether the last sample is old enough for another."""
+        with self._lock:
+            return not self._samples or time.monotonic() - self._samples[-1][0] >= _SAMPLE_SECONDS
+
+    def add(self, totals: Mapping[Key, float]) -> None:
+        """Add a sample, and drop those that are too old."""
+        with self._lock:
+            now = time.monotonic()
+            self._samples.append((now, totals))
+            while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_SECONDS:
+                self._samples.popleft()
+
+    def of(self, key: Key) -> float:
+        """Return growth a second; 0 for what is new, or began anew."""
+        with self._lock:
+            if not self._samples:
+                return 0.0
+            last, totals = self._samples[-1]
+            first = next((each for each in self._samples if key in each[1]), None)
+        if first is None or key not in totals or last <= first[0]:
+            return 0.0
+        return max(0.0, totals[key] - first[1][key]) / (last - first[0])
+
+
+class _Ends:
+    """The ends of partitions as the log tells them, with a consumer of its own."""
+
+    def __init__(self, transport: Transport):
+        self._transport = transport
+        self._lock = Lock()
+        self._consumer: Consumer | None = None
+        self._known: dict[TopicPartition, int] = {}
+        self._asked_at = float("-inf")
+        self._closed = False
+
+    def of(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the ends that are known, as of the last second; fewer while the log does not answer."""
+        wanted = list(partitions)
+        with self._lock:
+            stale = time.monotonic() - self._asked_at > _ENDS_SECONDS or any(tp not in self._known for tp in wanted)
+            if wanted and stale and not self._closed:
+                self._ask(wanted)
+            return self._known
+
+    def _ask(self, partitions: list[TopicPartition]) -> None:
+        try:
+            if self._consumer is None:
+                self._consumer = self._transport.consumer(None, read_committed=True, client_id="status")
+            self._known = dict(self._consumer.end_offsets(partitions))
+        except StreamkitError as error:
+            log.info("the ends of the inputs are not known: %s", error)
+            self._known = {}
+        self._asked_at = time.monotonic()
+
+    def close(self) -> None:
+        """Leave the log."""
+        with self._lock:
+            self._closed = True
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None

@@ -1,0 +1,119 @@
+"""What an application tells of itself, and reading beside its threads."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from streamkit.errors import StateError
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.counters import Restorations
+from streamkit.runtime.local.gate import Gate
+from tests.broker.support import until
+from tests.runtime.fake_log import FakeLog
+from tests.runtime.plans import pass_through
+
+
+def filled(count: int = 9) -> FakeLog:
+    log = FakeLog({})
+    log.append([("in", None, str(n).encode(), n, None, n % 3) for n in range(count)])
+    return log
+
+
+@pytest.fixture
+def running(tmp_path):
+    application = Application(pass_through(tmp_path), filled())
+    application.start()
+    yield application
+    application.stop()
+
+
+def test_a_new_application_has_a_status(tmp_path):
+    status = Application(pass_through(tmp_path), FakeLog({})).status()
+    assert (status.state, status.threads, status.lag, status.restoring) == ("CREATED", (), 0, ())
+
+
+def test_tasks_positions_and_lag(running):
+    def settled():
+        status = running.status()
+        done = {task.id: task.processed for task in status.tasks}
+        return status if len(done) == 6 and sum(done.values()) == 18 and status.lag == 0 else None
+
+    status = until(settled, "18 records processed, nothing behind")
+    assert status.state == "RUNNING"
+    assert {thread.state for thread in status.threads} == {"RUNNING"}
+    inputs = [each for task in status.tasks for each in task.inputs]
+    assert {(each.topic, each.partition, each.position, each.end) for each in inputs if each.topic == "in"} == {
+        ("in", partition, 3, 3) for partition in range(3)
+    }
+    topics = {topic.topic: topic for topic in status.topics}
+    assert (topics["in"].consumed, topics["in"].produced, topics["in"].lag) == (9, 0, 0)
+    assert (topics["app-again"].consumed, topics["app-again"].produced) == (9, 9)
+    assert (topics["out"].consumed, topics["out"].produced, topics["out"].lag) == (0, 9, None)
+    assert sum(thread.totals["process-total"] for thread in status.threads) == 18
+
+
+def test_an_end_that_is_not_known_leaves_the_lag_open(tmp_path, monkeypatch):
+    from streamkit.errors import UnreachableError
+    from tests.runtime.fake_log import FakeConsumer
+
+    application = Application(pass_through(tmp_path), filled())
+    application.start()
+    try:
+        until(lambda: sum(task.processed for task in application.status(lag=False).tasks) == 18, "18 records processed")
+
+        def refuse(self, partitions):
+            raise UnreachableError("no broker")
+
+        monkeypatch.setattr(FakeConsumer, "end_offsets", refuse)
+        assert application.status().lag is None
+    finally:
+        application.stop()
+
+
+def test_restorations_are_listed_until_their_end():
+    restorations = Restorations()
+    first, second = TopicPartition("a", 0), TopicPartition("b", 0)
+    restorations.progress(second, 0, 10)
+    restorations.progress(first, 5, 10)
+    restorations.progress(first, 7, 10)
+    assert [(each.partition, each.start, each.position) for each in restorations.running()] == [
+        (first, 5, 7),
+        (second, 0, 0),
+    ]
+    restorations.progress(first, 10, 10)
+    assert [each.partition for each in restorations.running()] == [second]
+
+
+def test_those_who_wait_come_in_while_the_owner_is_busy():
+    gate, stop, seen = Gate(), threading.Event(), []
+
+    def own() -> None:
+        gate.hold()
+        while not stop.is_set():
+            gate.let_in()
+        gate.release()
+
+    owner = threading.Thread(target=own)
+    owner.start()
+    try:
+        for number in range(100):
+            with gate.entered(10):
+                seen.append(number)
+    finally:
+        stop.set()
+        owner.join(10)
+    assert seen == list(range(100))
+
+
+def test_nobody_waits_forever_for_an_owner_that_lets_nobody_in():
+    gate = Gate()
+    gate.hold()
+    with pytest.raises(StateError, match="busy"), gate.entered(0.01):
+        pytest.fail("came in")
+    gate.let_in()
+    gate.release()
+    with gate.entered(0.01):
+        pass
