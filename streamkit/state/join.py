@@ -27,7 +27,7 @@ class JoinWindowStore(MapStore):
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
         super().__init__(definition, entries, context)
-        self._segments = Segments(entries, definition.retention or 0, definition.persistent)
+        self._segments = Segments(entries, definition.retention or 0, definition.persistent, suffix=12)
         self._sequence = 0
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
@@ -49,16 +49,12 @@ class JoinWindowStore(MapStore):
 
     def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Any]]:
         """Return (timestamp, value) of a key's records from low to high, both included, by (timestamp, arrival)."""
-        low, high = self._segments.first_alive(low), min(high, self._segments.latest)
+        low = self._segments.first_alive(low)
         if low > high:
             return []
-        length = len(key) + 12
-        first, last = key + pack_long(low), key + pack_long(high) + _LAST_SEQUENCE
-        return [
-            (unpack_long(row, length - 12)[0], self._decode(data))
-            for row, data in self._segments.scan(low, high, first, last)
-            if len(row) == length
-        ]
+        decode = self._decode
+        rows = self._segments.of_key(key, pack_long(low), pack_long(high) + _LAST_SEQUENCE)
+        return [(unpack_long(suffix)[0], decode(data)) for suffix, data in rows]
 
     def rows(self) -> Iterator[tuple[Any, Any]]:
         """Yield (WindowedKey, value), decoded, in byte order of keys."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamkit.state.base import BytesMap
-from streamkit.state.keys import pack_long, unpack_long
+from streamkit.state.key_rows import KeyRows
+from streamkit.state.keys import MAX_LONG, pack_long, unpack_long
 
 _TIME_INDEX = b"\xff"
 MIN_INTERVAL = 60_000
@@ -17,11 +18,13 @@ class Segments:
     A row belongs to the segment of its time (a window's start, a session's end). Java's in-memory stores refuse a row
     by its own time; RocksDB's drop whole segments, so that they still take some expired rows, though none is
     ever read (InMemoryWindowStore, AbstractRocksDBSegmentedBytesStore). Observed time is not kept across restarts.
-    `indexed`: rows are also listed as `ff` + index key, where the index key begins with the time.
+    `suffix`: how many bytes follow the key in a row, beginning with the time. `indexed`: rows are also listed as
+    `ff` + index key, where the index key begins with the time.
     """
 
-    def __init__(self, rows: BytesMap, retention: int, persistent: bool, indexed: bool = False):
+    def __init__(self, rows: BytesMap, retention: int, persistent: bool, suffix: int, indexed: bool = False):
         self._rows = rows
+        self._suffix = suffix
         self.retention = retention
         self.interval = max(retention // 2, MIN_INTERVAL)
         self.observed = -1
@@ -30,6 +33,7 @@ class Segments:
         """How much older than the retention a row may be and still be read (AbstractDualSchemaRocksDBSegmentedBytesStore)."""
         self._persistent = persistent
         self._first, self._last = self._existing()
+        self._key_rows = KeyRows(self._rows_of, lambda: self.first_alive(0), complete=self._last < self._first)
 
     def _existing(self) -> tuple[int, int]:
         """Return the first and last segment of a map that was opened; (0, -1) if it is empty."""
@@ -51,6 +55,7 @@ class Segments:
         elif time <= self.observed - self.retention:
             return False
         self._rows.put(pack_long(segment) + row, data)
+        self._key_rows.put(row[: -self._suffix], row[-self._suffix :], data)
         if self.indexed:
             self._rows.put(_TIME_INDEX + index, None if data is None else b"")
         if self._last < self._first:
@@ -76,6 +81,7 @@ class Segments:
     def remove(self, time: int, row: bytes) -> None:
         """Delete a row without advancing the observed time."""
         self._rows.put(pack_long(time // self.interval) + row, None)
+        self._key_rows.put(row[: -self._suffix], row[-self._suffix :], None)
 
     def get(self, time: int, row: bytes, expired: bool = False) -> bytes | None:
         """Return a row unless it has expired, or with `expired` as long as its segment exists."""
@@ -83,13 +89,26 @@ class Segments:
             return None
         return self._rows.get(pack_long(time // self.interval) + row)
 
-    def scan(self, low: int, high: int, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield rows between two row keys from the segments of times low to high, segment by segment."""
-        low, high = self._bounded(low, high)
-        for segment in range(low // self.interval, high // self.interval + 1) if low <= high else ():
+    def of_key(self, key: bytes, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return (suffix, data) of a key's rows from suffix `first` to `last`, both included, in order.
+
+        What has expired may be among them where `first` does not leave it out.
+        """
+        return self._key_rows.between(key, first, last)
+
+    def _rows_of(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield a key's rows that are alive, segment by segment."""
+        low, high = self._bounded(0, MAX_LONG)
+        if low > high:
+            return
+        length = len(key) + self._suffix
+        first, last = key + pack_long(low), key + pack_long(high) + b"\xff" * (self._suffix - 8)
+        for segment in range(low // self.interval, high // self.interval + 1):
             prefix = pack_long(segment)
-            for key, data in self._rows.range(prefix + first, prefix + last):
-                yield key[8:], data
+            for row, data in self._rows.range(prefix + first, prefix + last):
+                # Longer keys that begin with this one lie in between.
+                if len(row) == length + 8:
+                    yield row[-self._suffix :], data
 
     def between(self, low: int, high: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of all segments that hold times from low to high."""

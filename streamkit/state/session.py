@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamkit.record import Headers, WindowedKey
 from streamkit.state.base import BytesMap, StoreContext
 from streamkit.state.cache import USED, CacheBudget
-from streamkit.state.keys import MAX_LONG, TWO_LONGS, session_key, split_session_key
+from streamkit.state.key_rows import KeyedOrder
+from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key
 from streamkit.state.segments import Segments
 from streamkit.state.stored import CachedMapStore
 
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
+
+
+_LAST = TWO_LONGS.pack(MAX_LONG, MAX_LONG)
 
 
 class Session(NamedTuple):
@@ -37,8 +41,10 @@ class SessionStore(CachedMapStore):
     ):
         super().__init__(definition, entries, context, budget)
         indexed = bool(definition.options.get("time_ordered"))
-        self._segments = Segments(entries, definition.retention or 0, definition.persistent, indexed)
-        self._latest_cached = -1
+        self._segments = Segments(entries, definition.retention or 0, definition.persistent, suffix=16, indexed=indexed)
+        self._cached_order: KeyedOrder | None = None
+        if self.cache is not None:
+            self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 16)
 
     @property
     def observed_time(self) -> int:
@@ -53,7 +59,6 @@ class SessionStore(CachedMapStore):
         row = session_key(key, start, end)
         if self.cache is not None:
             self._cache_put(row, value, timestamp, context)
-            self._latest_cached = max(self._latest_cached, end)
             return True
         return self._write(row, end, None if value is None else self._encode(value), timestamp)
 
@@ -93,21 +98,13 @@ class SessionStore(CachedMapStore):
         Ordered by (end, start); in memory sessions of equal end come by falling start, as in Java.
         """
         earliest_end = max(0, earliest_end)
-        # Bounded by the latest end there is: times begin with zeros, longer keys that begin with this one do not.
-        latest = max(self._latest_cached, self._segments.latest)
-        if latest < earliest_end:
-            return []
-        first, last = session_key(key, 0, earliest_end), session_key(key, MAX_LONG, latest)
-        length = len(first)
         alive = self._segments.first_alive(earliest_end)
         found: dict[bytes, Any] = {
-            row: data
-            for row, data in self._segments.scan(alive, MAX_LONG, session_key(key, 0, alive), last)
-            if len(row) == length
+            key + suffix: data for suffix, data in self._segments.of_key(key, pack_long(alive), _LAST)
         }
-        if self.cache is not None and self.cache.entries:
-            entries = self.cache.entries
-            found.update((row, entries[row]) for row in self.cache.order.keys(first, last) if len(row) == length)
+        if self._cached_order is not None:
+            entries = self.entries
+            found.update((row, entries[row]) for row in self._cached_order.of_key(key, pack_long(earliest_end), _LAST))
         rows = [session for row, held in found.items() if (session := self._session(row, held)) is not None]
         return self._ordered([row for row in rows if row.start <= latest_start], reverse)
 

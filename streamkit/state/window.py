@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamkit.record import Headers, WindowedKey
 from streamkit.state.base import BytesMap, StoreContext
 from streamkit.state.cache import TIME, USED, CacheBudget
+from streamkit.state.key_rows import KeyedOrder
 from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
 from streamkit.state.segments import Segments
 from streamkit.state.stored import CachedMapStore
@@ -40,10 +41,14 @@ class WindowStore(CachedMapStore):
         super().__init__(definition, entries, context, budget)
         self.time_ordered = bool(definition.options.get("time_ordered"))
         self.window_size = definition.window_size or 0
-        self._segments = Segments(entries, definition.retention or 0, definition.persistent, self.time_ordered)
+        self._segments = Segments(
+            entries, definition.retention or 0, definition.persistent, suffix=8, indexed=self.time_ordered
+        )
         if self.time_ordered and definition.persistent:
             self._segments.margin = 1
-        self._latest_cached = -1
+        self._cached_order: KeyedOrder | None = None
+        if self.cache is not None and not self.time_ordered:
+            self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 8)
 
     @property
     def observed_time(self) -> int:
@@ -66,8 +71,6 @@ class WindowStore(CachedMapStore):
         """
         if self.cache is not None:
             self._cache_put(self.cache_key(key, start), value, timestamp, context)
-            if start > self._latest_cached:
-                self._latest_cached = start
             return True
         return self._write(key, start, None if value is None else self._encode(value), timestamp)
 
@@ -97,8 +100,7 @@ class WindowStore(CachedMapStore):
 
     def fetch_range(self, key: bytes, low: int, high: int, reverse: bool = False) -> list[Window]:
         """Return the windows of a key that start from low to high, both included, by start."""
-        # Bounded by the latest start there is: times begin with zeros, longer keys that begin with this one do not.
-        low, high = max(0, low), min(high, max(self._latest_cached, self._segments.latest))
+        low = max(0, low)
         found: dict[int, Any] = dict(self._stored_range(key, low, high))
         if self.cache is not None and self.cache.entries and low <= high:
             found.update(self._cached_range(key, low, high))
@@ -107,23 +109,20 @@ class WindowStore(CachedMapStore):
 
     def _stored_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, bytes]]:
         low = self._segments.first_alive(low)
-        if low > high:
-            return
-        length = len(key) + 8
-        for row, data in self._segments.scan(low, high, key + pack_long(low), key + pack_long(high)):
-            # Longer keys that begin with this one lie in between.
-            if len(row) == length:
-                yield unpack_long(row, length - 8)[0], data
+        rows = self._segments.of_key(key, pack_long(low), pack_long(high)) if low <= high else ()
+        return ((unpack_long(suffix)[0], data) for suffix, data in rows)
 
     def _cached_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, list[Any]]]:
         assert self.cache is not None
         entries = self.cache.entries
-        length = len(key) + 8
-        for cache_key in self.cache.order.keys(self.cache_key(key, low), self.cache_key(key, high)):
-            if len(cache_key) == length:
-                owner, start = self._split(cache_key)
-                if owner == key:
-                    yield start, entries[cache_key]
+        if self._cached_order is not None:
+            for row in self._cached_order.of_key(key, pack_long(low), pack_long(high)):
+                yield unpack_long(row, len(key))[0], entries[row]
+            return
+        for row in self.cache.order.keys(self.cache_key(key, low), self.cache_key(key, high)):
+            owner, start = self._split(row)
+            if owner == key:
+                yield start, entries[row]
 
     def _row(self, key: bytes, start: int, held: Any) -> Window | None:
         """Return a row from a cache entry (a list) or from bytes; None for a deletion."""
