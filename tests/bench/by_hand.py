@@ -32,8 +32,9 @@ def main(name: str, bootstrap: str, group: str, source: str, output: str, progre
     consumer.subscribe([source])
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "queue.buffering.max.messages": 1_000_000})
     topics = {"out": output, "progress": progress}
-    scenario = next(each for each in scenarios.ALL if each.name == name)
-    for number, (topic, key, value) in enumerate(scenario.by_hand(consumed(consumer))):
+    work = next(each.by_hand for each in scenarios.ALL if each.name == name)
+    assert work is not None
+    for number, (topic, key, value) in enumerate(work(consumed(consumer))):
         while True:
             try:
                 producer.produce(topics[topic], value, key)

@@ -1,86 +1,16 @@
-"""What is measured: each scenario as a YAML topology, as a loop by hand, and what it must give.
-
-The same program in Java is in java/Peer.java. Input lines are some words; now and then stands a marker, a line whose
-key and value are `@000000`. Where a marker arrives tells how far a program is: in the output itself where every record
-is written, else in a progress topic.
-"""
+"""What is measured. Each scenario is a file in topologies/, a case in java/Peer.java, and for some a loop by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-MARK = "@"
+from tests.bench.inputs import MARK
 
-STATELESS = """\
-streamkit: 1
-application: {application}
-config: {{bootstrap.servers: "{bootstrap}", state.dir: "{state}"}}
-topics:
-  lines: {{topic: {input}, key: string, value: string}}
-  out: {{topic: {output}, key: string, value: string}}
-pipelines:
-  upper:
-    stream: lines
-    steps:
-      - filter: value[0] < "n"
-      - map_values: {{value: value.upper(), value_serde: string}}
-    to: out
-"""
-
-COUNT = """\
-streamkit: 1
-application: {application}
-config: {{bootstrap.servers: "{bootstrap}", state.dir: "{state}"}}
-topics:
-  lines: {{topic: {input}, key: string, value: string}}
-  out: {{topic: {output}, key: string, value: long}}
-  progress: {{topic: {progress}, key: string, value: string}}
-pipelines:
-  counts:
-    stream: lines
-    steps:
-      - group_by_key
-      - count: counts
-      - to_stream
-    to: out
-  progress:
-    stream: lines
-    steps:
-      - filter: key.startswith("@")
-    to: progress
-"""
-
-WORDS = """\
-streamkit: 1
-application: {application}
-config: {{bootstrap.servers: "{bootstrap}", state.dir: "{state}"}}
-topics:
-  lines: {{topic: {input}, key: string, value: string}}
-  out: {{topic: {output}, key: string, value: long}}
-  progress: {{topic: {progress}, key: string, value: string}}
-pipelines:
-  words:
-    stream: lines
-    steps:
-      - flat_map_values: {{values: 'value.split(" ")', value_serde: string}}
-      - select_key: {{key: value, key_serde: string}}
-      - repartition
-  counts:
-    from: words
-    steps:
-      - group_by_key
-      - count: counts
-      - to_stream
-    to: out
-  progress:
-    from: words
-    steps:
-      - filter: key.startswith("@")
-    to: progress
-"""
-
-Row = tuple[str, str, bytes | None]  # topic (out or progress), key, value
+Row = tuple[str, str, bytes]
+"""(out or progress, key, value)."""
+ByHand = Callable[[Iterator[tuple[str, str]]], Iterator[Row]]
 
 
 def stateless_by_hand(lines: Iterator[tuple[str, str]]) -> Iterator[Row]:
@@ -100,29 +30,63 @@ def count_by_hand(lines: Iterator[tuple[str, str]]) -> Iterator[Row]:
         yield "out", key, count.to_bytes(8, "big")
 
 
-def words_by_hand(lines: Iterator[tuple[str, str]]) -> Iterator[Row]:
-    return count_by_hand((word, word) for _, value in lines for word in value.split(" "))
-
-
 @dataclass(frozen=True)
 class Scenario:
-    """One thing to measure; `lines` is how many input lines, of which `warm` come before the measurement."""
+    """One thing to measure."""
 
     name: str
     title: str
-    yaml: str
-    by_hand: Callable[[Iterator[tuple[str, str]]], Iterator[Row]]
-    lines: int
+    inputs: tuple[str, ...]
+    """By their names in inputs.py; the first one has markers, and its records are counted."""
+    records: int
+    """Of each input, whatever warms up included."""
     warm: int
-    measured_on: str  # the topic in which markers are looked for
-    last_per_key: bool  # whether the last value of each key is the result, or every record in order
+    compare: Literal["ordered", "any order", "last of a key"] = "last of a key"
+    topology: str = ""
+    """Whose file and Java case it takes; by default its own."""
+    measured_on: Literal["out", "progress"] = "progress"
+    partitions: int = 1
+    settings: dict[str, object] = field(default_factory=dict)
+    by_hand: ByHand | None = None
+    quix: bool = False
+    restores: bool = False
+    """Whether a restore is measured afterwards: another start without the state directory."""
+
+    @property
+    def program(self) -> str:
+        """The name of its topology file and Java case."""
+        return self.topology or self.name
 
     def smaller(self, divisor: int) -> Scenario:
-        return Scenario(**{**vars(self), "lines": self.lines // divisor, "warm": self.warm // divisor})
+        """The same with fewer records."""
+        return replace(self, records=self.records // divisor, warm=self.warm // divisor)
 
+
+EXACTLY_ONCE = {"processing.guarantee": "exactly_once_v2", "commit.interval.ms": 100}
+MILLION = {"records": 1_200_000, "warm": 200_000}
 
 ALL = [
-    Scenario("stateless", "filter, map_values", STATELESS, stateless_by_hand, 1_200_000, 200_000, "out", False),
-    Scenario("count", "count by key, cached", COUNT, count_by_hand, 1_200_000, 200_000, "progress", True),
-    Scenario("words", "word count, repartitioned", WORDS, words_by_hand, 360_000, 60_000, "progress", True),
+    Scenario(
+        "stateless",
+        "filter, map_values",
+        ("lines",),
+        **MILLION,
+        compare="ordered",
+        measured_on="out",
+        by_hand=stateless_by_hand,
+        quix=True,
+    ),
+    Scenario("count", "count by key", ("lines",), **MILLION, by_hand=count_by_hand, quix=True),
+    Scenario("words", "word count, repartitioned", ("lines",), 360_000, 60_000),
+    Scenario(
+        "json", "JSON: filter, add a field", ("requests",), **MILLION, compare="ordered", measured_on="out", quix=True
+    ),
+    Scenario("tumbling", "tumbling-window count", ("events",), **MILLION),
+    Scenario("table", "stream-table join", ("visits", "users"), **MILLION, compare="ordered"),
+    Scenario("streams", "stream-stream join, 10 s", ("left", "right"), 240_000, 40_000, compare="any order"),
+    Scenario(
+        "exactly-once", "count, exactly once, 100 ms", ("lines",), **MILLION, topology="count", settings=EXACTLY_ONCE
+    ),
+    Scenario("distinct", "count, 1 M distinct keys", ("distinct",), **MILLION, topology="count", restores=True),
+    Scenario("partitions", "count, 64 partitions", ("lines",), **MILLION, topology="count", partitions=64),
 ]

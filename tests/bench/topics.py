@@ -1,17 +1,14 @@
-"""Topics of the benchmark: making them, filling the input, and reading what came out."""
+"""Topics of the benchmark: making them, filling the inputs, and reading what came out."""
 
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.bench.scenarios import MARK
-
-KEYS, WORDS, WORDS_A_LINE, MARKS = 10_000, 5_000, 5, 60
+from tests.bench.inputs import MAKE, MARK, Record
 
 
 def create(bootstrap: str, *names: str) -> None:
@@ -19,33 +16,36 @@ def create(bootstrap: str, *names: str) -> None:
     _create(bootstrap, [NewTopic(name, 1, 1, config={"message.timestamp.type": "LogAppendTime"}) for name in names])
 
 
-def lines(count: int, seed: int = 1) -> Iterator[tuple[str, str]]:
-    """The input: keys and lines of words, and a marker after every sixtieth part; the last line is one."""
-    rng = random.Random(seed)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = ["".join(rng.choices(letters, k=rng.randint(3, 9))) for _ in range(WORDS)]
-    step = count // MARKS
-    for number in range(1, count + 1):
-        if number % step == 0:
-            marker = f"{MARK}{number:07d}"
-            yield marker, marker
-        else:
-            yield f"key-{rng.randrange(KEYS)}", " ".join(rng.choices(vocabulary, k=WORDS_A_LINE))
-
-
-def fill(bootstrap: str, topic: str, count: int) -> None:
-    _create(bootstrap, [NewTopic(topic, 1, 1)])
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "queue.buffering.max.messages": 1_000_000})
-    for number, (key, value) in enumerate(lines(count)):
-        while True:
-            try:
-                producer.produce(topic, value, key)
-                break
-            except BufferError:
-                producer.poll(0.1)
+def fill(bootstrap: str, topic: str, name: str, count: int, partitions: int) -> None:
+    """Make an input topic and write its records; markers go to every partition."""
+    _create(bootstrap, [NewTopic(topic, partitions, 1)])
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 100, "partitioner": "murmur2_random", "acks": 1}
+        | {"queue.buffering.max.messages": 1_000_000}
+    )
+    for number, record in enumerate(MAKE[name](count)):
+        for partition in range(partitions) if record[0].startswith(MARK) else (-1,):
+            _produce(producer, topic, partition, record)
         if number % 10_000 == 0:
             producer.poll(0)
     producer.flush()
+
+
+def append(bootstrap: str, topic: str, record: Record) -> None:
+    """Write one record more."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    _produce(producer, topic, 0, record)
+    producer.flush()
+
+
+def _produce(producer: Producer, topic: str, partition: int, record: Record) -> None:
+    key, value, time = record
+    while True:
+        try:
+            producer.produce(topic, value, key, partition, timestamp=time)
+            return
+        except BufferError:
+            producer.poll(0.1)
 
 
 def _create(bootstrap: str, new: list[NewTopic]) -> None:
@@ -56,7 +56,7 @@ def _create(bootstrap: str, new: list[NewTopic]) -> None:
 
 
 class Reader:
-    """Reads a topic from its start to the end that it has now."""
+    """Reads a topic from its start to the end that it has now; only what is committed."""
 
     def __init__(self, bootstrap: str):
         settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
@@ -71,12 +71,12 @@ class Reader:
                 raise
             return 0
 
-    def last(self, topic: str) -> str | None:
-        """The key of the topic's last record."""
+    def count_of(self, topic: str, key: str, back: int) -> int:
+        """How many of the topic's last records have a key; `back`: how many to look at."""
         end = self.end(topic)
-        return next((key for key, _, _ in self.read(topic, end - 1)), None) if end else None
+        return sum(found == key.encode() for found, _, _ in self.read(topic, max(0, end - back))) if end else 0
 
-    def read(self, topic: str, start: int = 0) -> Iterator[tuple[str, bytes, int]]:
+    def read(self, topic: str, start: int = 0) -> Iterator[tuple[bytes, bytes, int]]:
         """(key, value, time) of each record."""
         self._consumer.assign([TopicPartition(topic, 0, start)])
         while True:
@@ -85,25 +85,30 @@ class Reader:
                     if message.error().code() == KafkaError._PARTITION_EOF:
                         return
                     raise KafkaException(message.error())
-                yield message.key().decode(), message.value(), message.timestamp()[1]
+                yield message.key(), message.value(), message.timestamp()[1]
 
     def close(self) -> None:
         self._consumer.close()
 
 
-def result(reader: Reader, topic: str, last_per_key: bool) -> str:
-    """A digest of what a program wrote: the last value of every key, or all records in order."""
+def result(reader: Reader, topic: str, compare: str) -> str:
+    """A digest of what a program wrote: the last value of every key, or all records in their or in any order."""
+    rows = ((key, value) for key, value, _ in reader.read(topic))
+    if compare == "last of a key":
+        rows = iter(sorted(dict(rows).items()))
+    elif compare == "any order":
+        rows = iter(sorted(rows))
     digest = hashlib.sha256()
-    if last_per_key:
-        latest = {key: value for key, value, _ in reader.read(topic)}
-        rows = sorted(latest.items())
-    else:
-        rows = ((key, value) for key, value, _ in reader.read(topic))
     for key, value in rows:
-        digest.update(key.encode() + b"\0" + value + b"\0")
+        digest.update(key + b"\0" + value + b"\0")
     return digest.hexdigest()[:16]
 
 
-def marks(reader: Reader, topic: str) -> dict[int, int]:
-    """When each marker was appended: {number of the input line: milliseconds}."""
-    return {int(key[1:]): time for key, _, time in reader.read(topic) if key.startswith(MARK)}
+def marks(reader: Reader, topic: str) -> dict[int, tuple[int, int]]:
+    """When each marker was appended: {number of the record: (first, last time in ms)}."""
+    found: dict[int, tuple[int, int]] = {}
+    for key, _, time in reader.read(topic):
+        if key.startswith(MARK.encode()):
+            number = int(key[1:])
+            found[number] = (found.get(number, (time, time))[0], time)
+    return found

@@ -1,52 +1,57 @@
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.Reader;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
+import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
 
-/** The scenarios of scenarios.py on Kafka Streams, one thread; runs until SIGTERM, then closes in order. */
+/** The topologies on Kafka Streams, one thread: `Peer NAME PROPERTIES`; runs until SIGTERM, then closes in order. */
 public final class Peer {
-    private Peer() {}
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Serde<String> TEXT = Serdes.String();
+    private static final Serde<JsonNode> TREE = Serdes.serdeFrom((topic, tree) -> write(tree), (topic, data) -> read(data));
 
-    /** Arguments: scenario, bootstrap servers, application id, state directory, input, output and progress topic. */
-    public static void main(String[] args) throws InterruptedException {
+    private final StreamsBuilder builder = new StreamsBuilder();
+    private final Properties config;
+
+    private Peer(Properties config) {
+        this.config = config;
+    }
+
+    public static void main(String[] args) throws IOException, InterruptedException {
         Properties config = new Properties();
-        config.put(StreamsConfig.APPLICATION_ID_CONFIG, args[2]);
-        config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[1]);
-        config.put(StreamsConfig.STATE_DIR_CONFIG, args[3]);
+        try (Reader reader = Files.newBufferedReader(Path.of(args[1]))) {
+            config.load(reader);
+        }
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class.getName());
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class.getName());
-        StreamsBuilder builder = new StreamsBuilder();
-        KStream<String, String> input = builder.stream(args[4], Consumed.with(Serdes.String(), Serdes.String()));
-        switch (args[0]) {
-            case "stateless" -> input
-                .filter((key, value) -> value.charAt(0) < 'n')
-                .mapValues(value -> value.toUpperCase(Locale.ROOT))
-                .to(args[5], Produced.with(Serdes.String(), Serdes.String()));
-            case "count" -> {
-                count(input, args[5]);
-                progress(input, args[6]);
-            }
-            case "words" -> {
-                KStream<String, String> words = input
-                    .flatMapValues(value -> Arrays.asList(value.split(" ")))
-                    .selectKey((key, value) -> value)
-                    .repartition(Repartitioned.with(Serdes.String(), Serdes.String()));
-                count(words, args[5]);
-                progress(words, args[6]);
-            }
-            default -> throw new IllegalArgumentException(args[0]);
-        }
-        KafkaStreams streams = new KafkaStreams(builder.build(config), config);
+        Peer peer = new Peer(config);
+        peer.build(args[0]);
+        KafkaStreams streams = new KafkaStreams(peer.builder.build(config), config);
         CountDownLatch closed = new CountDownLatch(1);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             streams.close();
@@ -56,14 +61,100 @@ public final class Peer {
         closed.await();
     }
 
-    private static void count(KStream<String, String> stream, String output) {
-        stream.groupByKey(Grouped.with(Serdes.String(), Serdes.String()))
-            .count(Materialized.as("counts"))
-            .toStream()
-            .to(output, Produced.with(Serdes.String(), Serdes.Long()));
+    private void build(String name) {
+        if (name.equals("json")) {
+            json();
+            return;
+        }
+        KStream<String, String> input = builder.stream(topic("input_1"), Consumed.with(TEXT, TEXT));
+        switch (name) {
+            case "stateless" -> input
+                .filter((key, value) -> value.charAt(0) < 'n')
+                .mapValues(value -> value.toUpperCase(Locale.ROOT))
+                .to(topic("output"), Produced.with(TEXT, TEXT));
+            case "count" -> {
+                count(input);
+                progress(input);
+            }
+            case "words" -> {
+                KStream<String, String> words = input
+                    .flatMapValues(value -> Arrays.asList(value.split(" ")))
+                    .selectKey((key, value) -> value)
+                    .repartition(Repartitioned.with(TEXT, TEXT));
+                count(words);
+                progress(words);
+            }
+            case "tumbling" -> {
+                tumbling(input);
+                progress(input);
+            }
+            case "table" -> {
+                input.join(
+                    builder.table(topic("input_2"), Consumed.with(TEXT, TEXT)),
+                    (left, right) -> left + " " + right,
+                    Joined.with(TEXT, TEXT, TEXT)
+                ).to(topic("output"), Produced.with(TEXT, TEXT));
+                progress(input);
+            }
+            case "streams" -> {
+                input.join(
+                    builder.stream(topic("input_2"), Consumed.with(TEXT, TEXT)),
+                    (left, right) -> left + " " + right,
+                    JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofSeconds(10)),
+                    StreamJoined.with(TEXT, TEXT, TEXT)
+                ).to(topic("output"), Produced.with(TEXT, TEXT));
+                progress(input);
+            }
+            default -> throw new IllegalArgumentException(name);
+        }
     }
 
-    private static void progress(KStream<String, String> stream, String topic) {
-        stream.filter((key, value) -> key.startsWith("@")).to(topic, Produced.with(Serdes.String(), Serdes.String()));
+    private void json() {
+        builder.stream(topic("input_1"), Consumed.with(TEXT, TREE))
+            .filter((key, value) -> value.get("took").asInt() >= 200)
+            .mapValues(value -> {
+                ObjectNode tree = value.deepCopy();
+                return (JsonNode) tree.put("slow", value.get("took").asInt() > 1000);
+            })
+            .to(topic("output"), Produced.with(TEXT, TREE));
+    }
+
+    private void count(KStream<String, String> stream) {
+        stream.groupByKey(Grouped.with(TEXT, TEXT))
+            .count(Materialized.as("counts"))
+            .toStream()
+            .to(topic("output"), Produced.with(TEXT, Serdes.Long()));
+    }
+
+    private void tumbling(KStream<String, String> stream) {
+        stream.groupByKey(Grouped.with(TEXT, TEXT))
+            .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMinutes(1), Duration.ofSeconds(30)))
+            .count(Materialized.as("counts"))
+            .toStream()
+            .to(topic("output"), Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000), Serdes.Long()));
+    }
+
+    private void progress(KStream<String, String> stream) {
+        stream.filter((key, value) -> key.startsWith("@")).to(topic("progress"), Produced.with(TEXT, TEXT));
+    }
+
+    private String topic(String which) {
+        return config.getProperty("bench." + which);
+    }
+
+    private static byte[] write(JsonNode tree) {
+        try {
+            return JSON.writeValueAsBytes(tree);
+        } catch (JsonProcessingException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    private static JsonNode read(byte[] data) {
+        try {
+            return JSON.readTree(data);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 }
