@@ -76,6 +76,18 @@ class TaskCorruptedError(StateError):
     """The state of a task can't be trusted and must be restored from its changelog (TaskCorruptedException)."""
 
 
+class QueryError(StreamkitError):
+    """A query that a store does not offer, or whose arguments make no sense."""
+
+
+class UnknownStoreError(QueryError):
+    """The topology has no store of that name (UnknownStateStoreException)."""
+
+
+class StoreUnavailableError(StreamkitError):
+    """A store can't be read now: nothing runs, or its task is elsewhere or being restored (InvalidStateStoreException)."""
+
+
 class TransportError(StreamkitError):
     """The log could not be read or written."""
 

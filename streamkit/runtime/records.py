@@ -83,11 +83,17 @@ class RecordJson:
 
 def store_rows(definition: Any, store: Any) -> list:
     """Return a store's rows as [key, value] in JSON form."""
+    write = row_writer(definition)
+    return [list(write(key, value)) for key, value in store.rows()]
+
+
+def row_writer(definition: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Return what turns a decoded key and value of a store into their JSON forms."""
     if definition.type == "subscription":
         # Its keys and values are a foreign-key join's own, not of any serde of the file.
-        return [[{name: raw_json(part) for name, part in key.items()}, raw_json(value)] for key, value in store.rows()]
+        return lambda key, value: ({name: raw_json(part) for name, part in key.items()}, raw_json(value))
     key_json, value_json = _key_writer(definition), definition.value_serde.to_json
-    return [[key_json(key), None if value is None else value_json(value)] for key, value in store.rows()]
+    return lambda key, value: (key_json(key), None if value is None else value_json(value))
 
 
 def _key_writer(definition: Any) -> Callable[[Any], Any]:

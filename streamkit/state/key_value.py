@@ -38,6 +38,15 @@ class KeyValueStore(CachedMapStore):
             value = self._decode(data)
         return value, entry[TIME]
 
+    def peek(self, key: bytes) -> tuple[Any, int] | None:
+        """Return (value, timestamp) as `get` does, but leave the cache as it is: reads of others evict nothing."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            value = self._entry_value(entry)
+            return None if value is None else (value, entry[TIME])
+        data = self._map.get(key)
+        return None if data is None else (self._decode(data[8:]), unpack_long(data)[0])
+
     def load(self, key: bytes) -> tuple[Any, int] | None:
         """Return (value, timestamp) of a key that is not in the cache, and keep it there."""
         data = self._map.get(key)
@@ -76,15 +85,23 @@ class KeyValueStore(CachedMapStore):
         return previous
 
     def range(
-        self, low: bytes | None, high: bytes | None, reverse: bool = False, include_high: bool = True
+        self,
+        low: bytes | None,
+        high: bytes | None,
+        reverse: bool = False,
+        include_high: bool = True,
+        limit: int | None = None,
     ) -> Iterator[Row]:
-        """Yield (key, value, timestamp) from low to high, both included, in byte order; through the cache."""
+        """Yield (key, value, timestamp) from low to high, both included, in byte order; through the cache.
+
+        `limit`: how many the caller will take; more may come.
+        """
         if low is not None and high is not None and low > high:
             return
         decode = self._decode
         cache = self.cache
-        stored = self._map.range(low, high, reverse, include_high)
         if cache is None or not cache.entries:
+            stored = self._map.range(low, high, reverse, include_high, limit)
             for key, data in stored:
                 yield key, decode(data[8:]), unpack_long(data)[0]
             return
@@ -92,6 +109,8 @@ class KeyValueStore(CachedMapStore):
             (key, (cache.entries[key][TIME], self._entry_value(cache.entries[key])))
             for key in cache.order.keys(low, high, reverse, include_high)
         ]
+        # Each cached entry may hide a stored one.
+        stored = self._map.range(low, high, reverse, include_high, None if limit is None else limit + len(over))
         for key, timestamp, value in _merged(over, stored, reverse, decode):
             if value is not None:
                 yield key, value, timestamp

@@ -115,6 +115,17 @@ class VersionedStore(MapStore):
         latest = self._first(prefix + bytes(8), prefix)
         return latest if latest is None or as_of is None or latest[1] <= as_of else None
 
+    def versions(self, key: bytes, low: int, high: int) -> Iterator[tuple[Any, int]]:
+        """Yield (value, timestamp) of the versions that were valid at some time from low to high, the newest first."""
+        prefix = pack_int(len(key)) + key
+        first = prefix + pack_long(MAX_LONG - min(high, MAX_LONG))
+        for row, data in self._map.range(first, prefix + pack_long(MAX_LONG)):
+            time = MAX_LONG - unpack_long(row, len(row) - 8)[0]
+            if data != _DELETION:
+                yield self._decode(data[1:]), time
+            if time <= low:
+                return
+
     def _first(self, low: bytes, prefix: bytes) -> tuple[Any, int] | None:
         for row, data in self._map.range(low, prefix + pack_long(MAX_LONG), limit=1):
             if data != _DELETION:

@@ -16,6 +16,7 @@ from streamkit.errors import (
     FencedError,
     RetriableTransportError,
     StateError,
+    StoreUnavailableError,
     StreamkitError,
     UnreachableError,
 )
@@ -25,7 +26,9 @@ from streamkit.runtime.local.active import offset_sum
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.counters import Restorations
+from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.global_thread import GlobalThread
+from streamkit.runtime.local.queries import LocalStores
 from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
@@ -75,6 +78,18 @@ class Application:
         of the inputs, at most once a second; they are None where it does not answer.
         """
         return self._status.read(lag=lag)
+
+    @property
+    def stores(self) -> LocalStores:
+        """The stores of this instance, for interactive queries."""
+        return LocalStores(self)
+
+    def global_stores(self, name: str) -> tuple[Gate, Callable[[], list[tuple[int, Any, bool]]]]:
+        """Return the gate of the global thread, and what gives a store behind it. Raises StoreUnavailableError."""
+        thread = self._global
+        if thread is None:
+            raise StoreUnavailableError(f"store {name} can't be read before the application has started")
+        return thread.gate, lambda: thread.stores(name)
 
     @property
     def restorations(self) -> Restorations:

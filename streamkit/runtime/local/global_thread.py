@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from streamkit.errors import RetriableTransportError, TaskCorruptedError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.stores import DirectoryStores
@@ -37,6 +39,12 @@ class GlobalThread:
         self._next: dict[TopicPartition, int] = {}
         self._consumer: Consumer | None = None
         self._last_commit = shared.clock()
+        self.gate = Gate()
+        """Held whenever the thread may touch its stores."""
+
+    def stores(self, name: str) -> list[tuple[int, Any, bool]]:
+        """Return (0, store, True) of a global store, if it is there; for who came through the gate."""
+        return [(0, task.stores[name], True) for task in self._tasks if name in task.stores]
 
     def open(self) -> None:
         """Restore global stores to the present ends of their topics, and offer them to tasks. Raises TransportError."""
@@ -67,8 +75,12 @@ class GlobalThread:
             self._thread.join(timeout)
             if self._thread.is_alive():
                 return False
-        self._commit()
-        self._close_tasks()
+        self.gate.hold()
+        try:
+            self._commit()
+            self._close_tasks()
+        finally:
+            self.gate.release()
         if self._consumer is not None:
             self._consumer.close()
         return True
@@ -115,21 +127,27 @@ class GlobalThread:
         return Task(spec, environment)
 
     def _run(self) -> None:
+        self.gate.hold()
         try:
             while not self._stop.is_set():
                 try:
                     self._round()
                 except (RetriableTransportError, UnreachableError) as error:
                     log.warning("%s; trying again", error)
-                    self._stop.wait(RETRY_SECONDS)
+                    with self.gate.opened():
+                        self._stop.wait(RETRY_SECONDS)
         except BaseException as error:
             self.error = error
             self._failed(error)
+        finally:
+            self.gate.release()
 
     def _round(self) -> None:
         assert self._consumer is not None
         settings = self._shared.settings
-        for batch in self._consumer.poll(settings.max_poll_records, settings.poll_ms):
+        with self.gate.opened():
+            batches = self._consumer.poll(settings.max_poll_records, settings.poll_ms)
+        for batch in batches:
             partition = TopicPartition(batch.topic, batch.partition)
             self._owners[partition].update(batch)
             self._next[partition] = batch.offsets[-1] + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from streamkit.errors import (
     FencedError,
@@ -80,6 +81,13 @@ class StreamThread:
     def settled(self) -> bool:
         """Return whether the last assignment is in force: what it took away is closed, what it gave runs."""
         return self._settled.is_set()
+
+    def stores(self, name: str) -> list[tuple[int, Any, bool]]:
+        """Return (partition, store, whether active) of a store in the thread's tasks; for who came through the gate."""
+        if self.state is not ThreadState.RUNNING:
+            return []
+        tasks = [active.task for active in self._tasks.values()]
+        return [(task.partition, task.stores[name], True) for task in tasks if name in task.stores]
 
     def offset_sums(self) -> dict[Id, int]:
         """Return how far each stateful task of the thread is: RUNNING, or the sum of its changelogs' offsets."""
