@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "run",
     "produce": "produce",
     "consume": "consume",
+    "replay": "replay",
 }
 """Modules by command, in the order of the help; each has a function `command`."""
 

@@ -117,4 +117,9 @@ class ProcessingError(StreamkitError):
 
 
 class ProductionError(StreamkitError):
-    """An output record could not be written and the handler says fail."""
+    """Output records could not be written and the handler says fail."""
+
+    def __init__(self, message: str, rows: list[tuple] | None = None):
+        super().__init__(message)
+        self.rows = rows or []
+        """The rows (record.OutputRow) that the log refused, as far as they are known; the others are written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 from streamkit.compile.generator import Generator
@@ -28,14 +29,22 @@ def bind(rt):
     kb = vb = None
     o = -1
     here = (None, -1)
+    batch = ((), ())
 
-    def failed(k, v, t, c):
-        return FailedRecord(here[0], here[1], o, t, kb, vb, {headers}, k, v)
+    def failed(k, v, t):
+        return FailedRecord(here[0], here[1], o, t, kb, vb, source_headers(batch, o), k, v)
 
     def fail(node, error, k, v, t, c):
         if isinstance(error, FATAL):
             raise error
-        rt.on_error(node, error, failed(k, v, t, c))
+        rt.on_error(node, error, failed(k, v, t))
+
+    def leave():
+        nonlocal kb, vb, o, here, batch
+        kb = vb = None
+        o = -1
+        here = (None, -1)
+        batch = ((), ())
 
     def initialise(node, call):
         try:
@@ -56,6 +65,7 @@ _TAIL = """
         init={init},
         close={close},
         position=lambda: (*here, o),
+        leave=leave,
     )
 """
 
@@ -85,6 +95,7 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology) -> Program:
         NODES=gen.nodes,
         ProcessingError=ProcessingError,
         not_initialised=_not_initialised,
+        source_headers=_source_headers,
     )
     tail = _TAIL.format(
         sources=_mapping(sources),
@@ -94,11 +105,17 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology) -> Program:
         init=gen.lifecycle("init"),
         close=gen.lifecycle("close"),
     )
-    head = _HEAD.format(headers="c[0] if c else None" if gen.full_context else "c")
     prologue = "".join(f"    {line}\n" for line in gen.prologue_lines)
     epilogue = "".join(f"    {line}\n" for line in gen.epilogue_lines)
-    source = head + prologue + "\n" + "\n".join(gen.lines) + "\n" + epilogue + tail
+    source = _HEAD + prologue + "\n" + "\n".join(gen.lines) + "\n" + epilogue + tail
     return Program(source, gen.nodes, gen.namespace)
+
+
+def _source_headers(batch: tuple, offset: int) -> Any:
+    """Return the headers that a record was read with: looked up when it fails, since no other record needs them."""
+    offsets, headers = batch
+    at = bisect_left(offsets, offset)
+    return headers[at] if at < len(offsets) and offsets[at] == offset else None
 
 
 def _not_initialised(node: Any, error: Exception) -> str:

@@ -66,7 +66,7 @@ class TaskServices(Protocol):
 
 @dataclass(slots=True)
 class FailedRecord:
-    """The record on which something failed: where it was read, its bytes, and what the node had in hand."""
+    """The record on which something failed: where it was read, its bytes and headers, and what the node had in hand."""
 
     topic: str | None
     partition: int
@@ -101,3 +101,5 @@ class BoundProgram:
     """Calls processors' close."""
     position: Callable[[], tuple | None] = lambda: None
     """(topic, partition, offset) of the record in hand, for messages about failures outside a node."""
+    leave: Callable[[], None] = lambda: None
+    """Forgets the record in hand: what fails afterwards, in a timer or a flush, is not that record's failure."""

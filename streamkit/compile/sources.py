@@ -24,8 +24,9 @@ def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> str:
     with gen.indented():
         gen.line("def run(keys, values, timestamps, headers, offsets, partition):")
         with gen.indented():
-            gen.line("nonlocal kb, vb, o, here")
+            gen.line("nonlocal kb, vb, o, here, batch")
             gen.line("here = (topic, partition)")
+            gen.line("batch = (offsets, headers)")
             gen.line("for kb, vb, t, c, o in zip(keys, values, timestamps, headers, offsets):")
             with gen.indented():
                 _body(node, gen, keys, values)

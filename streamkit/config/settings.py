@@ -64,6 +64,7 @@ _SETTINGS = (
     Setting("commit.interval.ms", "int", 30_000, "Milliseconds between commits; 100 by default with exactly_once_v2.", minimum=0),
     Setting("default.dsl.store", "text", "rocksDB", "Where stores lie by default: on disk or in memory.", words=("rocksDB", "in_memory")),
     Setting("deserialization.exception.handler", "handler", "fail", "What happens to records that do not decode."),
+    Setting("errors.dead.letter.queue.topic.name", "text", None, "The topic that records which fail are written to."),
     Setting("log.summary.interval.ms", "int", 120_000, "Milliseconds between summaries in the log; below 0: none."),
     Setting("max.task.idle.ms", "int", 0, "Milliseconds that a task waits for its empty partitions; -1: never.", minimum=-1),
     Setting("max.warmup.replicas", "int", 2, "Additional replicas at a time that warm up to take over tasks.", minimum=1, maximum=INT),
@@ -119,7 +120,6 @@ REFUSED = {
     "rocksdb.config.setter": f"{_IN_JAVA}; stores are not RocksDB, statestore.cache.max.bytes is what they offer",
     "dsl.store.suppliers.class": f"{_IN_JAVA}; write default.dsl.store, or 'persistent' of a store",
     "task.assignor.class": f"{_IN_JAVA}; rack.aware.assignment.strategy and num.standby.replicas are what it offers",
-    "errors.dead.letter.queue.topic.name": "write 'on_error: {dead_letter: TOPIC}' at a step",
     "config.providers": "write ${NAME}, which reads the environment",
     "ensure.explicit.internal.resource.naming": "give steps a 'name' and a 'store' where names must be stable",
 }

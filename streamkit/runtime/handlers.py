@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from streamkit.compile.services import FailedRecord
 from streamkit.errors import ConfigError, DeserializationError, ProcessingError
-from streamkit.record import Headers
+from streamkit.runtime.dead_letters import SETTING, dead_letter, step_of
 from streamkit.runtime.reasons import human_reason, one_line
 
 FAIL = "fail"
@@ -43,7 +42,7 @@ class Handlers:
             handler_action(config, "deserialization.exception.handler"),
             handler_action(config, "processing.exception.handler"),
             handler_action(config, "production.exception.handler"),
-            config.get("errors.dead.letter.queue.topic.name") or None,
+            config.get(SETTING) or None,
         )
 
 
@@ -73,7 +72,7 @@ class ErrorPolicy:
         action = own.action if own is not None else self._handlers.processing
         topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
         if action == DEAD_LETTER or (own is None and topic):
-            self._send(dead_letter(topic, error, record))
+            self._send(dead_letter(topic, error, record, step_of(plan_node)))
         if action == FAIL:
             raise ProcessingError(describe_failure(plan_node, error, record)) from error
 
@@ -84,24 +83,6 @@ class ErrorPolicy:
         if self._handlers.deserialization == FAIL:
             plan_node = self._nodes[node] if node is not None else None
             raise DeserializationError(describe_failure(plan_node, error, record)) from error
-
-
-def dead_letter(topic: str | None, error: Exception, record: FailedRecord) -> tuple:
-    """Return the row for a dead-letter topic: the source's bytes and time, KIP-1034's headers (ExceptionHandlerUtils)."""
-    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    text = str(error)
-    facts = {
-        "exception": f"{name}: {text}" if text else name,
-        "message": text,
-        "stacktrace": "".join(traceback.format_exception(error)),
-        "topic": record.topic,
-        "partition": str(record.partition),
-        "offset": str(record.offset),
-    }
-    headers: Headers = [
-        (f"__streams.errors.{key}", None if value is None else value.encode()) for key, value in facts.items()
-    ]
-    return (topic, record.raw_key, record.raw_value, record.timestamp, headers, None)
 
 
 def describe_failure(node: Any, error: Exception, record: FailedRecord) -> str:
@@ -115,7 +96,7 @@ def describe_failure(node: Any, error: Exception, record: FailedRecord) -> str:
     if record.topic is not None:
         parts.append(f"topic {record.topic}, partition {record.partition}, offset {record.offset}")
     elif record.offset == -1:
-        parts.append(f"timer at {record.timestamp}")
+        parts.append(f"timer or flush at {record.timestamp}")
     parts.append(human_reason(error))
     if record.key is None and record.value is None and record.topic is None:
         return one_line(": ".join(parts))
@@ -149,7 +130,6 @@ __all__ = [
     "FAIL",
     "ErrorPolicy",
     "Handlers",
-    "dead_letter",
     "describe_failure",
     "handler_action",
     "human_reason",

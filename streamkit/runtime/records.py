@@ -73,6 +73,11 @@ class RecordJson:
             record["headers"] = headers_to_json(headers)
         return record
 
+    def decode_source(self, topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+        """Return a key and a value of a topic that is read, in JSON form; what does not decode is text, or base64."""
+        serdes = self._read.get(topic or "", self._default)
+        return tuple(_decode_or_show(serde, data) for serde, data in zip(serdes, (key, value), strict=True))  # type: ignore[return-value]
+
     def _candidates(self, topic: str) -> Iterator[Serdes]:
         if topic in self._written:
             yield self._written[topic]
@@ -139,6 +144,13 @@ def _header_json(value: bytes | None) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return raw_json(value)
+
+
+def _decode_or_show(serde: Serde, data: bytes | None) -> Any:
+    try:
+        return _decode(serde, data)
+    except SerdeError:
+        return _header_json(data)
 
 
 def _encode(serde: Serde, data: Any, what: str, topic: str) -> bytes | None:

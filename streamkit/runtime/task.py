@@ -244,6 +244,10 @@ class Task:
         except Exception as error:
             raise self._failed_outside_a_node(error) from error
 
+    def leave_record(self) -> None:
+        """Forget the record in hand: what leaves a cache has nothing to do with it, and must not be blamed on it."""
+        self._bound.leave()
+
     def prepare_commit(self, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, CommittedOffset]:
         """Flush caches and return the offsets to commit; nothing where nothing happened since the last commit.
 
@@ -324,6 +328,7 @@ class Task:
         return ProcessingError(f"task {self.task_id}: {describe_failure(None, error, record)}")
 
     def _fire(self, punctuator: Punctuator, time: int) -> None:
+        self._bound.leave()
         try:
             punctuator.callback(time)
         except FATAL:

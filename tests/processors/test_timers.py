@@ -142,7 +142,7 @@ def test_a_failing_timer_names_the_step(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ProcessingError) as caught:
         move(10)
     assert str(caught.value) == (
-        f"{running.file}:14: pipeline p, step process: timer at 10: ValueError: tock (user_code.py, line 11)"
+        f"{running.file}:14: pipeline p, step process: timer or flush at 10: ValueError: tock (user_code.py, line 11)"
     )
 
 

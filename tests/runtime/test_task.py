@@ -11,7 +11,8 @@ from streamkit.errors import DeserializationError, Position, ProcessingError, Se
 from streamkit.operators.fields import OnError
 from streamkit.record import TopicPartition
 from streamkit.runtime import metadata
-from streamkit.runtime.handlers import CONTINUE, Handlers, dead_letter, human_reason, shorten
+from streamkit.runtime.dead_letters import dead_letter
+from streamkit.runtime.handlers import CONTINUE, Handlers, human_reason, shorten
 from streamkit.transport.base import CommittedOffset
 from tests.runtime.fakes import Clock, FakeProgram, batch, make_task
 
@@ -192,9 +193,8 @@ def test_a_dead_letter_has_the_original_bytes_and_kip_1034s_headers():
     (row,) = task.output
     assert row[:4] == ("dlq", b"k", b'{"a": 1}', 5)
     headers = dict(row[4])
-    assert list(headers) == [
-        f"__streams.errors.{name}" for name in ("exception", "message", "stacktrace", "topic", "partition", "offset")
-    ]
+    names = ("exception", "message", "stacktrace", "topic", "partition", "offset")
+    assert list(headers) == [*(f"__streams.errors.{name}" for name in names), "__streamkit.errors.step"]
     assert headers["__streams.errors.exception"] == b"ZeroDivisionError: division by zero"
     assert headers["__streams.errors.message"] == b"division by zero"
     assert headers["__streams.errors.topic"] == b"orders"

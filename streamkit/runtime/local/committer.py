@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from streamkit.errors import ProductionError, TransportError
 from streamkit.record import TopicPartition
+from streamkit.runtime.dead_letters import refused_letters
 from streamkit.runtime.handlers import CONTINUE
 from streamkit.runtime.local.active import ActiveTask
 from streamkit.runtime.local.setup import Shared
@@ -76,6 +77,7 @@ class Committer:
             return False
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for active in dirty:
+            active.task.leave_record()
             offsets.update(active.task.prepare_commit(self._consumer.position))
             self.send(active)
         if self._settings.exactly_once:
@@ -163,7 +165,16 @@ class Committer:
             self._refused(error)
 
     def _refused(self, error: ProductionError) -> None:
-        if self._settings.handlers.production != CONTINUE or self._settings.exactly_once:
+        """Answer rows that the log refused: as dead letters where a topic for them is set, then as the handler says."""
+        handlers = self._settings.handlers
+        if self._settings.exactly_once:
+            # Their transaction is aborted, and dead letters would be with it.
+            raise error
+        topic = handlers.dead_letter_topic
+        if topic is not None and all(row[0] != topic for row in error.rows):
+            self._producer.send(refused_letters(topic, error, error.rows))
+            self._producer.flush()
+        if handlers.production != CONTINUE:
             raise error
         log.warning("%s; the record is given up", error)
 

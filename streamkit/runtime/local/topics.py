@@ -8,6 +8,7 @@ from streamkit.errors import InvalidTopologyError, TopicError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import NewTopic as InternalTopic
 from streamkit.plan.partitions import lay_out
+from streamkit.runtime.dead_letters import SETTING
 from streamkit.runtime.local.setup import TopicsOnLog
 from streamkit.transport.base import Admin, NewTopic, Transport
 
@@ -42,6 +43,9 @@ def _prepare(plan: Plan, admin: Admin, create_written: bool) -> TopicsOnLog:
         # Brokers mostly create what is written to on their own; the embedded log has nobody else to do it.
         if topic.partitions is not None or (create_written and topic.written)
     ]
+    dead = plan.config.get(SETTING)
+    if create_written and dead and dead not in existing and dead not in plan.external_topics:
+        create.append(NewTopic(dead, 1))
     admin.create_topics(create)
     existing.update({topic.name: topic.partitions for topic in create})
     lost = sorted(topic.name for topic in missing if topic.read and topic.name not in existing)

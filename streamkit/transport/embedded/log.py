@@ -42,11 +42,14 @@ class Router:
     def __init__(self) -> None:
         self._turn = 0
 
-    def group(self, rows: Iterable[tuple], counts: dict[str, int]) -> dict[TopicPartition, list[tuple]]:
-        """Return the rows by partition, order kept. Raises ProductionError for a topic or partition that is not there."""
+    def group(
+        self, rows: Iterable[tuple], counts: dict[str, int]
+    ) -> tuple[dict[TopicPartition, list[tuple]], list[tuple]]:
+        """Return the rows by partition, order kept, and those whose topic or partition is not there."""
         self._turn += 1
         groups: dict[TopicPartition, list[tuple]] = {}
-        adds: dict[tuple[str, int], Callable] = {}
+        lost: list[tuple] = []
+        adds: dict[tuple[str, int | None], Callable] = {}
         for row in rows:
             topic, key, _, _, _, number = row
             count = counts.get(topic, 0)
@@ -54,17 +57,19 @@ class Router:
                 number = partition_of(key, count) if key is not None else self._turn % count
             add = adds.get((topic, number))
             if add is None:
-                if not 0 <= (number or 0) < count:
-                    raise missing(topic, number)
-                add = adds[topic, number] = groups.setdefault(TopicPartition(topic, number), []).append
+                if 0 <= (number or 0) < count:
+                    add = groups.setdefault(TopicPartition(topic, number), []).append
+                else:
+                    add = lost.append
+                adds[topic, number] = add
             add(row)
-        return groups
+        return groups, lost
 
 
-def missing(topic: str, number: int | None) -> ProductionError:
-    """Return the error for a row whose topic or partition is not there."""
+def missing(topic: str, number: int | None, rows: list[tuple] | None = None) -> ProductionError:
+    """Return the error for rows whose topic or partition is not there; the first one's are named."""
     what = "the topic does not exist" if number is None else f"it has no partition {number}"
-    return ProductionError(f"a record for topic {topic} could not be written: {what}")
+    return ProductionError(f"a record for topic {topic} could not be written: {what}", rows)
 
 
 def partition_counts(execute: Execute) -> dict[str, int]:

@@ -10,7 +10,7 @@ from streamkit.record import OutputRow, TopicPartition
 from streamkit.transport.base import CommittedOffset, Producer
 from streamkit.transport.embedded.database import Database
 from streamkit.transport.embedded.groups import check_generation
-from streamkit.transport.embedded.log import Execute, Router, append, commit_offsets, partition_counts
+from streamkit.transport.embedded.log import Execute, Router, append, commit_offsets, missing, partition_counts
 from streamkit.transport.groups import decode_generation
 
 
@@ -31,11 +31,16 @@ class EmbeddedProducer(Producer):
             return
         if self._transactional_id is not None and self._open is None:
             raise TransportError("a transactional producer sends between begin and commit only")
-        groups = self._group(rows)
-        if self._open is not None:
+        groups, lost = self._group(rows)
+        if self._open is None:
+            self._write(groups)
+        else:
             for place, more in groups.items():
                 self._open.setdefault(place, []).extend(more)
-            return
+        if lost:
+            raise missing(lost[0][0], lost[0][5], lost)
+
+    def _write(self, groups: dict[TopicPartition, list[tuple]]) -> None:
         try:
             with self._database.write() as execute:
                 append(execute, groups)
@@ -83,7 +88,7 @@ class EmbeddedProducer(Producer):
     def close(self) -> None:
         self._database.close()
 
-    def _group(self, rows: Sequence[OutputRow | tuple]) -> dict[TopicPartition, list[tuple]]:
+    def _group(self, rows: Sequence[OutputRow | tuple]) -> tuple[dict[TopicPartition, list[tuple]], list[tuple]]:
         # Topics are created by other connections, whose writes change the version.
         version = self._database.version()
         if version != self._version:

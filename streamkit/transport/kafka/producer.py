@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Client
 from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -28,6 +28,7 @@ class KafkaProducer(Producer):
         self._transactional = "transactional.id" in config
         self._initialised = False
         self._failure: StreamkitError | None = None
+        self._refused: list[tuple] = []
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error}
         try:
             self._client = Client({**config, **reports}, logger=logger)
@@ -57,7 +58,7 @@ class KafkaProducer(Producer):
             except BufferError:
                 self._send_when_free((topic, key, value, timestamp, headers, partition))
             except KafkaException as error:
-                self._failure = self._failure or self._production_error(topic, kafka_error(error), error)
+                self._refuse((topic, key, value, timestamp, headers, partition), kafka_error(error), error)
         self._serve(self._client.poll, 0)
         self._raise_failure()
 
@@ -72,8 +73,7 @@ class KafkaProducer(Producer):
             except BufferError:
                 continue
             except KafkaException as error:
-                self._failure = self._failure or self._production_error(topic, kafka_error(error), error)
-                return None
+                return self._refuse(row, kafka_error(error), error)
 
     def flush(self) -> None:
         # The queue empties within delivery.timeout.ms, be it by failures.
@@ -86,7 +86,7 @@ class KafkaProducer(Producer):
         if not self._initialised:
             self._call(self._client.init_transactions, "the transactional id could not be taken", self._timeout)
             self._initialised = True
-        self._failure = None
+        self._forget()
         self._call(self._client.begin_transaction, "a transaction could not begin")
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], group_metadata: bytes | None) -> None:
@@ -109,7 +109,7 @@ class KafkaProducer(Producer):
     def abort(self) -> None:
         self._need_transactions()
         self._call(self._client.abort_transaction, "the transaction could not be aborted", self._timeout)
-        self._failure = None
+        self._forget()
 
     def close(self) -> None:
         if not self._transactional:
@@ -150,8 +150,20 @@ class KafkaProducer(Producer):
 
     def _on_error(self, error: KafkaError, message: Message) -> None:
         # What an abort or a close throws away did not fail.
-        if self._failure is None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            self._failure = self._production_error(message.topic(), error)
+        if error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            kind, time = message.timestamp()
+            known = time if kind != TIMESTAMP_NOT_AVAILABLE else None
+            # Delivery reports leave a partition that was never chosen at -1, and the bytes as they were given.
+            place = message.partition()
+            number = place if place is not None and place >= 0 else None
+            self._refuse((message.topic(), message.key(), message.value(), known, message.headers(), number), error)
+
+    def _refuse(self, row: tuple, error: Any, cause: Exception | None = None) -> None:
+        self._refused.append(row)
+        self._failure = self._failure or self._production_error(row[0], error, cause)
+
+    def _forget(self) -> None:
+        self._failure, self._refused = None, []
 
     def _production_error(self, topic: str | None, error: Any, cause: Exception | None = None) -> StreamkitError:
         fenced = error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
@@ -164,7 +176,10 @@ class KafkaProducer(Producer):
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            failure, self._failure = self._failure, None
+            failure, refused = self._failure, self._refused
+            self._forget()
+            if isinstance(failure, ProductionError):
+                failure.rows = refused
             raise failure
 
     def _need_transactions(self) -> None:

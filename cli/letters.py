@@ -1,0 +1,149 @@
+"""Dead letters for the command line: which ones are wanted, and how they are shown."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from streamkit.errors import Position, UsageError
+from streamkit.runtime.reasons import human_reason
+
+from .lines import json_line
+
+if TYPE_CHECKING:
+    from streamkit.runtime.dead_letters import DeadLetter
+    from streamkit.runtime.records import RecordJson
+    from streamkit.runtime.replay import Replay
+
+NAMES = ("error", "message", "step", "topic", "partition", "offset", "timestamp", "headers", "key", "value")
+SHOWN = 50
+"""Rows of the table; what stands below it counts all."""
+WIDE = 180
+"""Characters a line where the output is no terminal."""
+
+
+class Wanted:
+    """A filter: an expression over `NAMES`, and times (ms); called with a letter. Raises TopologyError, UsageError."""
+
+    def __init__(self, form: RecordJson, where: str | None, since: str | None, until: str | None):
+        self._form = form
+        self._since, self._until = _time(since, "--since"), _time(until, "--until")
+        self._test: Any = None
+        self.failed = 0
+        """Letters for which the expression itself failed; they are not wanted."""
+        self.failure = ""
+        """Why the first of them did."""
+        if where is not None:
+            from streamkit.expressions import parse
+
+            expression = parse(where, NAMES, Position("--where", 1, 1))
+            self._test = expression.function(NAMES)
+
+    def __call__(self, letter: DeadLetter) -> bool:
+        if self._since is not None and letter.timestamp < self._since:
+            return False
+        if self._until is not None and letter.timestamp >= self._until:
+            return False
+        return self._test is None or self._holds(letter)
+
+    def _holds(self, letter: DeadLetter) -> bool:
+        facts = [getattr(letter, name) for name in NAMES[:-2]]
+        try:
+            return bool(self._test(*facts, *self._form.decode_source(letter.topic, letter.key, letter.value)))
+        except Exception as error:
+            self.failed += 1
+            self.failure = self.failure or human_reason(error)
+            return False
+
+
+class Shown:
+    """Writes letters to stdout, as JSON Lines or as a table with totals."""
+
+    def __init__(self, replay: Replay, form: RecordJson, *, executed: bool):
+        self._replay = replay
+        self._form = form
+        self._executed = executed
+
+    def json(self, letters: Iterable[DeadLetter]) -> None:
+        """Write one object a letter."""
+        from streamkit.runtime.records import headers_to_json
+
+        for letter in letters:
+            target = self._replay.target(letter)
+            key, value = self._form.decode_source(letter.topic, letter.key, letter.value)
+            facts = {
+                "dead_letter": {"topic": letter.place[0], "partition": letter.place[1], "offset": letter.place_offset},
+                **{name: getattr(letter, name) for name in NAMES[:-3]},
+                "headers": headers_to_json(letter.headers),
+                "key": key,
+                "value": value,
+                "replayable": target is not None,
+                "replayed": self._executed,
+            }
+            sys.stdout.write(json_line(facts))
+
+    def table(self, letters: Iterable[DeadLetter]) -> None:
+        """Write a table of the first letters, and how many there are of which kind."""
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("dead letter", "error", "message", "step", "read at", "time", "key", "value"):
+            table.add_column(name, overflow="ellipsis", no_wrap=True)
+        kinds: Counter[tuple[str, str, str]] = Counter()
+        stuck = 0
+        for letter in letters:
+            if sum(kinds.values()) < SHOWN:
+                table.add_row(*self._row(letter))
+            kinds[letter.error, letter.step, letter.topic or ""] += 1
+            stuck += self._replay.target(letter) is None
+        console = Console(highlight=False, markup=False, **({} if sys.stdout.isatty() else {"width": WIDE}))  # type: ignore[arg-type]
+        total = sum(kinds.values())
+        if total:
+            console.print(table)
+        if total > SHOWN:
+            console.print(f"… and {total - SHOWN} more")
+        if len(kinds) > 1:
+            for (error, step, topic), count in kinds.most_common():
+                console.print(
+                    f"{count:>8}  {error or 'unknown error'}{f' at {step}' if step else ''}{f', {topic}' if topic else ''}"
+                )
+        console.print(self._end(total, stuck))
+
+    def _row(self, letter: DeadLetter) -> tuple[str, ...]:
+        from streamkit.runtime.handlers import shorten
+
+        key, value = (shorten(data, 40) for data in (letter.key, letter.value))
+        time = datetime.fromtimestamp(letter.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+        source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
+        place = f"{letter.place.topic}-{letter.place.partition}@{letter.place_offset}"
+        message = shorten(letter.message, 60).strip("'\"")
+        return place, letter.error, message, letter.step, source, time.replace("+00:00", "Z"), key, value
+
+    def _end(self, total: int, stuck: int) -> str:
+        if self._executed:
+            return f"{total} put back" if total else "nothing to put back"
+        if not total:
+            return "no dead letters"
+        without = f"; {stuck} of them have no topic to go to" if stuck else ""
+        return f"{_count(total)}{without}; nothing was written: --execute puts them back"
+
+
+def _count(number: int) -> str:
+    return f"{number} dead letter{'' if number == 1 else 's'}"
+
+
+def _time(text: str | None, option: str) -> int | None:
+    """Return milliseconds of a number, or of an ISO 8601 time, UTC where it names no zone. Raises UsageError."""
+    if text is None:
+        return None
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option} {text}: expected a time such as 2025-01-31T12:00, or milliseconds") from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
