@@ -14,6 +14,7 @@ COMMANDS = {
     "validate": "validate",
     "describe": "describe",
     "try": "try_",
+    "test": "test",
     "run": "run",
     "produce": "produce",
     "consume": "consume",

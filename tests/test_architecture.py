@@ -22,6 +22,7 @@ LAYERS = (
     ("plan",),
     ("compile",),
     ("runtime",),
+    ("testing",),
     ("cli",),
 )
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from typing import Any
 
 from streamkit.compile.generator import Generator
@@ -70,9 +71,12 @@ _TAIL = """
 """
 
 
-def compile_sub_topology(plan: Plan, sub_topology: SubTopology) -> Program:
-    """Return the program of a sub-topology; deterministic, so that every process writes the same code."""
-    gen = Generator(plan, sub_topology)
+def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter[str] | None = None) -> Program:
+    """Return the program of a sub-topology; deterministic, so that every process writes the same code.
+
+    reached: counts the records that reach each node, by its name; for tests' coverage only.
+    """
+    gen = Generator(plan, sub_topology, reached)
     sources, patterns, extractors, policies = {}, {}, {}, {}
     for node in sub_topology.nodes.values():
         if not isinstance(node, SourceNode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -22,8 +23,9 @@ MAX_DEPTH = 30
 class Generator(Writer):
     """Writes the code of one sub-topology; processors call it from their `emit`."""
 
-    def __init__(self, plan: Plan, sub_topology: SubTopology):
+    def __init__(self, plan: Plan, sub_topology: SubTopology, reached: Counter[str] | None = None):
         super().__init__()
+        self.reached = reached
         self.plan = plan
         self.sub_topology = sub_topology
         self.nodes = tuple(sub_topology.nodes.values())
@@ -243,6 +245,7 @@ class Generator(Writer):
         saved = self.hand, self.depth, self._node
         self.hand, self._node = hand, node
         self.comment(node)
+        self.count(node)
         if isinstance(node, SinkNode):
             emit_sink(node, self)
         else:
@@ -256,6 +259,12 @@ class Generator(Writer):
             f"  ({node.origin.pipeline}: {node.origin.step}, line {node.origin.position.line})" if node.origin else ""
         )
         self.line(f"# {node.name}{origin}")
+
+    def count(self, node: Any) -> None:
+        """Write the counting of a record that reaches a node, where somebody asked for it: never in an application."""
+        if self.reached is not None:
+            self.namespace["reached"] = self.reached
+            self.line(f"reached[{node.name!r}] += 1")
 
     # -- Functions that were asked for ---------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ def _body(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> None:
         with gen.indented():
             gen.line(f"undecodable({gen.index(node)}, e, t, c)")
             gen.line("continue")
+    gen.count(node)
     if gen.full_context:
         gen.line("c = (c, topic, partition, o)")
     _children(node, gen, hand)

@@ -7,7 +7,7 @@ import difflib
 import json
 import re
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,11 @@ class Remains:
 class Driver:
     """One task for the whole topology, one partition a topic, a commit after each record, a clock that starts at 0.
 
-    With `remains` it goes on where another driver of the same topology stopped.
+    With `remains` it goes on where another driver of the same topology stopped; `reached` counts the records that reach
+    each node, by its name.
     """
 
-    def __init__(self, plan: Plan, remains: Remains | None = None):
+    def __init__(self, plan: Plan, remains: Remains | None = None, reached: Counter[str] | None = None):
         self.plan = plan
         self.remains = remains or Remains()
         self.clock = self.remains.clock
@@ -82,13 +83,14 @@ class Driver:
         )
         # Java's driver lets global records that do not decode pass, whatever the handler says.
         lenient = dataclasses.replace(environment, handlers=Handlers(deserialization=CONTINUE))
-        self._globals = [_make_task(sub, lenient) for sub in plan.sub_topologies if sub.is_global]
+        self._globals = [_make_task(sub, lenient, reached) for sub in plan.sub_topologies if sub.is_global]
         shared = {name: store for task in self._globals for name, store in task.stores.items()}
         for task in self._globals:
             self._start(task)
         self._global_topics = {partition.topic: task for task in self._globals for partition in task.spec.inputs}
         whole = merged(plan)
-        self._task = _make_task(whole, dataclasses.replace(environment, global_stores=shared)) if whole else None
+        environment = dataclasses.replace(environment, global_stores=shared)
+        self._task = _make_task(whole, environment, reached) if whole else None
         self._task_topics = {partition.topic for partition in self._task.inputs} if self._task else set()
         self._patterns = [
             re.compile(node.pattern)
@@ -125,6 +127,11 @@ class Driver:
         """Return what came out since the last call."""
         printed, self._printed = self._printed, []
         return printed
+
+    @property
+    def dropped(self) -> int:
+        """How many records were dropped so far (dropped-records-total)."""
+        return sum(task.dropped_total for task in [*self._globals, *([self._task] if self._task else [])])
 
     def stores(self) -> dict[str, list]:
         """Return the rows of every store, caches included, in JSON form."""
@@ -250,10 +257,10 @@ def merged(plan: Plan) -> SubTopology | None:
     )
 
 
-def _make_task(sub: SubTopology, environment: TaskEnvironment) -> Task:
+def _make_task(sub: SubTopology, environment: TaskEnvironment, reached: Counter[str] | None) -> Task:
     plan = environment.plan
     inputs = tuple(TopicPartition(plan.internal_name(topic), 0) for topic in sub.source_topics)
-    return Task(TaskSpec(f"{sub.id}_0", 0, sub, compile_sub_topology(plan, sub), inputs), environment)
+    return Task(TaskSpec(f"{sub.id}_0", 0, sub, compile_sub_topology(plan, sub, reached), inputs), environment)
 
 
 def _duration(value: Any) -> int:

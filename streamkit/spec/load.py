@@ -30,6 +30,11 @@ def load(
 
     Raises TopologyError with every problem of the file, sorted by place, and UsageError when it can't be read.
     """
+    return load_text(read_text(path), os.fspath(path), operators, environment)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file. Raises UsageError when it can't be read, TopologyError where it is not UTF-8."""
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
@@ -37,7 +42,7 @@ def load(
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{name}: {reason}") from error
-    return load_text(_decode(data, name), name, operators, environment)
+    return _decode(data, name)
 
 
 def load_text(
@@ -75,7 +80,7 @@ def ordered(problems: list[Problem]) -> list[Problem]:
 def _decode(data: bytes, file: str) -> str:
     """Return the text of a file's bytes; raises TopologyError at the first byte that is not UTF-8."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise TopologyError([Problem(Position(file, 1, 1), "The file is UTF-16; topologies are UTF-8")])
+        raise TopologyError([Problem(Position(file, 1, 1), "The file is UTF-16; it must be UTF-8")])
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         return data.decode("utf-8")

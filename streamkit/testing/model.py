@@ -1,0 +1,118 @@
+"""What a test file says: cases, their phases, what is given and what is expected; with the places to point at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import Position
+from streamkit.spec.nodes import Node, Source
+
+RECORD_FIELDS = ("key", "value", "timestamp", "headers")
+ORDERED, UNORDERED, CONTAINS = MATCHES = ("ordered", "unordered", "contains")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One thing that a test does: feeds a record, moves the clock by milliseconds, or restarts the application."""
+
+    position: Position
+    record: Mapping[str, Any] | None = None
+    """In the JSON form, its topic by the physical name."""
+    advance_ms: int | None = None
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One record, or one row of a store: the fields that the file gives. node: None where it comes from another file."""
+
+    fields: Mapping[str, Any]
+    position: Position
+    node: Node | None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What one topic or store must hold.
+
+    name: the topic's entry or the store; match: one of MATCHES; partial: fields left out are not compared;
+    node: what stands after the name; records_node: the list in it; file: where the records stand instead.
+    """
+
+    name: str
+    kind: str
+    match: str
+    partial: bool
+    records: tuple[Expected, ...]
+    position: Position
+    key: Node
+    node: Node
+    records_node: Node
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A single value that is expected: the text of an error, the number of dropped records."""
+
+    value: Any
+    node: Node
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+        return self.node.position
+
+
+@dataclass(frozen=True)
+class Described:
+    """The text of `describe` that is expected; file: where it stands, None for inline text."""
+
+    text: str
+    node: Node
+    file: Path | None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is given, and what must have come out of it since the phase before."""
+
+    position: Position
+    node: Node
+    given: tuple[Given, ...] = ()
+    expect: Mapping[str, Expectation] = field(default_factory=dict)
+    stores: Mapping[str, Expectation] = field(default_factory=dict)
+    error: Plain | None = None
+    dropped: Plain | None = None
+
+    @property
+    def expects_something(self) -> bool:
+        """Whether there is anything to compare."""
+        return bool(self.expect or self.stores or self.error or self.dropped)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test. settings: config values in place of the topology's; clock: where the wall clock starts, ms."""
+
+    name: str
+    position: Position
+    phases: tuple[Phase, ...]
+    settings: Mapping[str, Any]
+    clock: int = 0
+    describe: Described | None = None
+
+
+@dataclass(frozen=True)
+class CaseFile:
+    """A test file."""
+
+    path: Path
+    source: Source
+    topology: Path
+    environment: Mapping[str, str]
+    settings: Mapping[str, Any]
+    cases: tuple[Case, ...]

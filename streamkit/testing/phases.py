@@ -1,0 +1,268 @@
+"""Reads what a test gives and expects: records, clock advances, expectations on topics and stores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import Position, SerdeError, StreamkitError
+from streamkit.plan.model import Plan
+from streamkit.spec.load import read_text
+from streamkit.spec.names import did_you_mean
+from streamkit.spec.nodes import Node
+from streamkit.spec.reader import BAD, Reader
+from streamkit.testing.model import (
+    MATCHES,
+    ORDERED,
+    RECORD_FIELDS,
+    UNORDERED,
+    Expectation,
+    Expected,
+    Given,
+    Phase,
+    Plain,
+)
+from streamkit.testing.names import Names, instant
+
+PHASE_KEYS = ("given", "expect", "stores", "error", "dropped")
+EXPECTATION_KEYS = ("match", "partial", "records", "file")
+CONTROLS = ("advance_wall_clock", "restart", "file")
+
+
+class Phases:
+    """Reads the phases of one test."""
+
+    def __init__(self, reader: Reader, folder: Path, names: Names, plan: Plan):
+        self._reader = reader
+        self._folder = folder
+        self._names = names
+        self._stores = plan.stores
+
+    def read(self, node: Node, what: str) -> Phase:
+        """Return the phase of a mapping."""
+        return self.of(node, self._reader.options(node, what, PHASE_KEYS))
+
+    def of(self, node: Node, options: dict[str, Node]) -> Phase:
+        """Return the phase of options that were looked up already; `node` is the mapping that they stand in."""
+        reader = self._reader
+        return Phase(
+            position=node.position,
+            node=node,
+            given=tuple(self._given(options["given"])) if "given" in options else (),
+            expect=self._expectations(options.get("expect"), "topic"),
+            stores=self._expectations(options.get("stores"), "store"),
+            error=self._plain(reader.text, options.get("error"), "'error'"),
+            dropped=self._plain(lambda at, what: reader.integer(at, what, 0), options.get("dropped"), "'dropped'"),
+        )
+
+    def check_errors(self, phases: tuple[Phase, ...]) -> None:
+        """Complain where something follows an expected error."""
+        for phase in phases[:-1]:
+            if phase.error is not None:
+                self._reader.complain(phase.error.node, "An error ends the application, so no step may follow it")
+
+    def _plain(self, read: Any, node: Node | None, what: str) -> Plain | None:
+        value = read(node, what) if node is not None else BAD
+        return None if node is None or value is BAD else Plain(value, node)
+
+    # -- Given -----------------------------------------------------------------------------------------------------
+
+    def _given(self, node: Node) -> Iterator[Given]:
+        reader = self._reader
+        if node.kind == "mapping":
+            for name, (key, records) in reader.entries(node, "'given'").items():
+                topic = self._input(name, key)
+                for item in reader.items(records, f"What is given to {name!r}"):
+                    yield from self._record(item, topic)
+            return
+        for item in reader.items(node, "'given'"):
+            found = reader.entries(item, "An entry of 'given'")
+            control = next((name for name in CONTROLS if name in found), None)
+            if control is None:
+                topic = found.get("topic")
+                if item.kind == "mapping" and topic is None:
+                    reader.complain(item, f"A record needs 'topic', unless it has one of {', '.join(CONTROLS)}")
+                    continue
+                text = reader.text(topic[1], "'topic'") if topic else BAD
+                yield from self._record(item, BAD if text is BAD or topic is None else self._input(text, topic[1]))
+            else:
+                yield from self._control(control, item)
+
+    def _control(self, name: str, item: Node) -> Iterator[Given]:
+        reader = self._reader
+        options = reader.options(item, f"{name!r}", (name,))
+        node = options.get(name)
+        if node is None:
+            reader.complain(item, f"{name!r} needs a value")
+        elif name == "advance_wall_clock":
+            by = reader.duration(node, repr(name))
+            if by is not BAD:
+                yield Given(item.position, advance_ms=by)
+        elif name == "restart":
+            if reader.boolean(node, repr(name)) is True:
+                yield Given(item.position, restart=True)
+        else:
+            yield from self._records_of_file(node)
+
+    def _input(self, name: str, node: Node) -> Any:
+        topic = self._names.input(name)
+        if topic is None:
+            hint = did_you_mean(name, self._names.read, "input topics")
+            return self._reader.complain(node, f"The topology does not read a topic {name!r}{hint}")
+        return topic
+
+    def _record(self, item: Node, topic: Any) -> Iterator[Given]:
+        fields = self._fields(item, "A record", ("topic", *RECORD_FIELDS))
+        if fields is BAD or topic is BAD:
+            return
+        fields.pop("topic", None)
+        record = {"topic": topic, **fields}
+        try:
+            self._names.check_record(record)
+        except SerdeError as error:
+            self._reader.complain(item, f"The record does not fit: {error}")
+            return
+        yield Given(item.position, record)
+
+    def _records_of_file(self, node: Node) -> Iterator[Given]:
+        for number, position, record in self._lines(node):
+            if record.keys() == {"advance_wall_clock"}:
+                yield Given(position, advance_ms=record["advance_wall_clock"])
+                continue
+            name = record.get("topic")
+            topic = self._input(name, node) if isinstance(name, str) else None
+            if topic is None:
+                self._reader.complain(node, f"Line {number} of {position.file} has no topic")
+            if not topic:
+                return
+            try:
+                self._names.check_record({**record, "topic": topic})
+            except SerdeError as error:
+                self._reader.complain(node, f"Line {number} of {position.file} does not fit: {error}")
+                return
+            yield Given(position, {**record, "topic": topic})
+
+    def _lines(self, node: Node) -> Iterator[tuple[int, Position, dict[str, Any]]]:
+        """Yield the objects of a JSON Lines file, with their number and place."""
+        name = self._reader.text(node, "'file'")
+        if name is BAD:
+            return
+        path = self._folder / name
+        try:
+            for number, line in enumerate(read_text(path).splitlines(), 1):
+                if line.strip():
+                    record = json.loads(line)
+                    if not isinstance(record, dict):
+                        raise ValueError("expected an object")
+                    yield number, Position(str(path), number, 1), record
+        except StreamkitError as error:
+            self._reader.complain(node, str(error))
+        except ValueError as error:
+            self._reader.complain(node, f"Line {number} of {path} is not JSON: {error}")
+
+    def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Any:
+        """Return the fields of a record; null is a value here. BAD where one is wrong."""
+        if item.kind != "mapping":
+            return self._reader.wrong(item, what, f"a mapping of {', '.join(keys)}")
+        found: dict[str, Any] = {}
+        bad = False
+        for name, (key, value) in self._reader.entries(item, what).items():
+            if name not in keys:
+                self._reader.unknown(key, what, keys)
+                bad = True
+                continue
+            found[name] = self._reader.data(value)
+            if name == "timestamp" and found[name] is not None:
+                bad |= not self._timestamp(found, value)
+        return BAD if bad else found
+
+    def _timestamp(self, found: dict[str, Any], node: Node) -> bool:
+        try:
+            found["timestamp"] = instant(found["timestamp"])
+        except SerdeError as error:
+            self._reader.complain(node, f"'timestamp' {error}, not {self._reader.kind(node)}")
+            return False
+        return True
+
+    # -- Expected --------------------------------------------------------------------------------------------------
+
+    def _expectations(self, node: Node | None, kind: str) -> dict[str, Expectation]:
+        if node is None:
+            return {}
+        found = {}
+        for name, (key, body) in self._reader.entries(node, "'expect'" if kind == "topic" else "'stores'").items():
+            if self._exists(name, key, kind):
+                expectation = self._expectation(name, key, body, kind)
+                if expectation is not None:
+                    found[name] = expectation
+        return found
+
+    def _exists(self, name: str, key: Node, kind: str) -> bool:
+        if kind == "store":
+            known, what = name in self._stores, f"There is no store {name!r}"
+        else:
+            known, what = self._names.output(name), f"The topology does not write a topic {name!r}"
+        if not known:
+            names = self._stores if kind == "store" else self._names.written
+            self._reader.complain(key, what + did_you_mean(name, names, f"{kind}s that could be compared"))
+        return known
+
+    def _expectation(self, name: str, key: Node, body: Node, kind: str) -> Expectation | None:
+        reader = self._reader
+        what = f"What is expected of {name!r}"
+        match, partial, records_node, file = UNORDERED if kind == "store" else ORDERED, False, body, None
+        if body.kind == "mapping" and (kind == "topic" or _is_options(body)):
+            options = reader.options(body, what, EXPECTATION_KEYS)
+            if "match" in options:
+                match = reader.choice(options["match"], "'match'", MATCHES) or match
+            partial = bool(reader.boolean(options["partial"], "'partial'")) if "partial" in options else False
+            if ("records" in options) == ("file" in options):
+                reader.complain(body, f"{what} needs either 'records' or 'file'")
+                return None
+            records_node = options.get("records") or options["file"]
+            file = options.get("file")
+        if file is not None:
+            records = tuple(self._expected_of_file(file))
+            path = self._folder / str(reader.data(file))
+        else:
+            records, path = tuple(self._expected(records_node, name, kind, what)), None
+        return Expectation(name, kind, match, partial, records, body.position, key, body, records_node, path)
+
+    def _expected(self, node: Node, name: str, kind: str, what: str) -> Iterator[Expected]:
+        if kind == "store" and node.kind == "mapping":
+            for key_node, value in self._reader.entries(node, what).values():
+                fields = {"key": self._reader.value(key_node), "value": self._reader.data(value)}
+                yield Expected(fields, key_node.position, value)
+            return
+        keys = RECORD_FIELDS if kind == "topic" else ("key", "value")
+        for item in self._reader.items(node, what):
+            fields = self._fields(item, "A record" if kind == "topic" else "A row", keys)
+            if fields is not BAD:
+                yield Expected(self._window(fields, name, kind), item.position, item)
+
+    def _window(self, fields: dict[str, Any], name: str, kind: str) -> dict[str, Any]:
+        """Return fields with the times of a windowed key as milliseconds."""
+        key = fields.get("key")
+        place = (None, name) if kind == "store" else (name, None)
+        if isinstance(key, dict) and self._names.has_windowed_keys(*place):
+            fields["key"] = {part: _lenient(value) if part != "key" else value for part, value in key.items()}
+        return fields
+
+    def _expected_of_file(self, node: Node) -> Iterator[Expected]:
+        for _, position, record in self._lines(node):
+            yield Expected({name: record[name] for name in RECORD_FIELDS if name in record}, position, None)
+
+
+def _is_options(body: Node) -> bool:
+    """Tell whether a store's mapping is options, and not rows by key."""
+    keys = {key.value for key, _ in body.value}
+    return bool(keys & {"records", "file"}) and keys <= set(EXPECTATION_KEYS)
+
+
+def _lenient(value: Any) -> Any:
+    try:
+        return instant(value)
+    except SerdeError:
+        return value

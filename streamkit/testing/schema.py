@@ -1,0 +1,146 @@
+"""The JSON Schema of test files (draft 2020-12), for editors.
+
+`python -m streamkit.testing.schema` writes schemas/test.schema.json; `--check` exits 1 when that file is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import UsageError
+from streamkit.testing.load import CASE_KEYS, FILE_KEYS
+from streamkit.testing.model import MATCHES
+
+Json = dict[str, Any]
+PATH = Path("schemas/test.schema.json")
+ANY: Json = {}
+TEXT: Json = {"type": "string"}
+SETTING: Json = {"type": ["string", "number", "boolean", "null"]}
+
+
+def _object(properties: Json, required: tuple[str, ...] = (), description: str = "") -> Json:
+    found: Json = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        found["required"] = list(required)
+    if description:
+        found["description"] = description
+    return found
+
+
+def _ref(name: str, description: str = "") -> Json:
+    return {"$ref": f"#/$defs/{name}", **({"description": description} if description else {})}
+
+
+def _map_of(schema: Json, description: str) -> Json:
+    return {"type": ["object", "null"], "additionalProperties": schema, "description": description}
+
+
+def _record_fields() -> Json:
+    header = {"type": "array", "prefixItems": [TEXT, ANY], "minItems": 2, "maxItems": 2}
+    return {
+        "key": {"description": "In the JSON form of the key's serde."},
+        "value": {"description": "In the JSON form of the value's serde."},
+        "timestamp": _ref("instant", "Event time."),
+        "headers": {"type": ["array", "null"], "items": header, "description": "[[name, text or {base64: …}], …]"},
+    }
+
+
+def _given() -> Json:
+    record = _object(_record_fields())
+    items = [
+        _object({"topic": {**TEXT, "description": "The topic's entry."}, **_record_fields()}, ("topic",)),
+        _object({"advance_wall_clock": _ref("duration", "Moves the wall clock.")}, ("advance_wall_clock",)),
+        _object({"restart": {"type": "boolean", "description": "Restarts from the changelogs."}}, ("restart",)),
+        _object({"file": {**TEXT, "description": "Records as JSON Lines."}}, ("file",)),
+    ]
+    return {
+        "description": "What happens, in order: records, clock advances, restarts; or records by topic.",
+        "anyOf": [
+            {"type": "array", "items": {"anyOf": items}},
+            {"type": "object", "additionalProperties": {"type": "array", "items": record}},
+            {"type": "null"},
+        ],
+    }
+
+
+def _expectation(record: Json) -> Json:
+    records = {"type": ["array", "null"], "items": record}
+    options = {
+        "match": {"enum": list(MATCHES), "description": "contains: others may come too."},
+        "partial": {"type": "boolean", "description": "Compare only the fields given, inside objects too."},
+        "records": records,
+        "file": {**TEXT, "description": "Records as JSON Lines."},
+    }
+    return {"anyOf": [records, _object(options)]}
+
+
+def _phase() -> Json:
+    row = _object({"key": ANY, "value": ANY}, ("key",))
+    store = _expectation(row)
+    store["anyOf"].append({"type": "object", "description": "Rows by key."})
+    return {
+        "given": _ref("given"),
+        "expect": _map_of(_expectation(_object(_record_fields())), "What comes out, by topic."),
+        "stores": _map_of(store, "What stores hold, by name."),
+        "error": {**TEXT, "description": "Text in the message with which processing must fail."},
+        "dropped": {"type": "integer", "minimum": 0, "description": "How many records are dropped."},
+    }
+
+
+def build() -> Json:
+    """Return the schema."""
+    settings = _map_of(SETTING, "Config values in place of the topology's.")
+    case = {
+        "description": {"type": ["string", "null"]},
+        "set": settings,
+        "clock": _ref("instant", "Where the wall clock starts; 0 by default."),
+        "describe": {**TEXT, "description": "The text of `streamkit describe`, or the name of its file."},
+        "steps": {"type": "array", "items": _object(_phase()), "description": "Several rounds of given and expected."},
+        **_phase(),
+    }
+    file = {
+        "topology": {**TEXT, "description": "The topology's file; the one beside this file by default."},
+        "description": {"type": ["string", "null"]},
+        "environment": _map_of(SETTING, "Variables for ${NAME} in the topology."),
+        "set": settings,
+        "tests": {"type": "object", "minProperties": 1, "additionalProperties": _object(case)},
+    }
+    assert (tuple(file), set(case)) == (FILE_KEYS, set(CASE_KEYS))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "streamkit tests of a topology",
+        **_object(file, ("tests",)),
+        "$defs": {
+            "given": _given(),
+            "duration": {"type": ["integer", "string"]},
+            "instant": {
+                "type": ["integer", "string", "null"],
+                "description": "Milliseconds, a duration since 0 such as 90s, or a time such as 2025-01-31T08:00:00Z.",
+            },
+        },
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
+    if arguments not in ([], ["--check"]):
+        raise UsageError("usage: python -m streamkit.testing.schema [--check]")
+    text = json.dumps(build(), indent=1, ensure_ascii=False) + "\n"
+    if not arguments:
+        PATH.write_text(text, encoding="utf-8")
+        return 0
+    current = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
+    if current != text:
+        print(f"{PATH} is out of date; run python -m streamkit.testing.schema")
+    return int(current != text)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,303 @@
+"""Writes what came out into a test file, touching only what differs, so that comments and layout stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.errors import UsageError
+from streamkit.spec.nodes import Node
+from streamkit.spec.resolve import core
+from streamkit.testing.compare import Pair, same
+from streamkit.testing.flow import flow, flow_key
+from streamkit.testing.model import CONTAINS, CaseFile, Described, Expectation, Phase
+from streamkit.testing.run import Failure, Outcome
+
+PROPOSED = ("key", "value", "timestamp")
+"""Fields of records that are written where the test says nothing yet."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text in place of what stands from `start` to `end` (offsets)."""
+
+    start: int
+    end: int
+    text: str
+
+
+def updated(file: CaseFile, outcomes: Iterable[Outcome]) -> str:
+    """Return a test file's text with the outcomes as its expectations; writes the other files that it names.
+
+    A test that compares nothing yet gets an `expect` with everything that came out. What a test can't expect (that it
+    fails, where it expects no error) stays a failure. Raises UsageError.
+    """
+    writer = _Writer(file.source.text)
+    for outcome in outcomes:
+        for failure in outcome.failures:
+            writer.failure(failure)
+        for phase, printed in zip(outcome.case.phases, outcome.printed, strict=False):
+            if phase.given and not phase.expects_something and outcome.case.describe is None:
+                writer.propose(phase, printed)
+    return writer.text()
+
+
+class _Writer:
+    """Collects edits of one text."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._edits: list[Edit] = []
+
+    def text(self) -> str:
+        """Return the text with all edits; of those that overlap, the first in file order counts."""
+        pieces, done = [], 0
+        for edit in sorted(self._edits, key=lambda edit: (edit.start, edit.end)):
+            if edit.start >= done:
+                pieces += [self._text[done : edit.start], edit.text]
+                done = edit.end
+        return "".join([*pieces, self._text[done:]])
+
+    def failure(self, failure: Failure) -> None:
+        """Write what came in place of what was expected."""
+        if failure.expectation is not None:
+            self._expectation(failure.expectation, failure.pairs)
+        elif failure.plain is not None and failure.actual is not None:
+            value = failure.actual
+            self._replace(failure.plain.node, flow(value) if isinstance(value, int) else json.dumps(value))
+        elif failure.described is not None:
+            self._describe(failure.described, failure.actual)
+
+    # A test for which nothing comes out compares nothing still, and so says.
+    def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Any]]]) -> None:
+        """Write `expect` below what a phase gives."""
+        node = phase.node
+        first = node.value[0][0]
+        indent = " " * (first.position.column - 1)
+        rows = [f"{indent}expect:" if printed else f"{indent}expect: {{}}"]
+        for topic, records in printed.items():
+            rows.append(f"{indent}  {flow_key(topic)}:")
+            rows += [f"{indent}    - {flow(_shown(record, PROPOSED))}" for record in records]
+        _, end = self._span(node.start, real_end(node))
+        self._insert_line(end, "\n".join(rows))
+
+    # -- Expectations ----------------------------------------------------------------------------------------------
+
+    def _expectation(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+        if expectation.file is not None:
+            _write_file(expectation, pairs)
+        elif self._is_block(expectation.records_node) and expectation.records_node.value:
+            self._items(expectation, pairs)
+        else:
+            self._whole(expectation, pairs)
+
+    def _items(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+        """Change, drop and add the items of a block list or mapping one by one."""
+        node = expectation.records_node
+        rows = node.kind == "mapping"
+        first = node.value[0][0] if rows else node.value[0]
+        indent = self._line_indent(first.start)
+        after = self._line_start(first.start)
+        fields = _given_fields(expectation)
+        for pair in pairs:
+            if pair.expected is None:
+                assert pair.actual is not None
+                row = _row(pair.actual) if rows else f"- {flow(_shown(pair.actual, fields))}"
+                self._insert_line(after, indent + row)
+                continue
+            item = pair.expected.node
+            assert item is not None
+            if not node.start <= item.start < node.end:
+                # An alias: what it stands for belongs to another place, so the test stays failed.
+                continue
+            start, end = self._span(self._offset(pair.expected.position.line), real_end(item))
+            after = end
+            if pair.actual is None:
+                if expectation.match != CONTAINS:
+                    self._edits.append(Edit(start, end, ""))
+            elif not pair.equal and rows:
+                self._replace(item, flow(pair.actual["value"]))
+            elif not pair.equal:
+                self._record(item, pair, expectation)
+        self._finish_empty(expectation, pairs)
+
+    def _finish_empty(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+        """Write an empty list where every item goes, since nothing would stand for null."""
+        if all(pair.actual is None for pair in pairs) and expectation.match != CONTAINS:
+            end = self._behind_colon(expectation)
+            self._edits.append(Edit(end, end, " []"))
+
+    def _behind_colon(self, expectation: Expectation) -> int:
+        """Return where what stands after the key of the records begins."""
+        node = expectation.records_node
+        if expectation.node is node:
+            return expectation.key.end + self._text[expectation.key.end :].index(":") + 1
+        key = next(key for key, value in expectation.node.value if value is node)
+        return key.end + self._text[key.end :].index(":") + 1
+
+    def _record(self, item: Node, pair: Pair, expectation: Expectation) -> None:
+        """Change the fields of a record that differ, each in its place."""
+        assert pair.expected is not None
+        assert pair.actual is not None
+        present = {key.value: value for key, value in item.value}
+        needed = [name for name in ("key", "value") if pair.actual.get(name) is not None and name not in present]
+        if (needed and not expectation.partial) or not _owned(item):
+            fields = _given_fields(expectation) | present.keys()
+            self._replace(item, flow(_shown(pair.actual, fields)))
+            return
+        for name, node in present.items():
+            wanted, came = pair.expected.fields.get(name), pair.actual.get(name)
+            if name == "timestamp" and wanted is None:
+                continue
+            if not same(wanted, came, expectation.partial):
+                self._value(node, came, expectation.partial)
+
+    def _value(self, node: Node, value: Any, partial: bool) -> None:
+        """Replace a value, or only those of its fields that differ where it keeps its fields."""
+        if node.kind == "mapping" and isinstance(value, dict) and _owned(node):
+            present = {key.value: item for key, item in node.value}
+            fits = present.keys() <= value.keys() if partial else present.keys() == value.keys()
+            if fits and present:
+                for name, item in present.items():
+                    if not same(_plain_data(item), value[name], partial):
+                        self._value(item, value[name], partial)
+                return
+        self._replace(node, flow(value))
+
+    def _whole(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+        """Write the list anew: one that is empty, or stands in one line."""
+        node = expectation.records_node
+        rows = node.kind == "mapping"
+        fields = _given_fields(expectation)
+        kept = [self._result(pair, fields, expectation) for pair in pairs]
+        items = [item for item in kept if item is not None]
+        start, end = node.start, real_end(node)
+        if node.kind != "scalar" and node.value:
+            opening, closing = ("{", "}") if rows else ("[", "]")
+            pieces = [_row(item) if rows else flow(item) for item in items]
+            self._edits.append(Edit(start, end, opening + ", ".join(pieces) + closing))
+            return
+        if node.kind == "scalar":
+            start = self._behind_colon(expectation)
+            end = max(end, start) if node.value else start
+        else:
+            while self._text[start - 1] == " ":
+                start -= 1
+        parent = expectation.key if expectation.node is node else expectation.node.value[0][0]
+        indent = "\n" + " " * (parent.position.column - 1 + 2)
+        self._edits.append(Edit(start, end, "".join(indent + "- " + flow(item) for item in items)))
+
+    def _result(self, pair: Pair, fields: set[str], expectation: Expectation) -> Mapping[str, Any] | None:
+        if pair.equal and pair.expected is not None:
+            return pair.expected.fields
+        if pair.actual is None:
+            return pair.expected.fields if expectation.match == CONTAINS and pair.expected else None
+        return _shown(pair.actual, fields)
+
+    def _describe(self, described: Described, text: str) -> None:
+        if described.file is not None:
+            try:
+                described.file.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+            except OSError as error:
+                raise UsageError(f"{described.file}: {error.strerror}") from error
+            return
+        indent = "\n" + self._line_indent(described.node.start) + "  "
+        block = "|" + "".join(indent + line if line else "\n" for line in text.rstrip("\n").split("\n"))
+        self._edits.append(Edit(described.node.start, real_end(described.node), block))
+
+    # -- Text ------------------------------------------------------------------------------------------------------
+
+    def _insert_line(self, offset: int, line: str) -> None:
+        begins = offset == 0 or self._text[offset - 1] == "\n"
+        self._edits.append(Edit(offset, offset, f"{line}\n" if begins else f"\n{line}"))
+
+    def _replace(self, node: Node, text: str) -> None:
+        gap = "" if self._text[node.start - 1 : node.start] in (" ", "[", "{", "\n", "") else " "
+        self._edits.append(Edit(node.start, real_end(node), gap + text))
+
+    def _is_block(self, node: Node) -> bool:
+        return node.kind != "scalar" and self._text[node.start : node.start + 1] not in ("[", "{")
+
+    def _line_start(self, offset: int) -> int:
+        return self._text.rfind("\n", 0, offset) + 1
+
+    def _line_indent(self, offset: int) -> str:
+        start = self._line_start(offset)
+        line = self._text[start:offset]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _offset(self, line: int) -> int:
+        """Return where a line (from 1) begins."""
+        offset = 0
+        for _ in range(line - 1):
+            offset = self._text.index("\n", offset) + 1
+        return offset
+
+    def _span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the whole lines from one offset to another."""
+        found = self._text.find("\n", end)
+        return self._line_start(start), len(self._text) if found < 0 else found + 1
+
+
+def real_end(node: Node) -> int:
+    """Return where a node's text ends; the parser's end of a block is where the next thing begins."""
+    text = node.source.text
+    if node.kind == "scalar":
+        return node.start + len(text[node.start : node.end].rstrip("\n ")) if node.style in ("|", ">") else node.end
+    if text[node.start : node.start + 1] in ("[", "{"):
+        return node.end
+    if not node.value:
+        return node.start
+    last = node.value[-1]
+    return max(map(real_end, last)) if isinstance(last, tuple) else real_end(last)
+
+
+def _owned(node: Node) -> bool:
+    """Tell whether everything in a node stands there, and not behind an alias."""
+    inside = [each for pair in node.value for each in pair] if node.kind == "mapping" else node.value
+    return node.kind == "scalar" or all(node.start <= each.start <= node.end and _owned(each) for each in inside)
+
+
+def _plain_data(node: Node) -> Any:
+    """Return a node's data; texts in quotes stay texts."""
+    if node.kind == "scalar":
+        return core(node.value) if node.plain else node.value
+    if node.kind == "list":
+        return [_plain_data(item) for item in node.value]
+    return {key.value: _plain_data(value) for key, value in node.value}
+
+
+def _given_fields(expectation: Expectation) -> set[str]:
+    """Return the fields that new records get: those that the others have."""
+    found = {"key", "value"}
+    if expectation.partial and expectation.records:
+        found = set()
+    for record in expectation.records:
+        found |= record.fields.keys()
+    return found
+
+
+def _shown(record: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a record that are written, in their usual order; absent ones are left out."""
+    return {
+        name: record[name]
+        for name in ("key", "value", "timestamp", "headers")
+        if name in fields and record.get(name) is not None
+    }
+
+
+def _row(record: Mapping[str, Any]) -> str:
+    return f"{flow(record['key'])}: {flow(record['value'])}"
+
+
+def _write_file(expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+    assert expectation.file is not None
+    fields = _given_fields(expectation)
+    came = [pair.actual for pair in pairs if pair.actual is not None]
+    lines = [json.dumps(_shown(record, fields), ensure_ascii=False) + "\n" for record in came]
+    try:
+        expectation.file.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{expectation.file}: {error.strerror}") from error

@@ -1,0 +1,136 @@
+"""`--update`: what came out is written, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamkit.testing.flow import flow
+from tests.testing.support import case, rewritten, run
+
+GIVEN = """\
+given:
+  # the first order
+  - {topic: orders, key: ann, value: {cents: 500, note: a}}
+  - {topic: orders, key: bob, value: {cents: 2000, note: b}}   # large
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "expect:\n  totals:   # sums\n    # of ann\n    - {key: ann, value: 1}  # one\n    - key: bob\n      value: 2  # two",
+            "expect:\n  totals:   # sums\n    # of ann\n    - {key: ann, value: 500}  # one\n    - key: bob\n      value: 2000  # two",
+        ),
+        (
+            "expect:\n  totals:\n    - {key: bob, value: 2000}  # last",
+            "expect:\n  totals:\n    - {key: ann, value: 500}\n    - {key: bob, value: 2000}  # last",
+        ),
+        (
+            "expect:\n  totals:\n    - {key: ann, value: 500}\n    - {key: eve, value: 1}\n    - {key: bob, value: 2000}",
+            "expect:\n  totals:\n    - {key: ann, value: 500}\n    - {key: bob, value: 2000}",
+        ),
+        (
+            "expect:\n  large:\n    - key: bob\n      value:\n        cents: 1   # much\n        note: b",
+            "expect:\n  large:\n    - key: bob\n      value:\n        cents: 2000   # much\n        note: b",
+        ),
+        (
+            "expect:\n  large:\n    - {value: {cents: 2000, note: b}}",
+            "expect:\n  large:\n    - {key: bob, value: {cents: 2000, note: b}}",
+        ),
+        ("expect:\n  broken:\n    - {key: a, value: b}", "expect:\n  broken: []"),
+        ("expect:\n  large: []  # none", "expect:\n  large:\n    - {key: bob, value: {cents: 2000, note: b}}  # none"),
+        ("expect:\n  large:\n", "expect:\n  large:\n    - {key: bob, value: {cents: 2000, note: b}}"),
+        (
+            "expect: {totals: [{key: ann, value: 0}, {key: bob, value: 0}]}",
+            "expect: {totals: [{key: ann, value: 500}, {key: bob, value: 2000}]}",
+        ),
+        (
+            "expect:\n  totals:\n    match: contains\n    records:\n      - {key: bob, value: 1}",
+            "expect:\n  totals:\n    match: contains\n    records:\n      - {key: bob, value: 2000}",
+        ),
+        (
+            "expect:\n  large:\n    partial: true\n    records:\n      - {value: {note: c}, timestamp: 7s}",
+            "expect:\n  large:\n    partial: true\n    records:\n      - {value: {note: b}, timestamp: 0}",
+        ),
+        ("stores:\n  totals:\n    ann: 1\n    # nobody\n    eve: 1", "stores:\n  totals:\n    ann: 500\n    # nobody\n    bob: 2000"),
+        ("stores: {totals: {ann: 1, bob: 2000}}", "stores: {totals: {ann: 500, bob: 2000}}"),
+        (
+            "expect:\n  totals:\n    - {key: eve, value: 5}  # gone",
+            "expect:\n  totals:\n    - {key: ann, value: 500}  # gone\n    - {key: bob, value: 2000}",
+        ),
+        ("stores:\n  totals:\n    eve: 1", "stores:\n  totals:\n    ann: 500\n    bob: 2000"),
+        ("dropped: 4  # why?", "dropped: 0  # why?"),
+    ],
+)  # fmt: skip
+def test_only_what_differs_is_written(tmp_path: Path, before: str, after: str) -> None:
+    assert rewritten(tmp_path, "# top\n" + case(GIVEN + before)) == "# top\n" + case(GIVEN + after)
+
+
+def test_a_test_without_expectations_gets_them(tmp_path: Path) -> None:
+    found = rewritten(tmp_path, case(GIVEN))
+    assert found.startswith(case(GIVEN))
+    expected = yaml.safe_load(found)["tests"]["t"]["expect"]
+    assert set(expected) == {"totals", "per-minute", "large"}
+    assert {"key": "bob", "value": 2000, "timestamp": 0} in expected["totals"]
+
+
+def test_a_file_without_a_last_newline_gets_whole_lines(tmp_path: Path) -> None:
+    text = case(GIVEN + "expect:\n  totals:\n    - {key: ann, value: 500}").rstrip("\n")
+    assert rewritten(tmp_path, text).endswith("- {key: ann, value: 500}\n        - {key: bob, value: 2000}")
+
+
+def test_files_and_descriptions_are_written(tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").write_text("")
+    (tmp_path / "plan.txt").write_text("old")
+    rewritten(tmp_path, case("describe: plan.txt\n" + GIVEN + "expect: {totals: {file: out.jsonl}}"))
+    assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1]) == {"key": "bob", "value": 2000}
+    assert (tmp_path / "plan.txt").read_text().startswith("Topologies:\n   Sub-topology: 0\n")
+    assert "Sub-topology: 0" in rewritten(tmp_path, case("describe: |\n  Topologies:\n   none"))
+
+
+def test_an_expected_error_is_written(tmp_path: Path) -> None:
+    given = "given:\n  - {topic: orders, key: eve, value: {cents: 9223372036854775808}}\n"
+    assert "9223372036854775808" in rewritten(tmp_path, case(given + "error: other")).split("error:")[1]
+
+
+def test_what_passes_is_not_touched(tmp_path: Path) -> None:
+    text = case(GIVEN + "expect:\n  totals:   [ {value:   500, key: ann}, {key: bob, value: 2000} ]")
+    assert rewritten(tmp_path, text) == text
+
+
+def test_an_unexpected_error_stays_a_failure(tmp_path: Path) -> None:
+    text = case("given:\n  - {topic: orders, key: eve, value: {cents: 9223372036854775808}}\nexpect: {totals: []}")
+    assert run(tmp_path, text, update=True).failed
+
+
+def test_records_behind_an_alias_are_left_alone(tmp_path: Path) -> None:
+    text = case(
+        GIVEN + "expect:\n  large: [&a {key: bob, value: {cents: 1}}]\n  totals:\n    - *a\n    - {key: bob, value: 1}"
+    )
+    result = run(tmp_path, text, update=True)
+    assert result.failed
+    assert "    - *a\n" in (tmp_path / "topology.test.yaml").read_text()
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+DATA = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(TEXTS, DATA, max_size=4))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_came_out_is_read_again_as_it_is(tmp_path: Path, data: dict) -> None:
+    text = case(
+        f"given:\n  - {{topic: orders, key: a, value: {flow({'cents': 5000, 'data': data})}}}\nexpect:\n  large: []"
+    )
+    rewritten(tmp_path, text)
