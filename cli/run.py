@@ -12,11 +12,25 @@ from .options import EnvFile, File, Settings
 
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
 
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", metavar="N", min=1, help="Run N instances, each a process that is started again when it fails."
+    ),
+]
 
-def command(file: File, until_idle: UntilIdle = False, settings: Settings = None, env_file: EnvFile = None) -> None:
+
+def command(
+    file: File,
+    until_idle: UntilIdle = False,
+    processes: Processes = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int | None:
     """Run a topology on its log.
 
     The log is Kafka or the embedded one, as bootstrap.servers says. Ends in order by SIGTERM or SIGINT, exit code 0.
+    With --processes, SIGHUP restarts the instances one after the other.
     """
     import logging
 
@@ -29,9 +43,16 @@ def command(file: File, until_idle: UntilIdle = False, settings: Settings = None
     if level is not logging.INFO:
         # What librdkafka says of its connections is for whoever looks closely; what matters comes as an error or warning.
         logging.getLogger("streamkit.kafka").setLevel(logging.CRITICAL)
+    if processes is not None:
+        from .instances import run_instances
+
+        return run_instances(load_plan(file, settings, env_file), processes)
     with stopping() as asked:
         from streamkit.runtime.local.client import Application
+        from streamkit.runtime.local.supervisor import watch_lifeline
 
+        watch_lifeline(asked)
         plan = load_plan(file, settings, env_file)
         with opened(plan) as transport:
             Application(plan, transport).run(until_idle=until_idle, stop=asked)
+    return None

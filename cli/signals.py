@@ -24,3 +24,14 @@ def stopping() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def hang_up() -> Iterator[threading.Event]:
+    """Give an event that SIGHUP sets."""
+    asked = threading.Event()
+    before = signal.signal(signal.SIGHUP, lambda number, frame: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,227 @@
+"""Runs several instances of an application as processes: starts them again, forwards the end, merges what they print."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+log = logging.getLogger(__name__)
+
+LIFELINE = "STREAMKIT_LIFELINE"
+"""The environment variable with the descriptor that a child watches: it ends when the supervisor is gone, however it died."""
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+HEALTHY_S = 60.0
+"""An instance that lived so long starts counting its failures anew."""
+MOST_FAILURES = 5
+"""Failures in a row of one instance, beyond which all of them end: what fails so often would go on failing."""
+USAGE = 2
+_LOOK_S = 0.1
+_CHUNK = 65_536
+
+
+class Instance:
+    """One process of the application: its command line, and how often it has failed in a row."""
+
+    def __init__(self, number: int, command: Sequence[str]):
+        self.number = number
+        self.command = list(command)
+        self.process: subprocess.Popen | None = None
+        self.failures = 0
+        self.started = 0.0
+        self.start_at: float | None = 0.0
+        """When to start (time.monotonic); None: it runs, or has ended for good."""
+        self.renewing = False
+        """Whether it was told to end in order to start again."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process was started and not yet seen to have ended."""
+        return self.process is not None
+
+
+class Supervisor:
+    """Keeps instances running until all have ended by themselves, or until it is asked to stop them.
+
+    `out`, `err`: binary streams that take the instances' lines, each with its instance's number in front.
+    """
+
+    def __init__(self, commands: Sequence[Sequence[str]], out: IO[bytes], err: IO[bytes]):
+        self._instances = [Instance(number, command) for number, command in enumerate(commands, 1)]
+        self._streams = {"stdout": out, "stderr": err}
+        self._selector = selectors.DefaultSelector()
+        self._width = len(str(len(commands)))
+        self._lifeline, self._held = os.pipe()
+        self._turn: list[Instance] = []
+        self._code = 0
+
+    def run(self, stop: threading.Event, renew: threading.Event) -> int:
+        """Return the exit code: 0, or that of the failure that made all of them end.
+
+        `stop` ends the instances in order; `renew` restarts one after the other. An exception (a second interrupt) kills them.
+        """
+        told = False
+        try:
+            while any(each.running or each.start_at is not None for each in self._instances):
+                if (stop.is_set() or self._code) and not told:
+                    told = True
+                    self._tell_all()
+                if renew.is_set():
+                    renew.clear()
+                    self._turn = list(self._instances)
+                if not told:
+                    self._start_due()
+                    self._renew_next()
+                self._read(_LOOK_S)
+                for instance in self._instances:
+                    self._look_at(instance, told)
+            return self._code
+        finally:
+            self._kill()
+            self._selector.close()
+            os.close(self._held)
+            os.close(self._lifeline)
+
+    # -- Starting and ending ------------------------------------------------------------------------------------------
+
+    def _start_due(self) -> None:
+        for instance in self._instances:
+            if instance.start_at is not None and instance.start_at <= time.monotonic():
+                self._start(instance)
+
+    def _start(self, instance: Instance) -> None:
+        # A session of its own: Ctrl-C in the terminal goes to the supervisor, which forwards it once.
+        instance.process = subprocess.Popen(
+            instance.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(self._lifeline,),
+            env={**os.environ, LIFELINE: str(self._lifeline)},
+        )
+        instance.start_at, instance.started = None, time.monotonic()
+        for name in ("stdout", "stderr"):
+            pipe = getattr(instance.process, name)
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, _Lines(self._prefix(instance), self._streams[name]))
+
+    def _look_at(self, instance: Instance, told: bool) -> None:
+        process = instance.process
+        if process is None or process.poll() is None:
+            return
+        self._drain(process)
+        instance.process = None
+        code = process.returncode
+        if instance.renewing and not told:
+            instance.renewing, instance.start_at = False, 0.0
+            return
+        if code == 0 or told:
+            # It was asked to (one that had only begun to start knows no better than to die of it), or nothing was left to do.
+            if code not in (0, -signal.SIGTERM):
+                log.warning("instance %d ended with %s", instance.number, _reason(code))
+            return
+        lived = time.monotonic() - instance.started
+        instance.failures = 1 if lived > HEALTHY_S else instance.failures + 1
+        if code == USAGE or instance.failures > MOST_FAILURES:
+            log.error("instance %d ended with %s; all instances end", instance.number, _reason(code))
+            self._code = code if code > 0 else 1
+            return
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (instance.failures - 1))
+        log.warning("instance %d ended with %s; it starts again in %g s", instance.number, _reason(code), pause)
+        instance.start_at = time.monotonic() + pause
+
+    def _renew_next(self) -> None:
+        """Have the next instance in turn end and start again, once the one before it runs again."""
+        if any(each.renewing for each in self._instances) or not self._turn:
+            return
+        instance = self._turn.pop(0)
+        if instance.process is not None:
+            instance.renewing = True
+            instance.process.terminate()
+
+    def _tell_all(self) -> None:
+        for instance in self._instances:
+            instance.start_at = None
+            if instance.process is not None:
+                instance.process.terminate()
+
+    def _kill(self) -> None:
+        for instance in self._instances:
+            if instance.process is not None:
+                instance.process.kill()
+                instance.process.wait()
+                self._drain(instance.process)
+
+    # -- Output -------------------------------------------------------------------------------------------------------
+
+    def _prefix(self, instance: Instance) -> bytes:
+        return f"{instance.number:>{self._width}} | ".encode()
+
+    def _read(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            self._pass_on(key.fileobj, key.data)
+
+    def _drain(self, process: subprocess.Popen) -> None:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is None or pipe.closed:
+                continue
+            lines = self._selector.get_key(pipe).data
+            while self._pass_on(pipe, lines):
+                pass
+
+    def _pass_on(self, pipe: Any, lines: _Lines) -> bool:
+        """Read once; return whether there may be more."""
+        try:
+            data = os.read(pipe.fileno(), _CHUNK)
+        except BlockingIOError:
+            return False
+        lines.take(data)
+        if not data:
+            self._selector.unregister(pipe)
+            pipe.close()
+        return bool(data)
+
+
+class _Lines:
+    """Puts whole lines of one pipe into a stream, each behind a prefix; a line too long to wait for comes in parts."""
+
+    def __init__(self, prefix: bytes, stream: IO[bytes]):
+        self._prefix = prefix
+        self._stream = stream
+        self._rest = b""
+
+    def take(self, data: bytes) -> None:
+        """Take what was read; nothing: the pipe is at its end."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self._rest and (not data or len(self._rest) > _CHUNK):
+            lines.append(self._rest)
+            self._rest = b""
+        if lines:
+            self._stream.write(b"".join(self._prefix + line + b"\n" for line in lines))
+            self._stream.flush()
+
+
+def watch_lifeline(stop: threading.Event) -> None:
+    """Have `stop` set when the supervisor that started this process is gone; without a supervisor nothing happens."""
+    descriptor = os.environ.pop(LIFELINE, None)
+    if descriptor is None:
+        return
+
+    def watch() -> None:
+        # Nobody ever writes: reading ends when the last other end is closed, which a killed process leaves to its system.
+        os.read(int(descriptor), 1)
+        stop.set()
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def _reason(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
