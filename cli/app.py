@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": "produce",
     "consume": "consume",
     "replay": "replay",
+    "reset-offsets": "reset_offsets",
 }
 """Modules by command, in the order of the help; each has a function `command`."""
 

@@ -104,6 +104,10 @@ class FencedError(TransportError):
     """Another member has taken over: this producer or member is a zombie."""
 
 
+class ActiveGroupError(TransportError):
+    """The application's group has members, so that its offsets can't be changed under them."""
+
+
 class RetriableTransportError(TransportError):
     """A passing fault; the same call may succeed later."""
 

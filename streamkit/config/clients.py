@@ -5,9 +5,9 @@ Roles: "consumer" (main, restore and global ones), "producer", "admin"; a row sa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
+from streamkit.config import security
 from streamkit.config.librdkafka import COMMON, CONSUMER, NAMES, PRODUCER
 from streamkit.errors import ConfigError
 
@@ -44,62 +44,8 @@ def _kilobytes(text: str) -> str:
     return str(max(1, _whole(text) // 1024))
 
 
-def _protocol(text: str) -> str:
-    if text.lower() not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
-        raise ConfigError(f"must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not {text!r}")
-    return text.lower()
-
-
 def _timeout(text: str) -> dict[str, str]:
     return {"socket.timeout.ms": str(min(max(_whole(text), 10), 300_000))}
-
-
-def _truststore(text: str) -> dict[str, str]:
-    if text.lower().endswith((".jks", ".p12", ".pfx")):
-        raise ConfigError("is a Java key store; write ssl.ca.location with a PEM file")
-    return {"ssl.ca.location": text}
-
-
-def _truststore_type(text: str) -> dict[str, str]:
-    if text.upper() != "PEM":
-        raise ConfigError("can only be PEM; write ssl.ca.location with a PEM file")
-    return {}
-
-
-def _keystore(text: str) -> dict[str, str]:
-    if text.lower().endswith(".jks"):
-        raise ConfigError(
-            "is a Java key store; write ssl.certificate.location and ssl.key.location with PEM files, or use PKCS#12"
-        )
-    if text.lower().endswith(".pem"):
-        return {"ssl.certificate.location": text, "ssl.key.location": text}
-    return {"ssl.keystore.location": text}
-
-
-def _keystore_type(text: str) -> dict[str, str]:
-    if text.upper() not in ("PEM", "PKCS12"):
-        raise ConfigError(
-            "can only be PEM or PKCS12; write ssl.certificate.location and ssl.key.location with PEM files"
-        )
-    return {}
-
-
-_JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;"\']+))')
-
-
-def _jaas(text: str) -> dict[str, str]:
-    """Take user and password out of a login module of PLAIN or SCRAM; others have settings of their own here."""
-    if "PlainLoginModule" not in text and "ScramLoginModule" not in text:
-        raise ConfigError(
-            "is understood for PLAIN and SCRAM only; write sasl.kerberos.keytab and sasl.kerberos.principal,"
-            " or sasl.oauthbearer.method and its settings"
-        )
-    found = {}
-    for name, quoted, single, bare in _JAAS.findall(text):
-        found[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", quoted) or single or bare
-    if len(found) != 2:
-        raise ConfigError("has no username and password; write sasl.username and sasl.password")
-    return found
 
 
 def _acks(text: str) -> dict[str, str]:
@@ -123,7 +69,7 @@ _SAME = {
     "metadata.recovery.rebootstrap.trigger.ms reconnect.backoff.ms reconnect.backoff.max.ms retry.backoff.ms "
     "retry.backoff.max.ms sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name "
     "sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url socket.connection.setup.timeout.ms "
-    "ssl.cipher.suites ssl.key.password ssl.keystore.password client.id",
+    "ssl.cipher.suites ssl.key.password client.id",
     "consumer": "allow.auto.create.topics check.crcs client.rack fetch.max.bytes fetch.min.bytes group.instance.id "
     "heartbeat.interval.ms max.partition.fetch.bytes max.poll.interval.ms session.timeout.ms",
     "producer": "batch.size compression.type delivery.timeout.ms enable.idempotence linger.ms "
@@ -135,19 +81,19 @@ JAVA: dict[str, Row] = {
     "receive.buffer.bytes": Row(ALL, _to("socket.receive.buffer.bytes", _buffer)),
     "send.buffer.bytes": Row(ALL, _to("socket.send.buffer.bytes", _buffer)),
     "request.timeout.ms": Row(ALL, _timeout),
-    "security.protocol": Row(ALL, _to("security.protocol", _protocol)),
+    "security.protocol": Row(ALL, _to("security.protocol", security.protocol)),
     "sasl.mechanism": Row(ALL, _to("sasl.mechanism")),
-    "sasl.jaas.config": Row(ALL, _jaas),
+    "sasl.jaas.config": Row(ALL, security.jaas),
     "ssl.endpoint.identification.algorithm": Row(
         ALL, _to("ssl.endpoint.identification.algorithm", lambda text: text.lower() or "none")
     ),
-    "ssl.truststore.location": Row(ALL, _truststore),
+    "ssl.truststore.location": Row(ALL, security.truststore),
     "ssl.truststore.certificates": Row(ALL, _to("ssl.ca.pem")),
-    "ssl.truststore.type": Row(ALL, _truststore_type),
-    "ssl.keystore.location": Row(ALL, _keystore),
+    "ssl.truststore.type": Row(ALL, security.truststore_type),
+    "ssl.keystore.location": Row(ALL, security.keystore),
     "ssl.keystore.certificate.chain": Row(ALL, _to("ssl.certificate.pem")),
     "ssl.keystore.key": Row(ALL, _to("ssl.key.pem")),
-    "ssl.keystore.type": Row(ALL, _keystore_type),
+    "ssl.keystore.type": Row(ALL, security.keystore_type),
     "fetch.max.wait.ms": Row("consumer", _to("fetch.wait.max.ms")),
     "isolation.level": Row("consumer", _isolation),
     "max.poll.records": Row("consumer", _nothing),  # the threads of streamkit take batches of this size
@@ -190,6 +136,7 @@ REFUSED: dict[str, str] = {
     "socket.connection.setup.timeout.max.ms": "write socket.connection.setup.timeout.ms",
     "security.providers": _NO_JAVA, "ssl.engine.factory.class": f"{_NO_JAVA}; write ssl.engine.location",
     "ssl.truststore.password": "a PEM file needs none; write ssl.ca.location",
+    "ssl.keystore.password": "a PEM file has none of its own; write ssl.key.password for an encrypted key",
     "ssl.enabled.protocols": _OPENSSL, "ssl.protocol": _OPENSSL, "ssl.provider": f"{_OPENSSL}; write ssl.providers",
     "ssl.keymanager.algorithm": _OPENSSL, "ssl.trustmanager.algorithm": _OPENSSL,
     "ssl.secure.random.implementation": _OPENSSL,

@@ -46,7 +46,7 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
 
     counts: external topics by physical name; may hold others, which patterns match. Raises InvalidTopologyError.
     """
-    sources = {each.id: _source_topics(plan, each, counts) for each in plan.sub_topologies if not each.is_global}
+    sources = {each.id: source_topics(plan, each, counts) for each in plan.sub_topologies if not each.is_global}
     partitions: dict[str, int | None] = {}
     enforced: set[str] = set()
     for topics in sources.values():
@@ -83,7 +83,8 @@ def _node_topics(plan: Plan, node: SourceNode, counts: Mapping[str, int]) -> tup
     return tuple(topic for topic in sorted(counts) if topic not in own and compiled.fullmatch(topic))
 
 
-def _source_topics(plan: Plan, sub_topology: SubTopology, counts: Mapping[str, int]) -> tuple[str, ...]:
+def source_topics(plan: Plan, sub_topology: SubTopology, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the topics that a sub-topology reads, by their names on the log; `counts` holds those that exist."""
     nodes = [node for node in sub_topology.nodes.values() if isinstance(node, SourceNode)]
     return tuple(dict.fromkeys(topic for node in nodes for topic in _node_topics(plan, node, counts)))
 

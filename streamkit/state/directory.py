@@ -19,6 +19,7 @@ from streamkit.errors import StateError, StateLockedError
 _TASK = re.compile(r"\d+_\d+")
 _PROCESS_FILE = "kafka-streams-process-metadata"
 _PERMISSIONS = 0o750
+_GLOBAL = "global"
 
 
 @contextmanager
@@ -32,6 +33,18 @@ def translated(path: Path) -> Iterator[None]:
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise StateError(f"{path} can't be written: {error.strerror}; choose another state.dir") from error
         raise StateError(f"{path} can't be used: {error.strerror or error}") from error
+
+
+def stored(path: Path) -> list[str]:
+    """Return the directories of tasks, and of global stores, below an application's directory; none where that is missing."""
+    with translated(path):
+        names = [entry.name for entry in os.scandir(path) if entry.is_dir()] if path.is_dir() else []
+    tasks = [name for name in names if _TASK.fullmatch(name)]
+    return sorted(tasks, key=_by_number) + [name for name in names if name == _GLOBAL]
+
+
+def _by_number(task_id: str) -> tuple[int, ...]:
+    return tuple(map(int, task_id.split("_")))
 
 
 class StateDirectory:
@@ -83,7 +96,7 @@ class StateDirectory:
 
     def global_state(self) -> Path:
         """Return the directory of global stores, made if it is not there. Raises StateError."""
-        return self._directory("global")
+        return self._directory(_GLOBAL)
 
     def _directory(self, name: str) -> Path:
         path = self.path / name
@@ -99,7 +112,7 @@ class StateDirectory:
                 for entry in os.scandir(self.path)
                 if _TASK.fullmatch(entry.name) and entry.is_dir() and any(Path(entry.path).iterdir())
             ]
-        return sorted(names, key=lambda name: tuple(map(int, name.split("_"))))
+        return sorted(names, key=_by_number)
 
     def wipe(self, task_id: str) -> None:
         """Delete what a task has stored, so that it is restored from its changelogs. Raises StateError."""

@@ -169,6 +169,10 @@ class Admin(ABC):
         """Return the ids of a group's active members."""
 
     @abstractmethod
+    def remove_members(self, group: str) -> list[str]:
+        """Take all members out of a group, as if they had left, and return their ids; one that lives joins again."""
+
+    @abstractmethod
     def close(self) -> None:
         """Leave."""
 

@@ -238,5 +238,8 @@ class MemoryAdmin(Admin):
     def group_members(self, group: str) -> list[str]:
         return []
 
+    def remove_members(self, group: str) -> list[str]:
+        return []
+
     def close(self) -> None:
         pass

@@ -156,5 +156,8 @@ class FakeAdmin(Admin):
     def group_members(self, group: str) -> list[str]:
         return []
 
+    def remove_members(self, group: str) -> list[str]:
+        return []
+
     def close(self) -> None:
         pass

@@ -11,7 +11,7 @@ from streamkit.errors import TopicError
 from streamkit.record import TopicPartition
 from streamkit.transport.base import Admin, NewTopic, TopicInfo
 from streamkit.transport.embedded.database import Database
-from streamkit.transport.embedded.groups import live_members
+from streamkit.transport.embedded.groups import live_members, members, remove
 from streamkit.transport.embedded.log import bounds
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -75,6 +75,13 @@ class EmbeddedAdmin(Admin):
     def group_members(self, group: str) -> list[str]:
         with self._database.read() as execute:
             return sorted(live_members(execute, group))
+
+    def remove_members(self, group: str) -> list[str]:
+        with self._database.write() as execute:
+            gone = sorted(members(execute, group))
+            for member in gone:
+                remove(execute, group, member)
+        return gone
 
     def close(self) -> None:
         self._database.close()

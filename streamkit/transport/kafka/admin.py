@@ -18,16 +18,18 @@ from streamkit.errors import TopicError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.base import Admin, NewTopic, TopicInfo
 from streamkit.transport.kafka.errors import kafka_error, translate
+from streamkit.transport.kafka.oauth import for_librdkafka
 
 
 class KafkaAdmin(Admin):
     """An AdminClient; every call ends after `timeout` seconds at the latest."""
 
     def __init__(self, config: dict[str, Any], timeout: float, logger: logging.Logger):
+        self._config = config
         self._address = config["bootstrap.servers"]
         self._timeout = timeout
         try:
-            self._client = AdminClient(config, logger=logger)
+            self._client = AdminClient(for_librdkafka(config), logger=logger)
         except KafkaException as error:
             raise translate(error, "the admin client was refused its settings", self._address) from error
 
@@ -85,6 +87,14 @@ class KafkaAdmin(Admin):
         futures = self._client.describe_consumer_groups([group], request_timeout=self._timeout)
         described = self._result(futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND)
         return [member.member_id for member in described.members] if described is not None else []
+
+    def remove_members(self, group: str) -> list[str]:
+        from streamkit.transport.kafka.python_client import remove_members
+
+        members = self.group_members(group)
+        if members:
+            remove_members(self._config, group, members)
+        return members
 
     def close(self) -> None:
         del self._client

@@ -17,6 +17,7 @@ from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.kafka.columns import is_clean, split, to_batches
 from streamkit.transport.kafka.errors import kafka_error, translate
+from streamkit.transport.kafka.oauth import for_librdkafka
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class KafkaConsumer(Consumer):
         self._single: TopicPartition | None = None
         self._down_since: float | None = None
         try:
-            self._client = Client({**config, "error_cb": self._on_error}, logger=logger)
+            self._client = Client({**for_librdkafka(config), "error_cb": self._on_error}, logger=logger)
         except KafkaException as error:
             raise translate(error, "the consumer was refused its settings", self._address) from error
 

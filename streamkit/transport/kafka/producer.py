@@ -15,6 +15,7 @@ from streamkit.errors import FencedError, ProductionError, StreamkitError, Trans
 from streamkit.record import OutputRow, TopicPartition
 from streamkit.transport.base import CommittedOffset, Producer
 from streamkit.transport.kafka.errors import kafka_error, translate
+from streamkit.transport.kafka.oauth import for_librdkafka
 
 _FULL_QUEUE_WAIT = 0.05
 
@@ -31,7 +32,7 @@ class KafkaProducer(Producer):
         self._refused: list[tuple] = []
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error}
         try:
-            self._client = Client({**config, **reports}, logger=logger)
+            self._client = Client({**for_librdkafka(config), **reports}, logger=logger)
         except KafkaException as error:
             raise translate(error, "the producer was refused its settings", self._address) from error
 

@@ -1,0 +1,205 @@
+"""`streamkit reset-offsets`: an application starts again from other offsets."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamkit.errors import UsageError
+
+from .guard import FAILED, say
+from .loading import load_plan
+from .options import EnvFile, File, Settings
+from .tables import table
+
+if TYPE_CHECKING:
+    from streamkit.runtime.reset import Reset
+    from streamkit.runtime.reset_targets import Target
+
+
+class Format(StrEnum):
+    """What reset-offsets prints."""
+
+    text = "text"
+    json = "json"
+
+
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first records; the default.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the ends.")]
+ToDatetime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss (UTC)."
+    ),
+]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To an offset.")]
+ByDuration = Annotated[
+    str | None,
+    typer.Option("--by-duration", metavar="DURATION", help="To the records of the last PnDTnHnMnS, or 5m, 1h."),
+]
+ShiftBy = Annotated[
+    int | None, typer.Option("--shift-by", metavar="N", help="By a number of records, back if negative.")
+]
+FromFile = Annotated[
+    str | None, typer.Option("--from-file", metavar="CSV", help="To the offsets of lines TOPIC,PARTITION,OFFSET.")
+]
+InputTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-topics",
+        metavar="TOPICS",
+        help="Only these input topics, with commas; all that the file reads by default.",
+    ),
+]
+IntermediateTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--intermediate-topics",
+        metavar="TOPICS",
+        help="Topics to skip to their ends; those that the file writes and reads by default.",
+    ),
+]
+InternalTopics = Annotated[
+    list[str] | None,
+    typer.Option("--internal-topics", metavar="TOPICS", help="Only these internal topics are deleted."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Remove members that are left in the group.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change; the default.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Change it.")]
+Shown = Annotated[Format, typer.Option("--format", help="A table, or one JSON object.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="The same as --set bootstrap.servers=HOST:PORT."),
+]
+
+
+def command(
+    file: File,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_datetime: ToDatetime = None,
+    to_offset: ToOffset = None,
+    by_duration: ByDuration = None,
+    shift_by: ShiftBy = None,
+    from_file: FromFile = None,
+    input_topics: InputTopics = None,
+    intermediate_topics: IntermediateTopics = None,
+    internal_topics: InternalTopics = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    execute: Execute = False,
+    form: Shown = Format.text,
+    bootstrap_server: Server = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """Set an application back so that it processes its input again.
+
+    Moves the offsets of its input topics, deletes its internal topics and its local state. Nothing changes without
+    --execute. Exit code 1 while members are active (see --force) or where a topic of --input-topics is missing.
+    """
+    from streamkit.runtime import reset as library
+
+    from .logs import opened
+
+    if dry_run and execute:
+        raise UsageError("--dry-run and --execute exclude each other")
+    target = _target(to_earliest, to_latest, to_datetime, to_offset, by_duration, shift_by, from_file)
+    chosen = library.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
+    more = [f"bootstrap.servers={bootstrap_server}"] if bootstrap_server else []
+    plan = load_plan(file, [*(settings or ()), *more], env_file)
+    with opened(plan) as transport:
+        found = library.prepare(plan, transport, target, chosen)
+        if execute:
+            library.execute(plan, transport, found, force=force)
+    print(json.dumps(_data(found, execute), indent=2) if form is Format.json else _text(found, execute))
+    if found.members and not force:
+        say(f"group {found.application} is active: --execute would be refused without --force")
+        return FAILED
+    if found.missing and chosen.inputs is not None:
+        say(f"no such topic: {', '.join(found.missing)}")
+        return FAILED
+    return 0
+
+
+def _target(
+    earliest: bool,
+    latest: bool,
+    moment: str | None,
+    offset: int | None,
+    duration: str | None,
+    shift: int | None,
+    path: str | None,
+) -> Target:
+    from streamkit.runtime import reset_targets as targets
+
+    made = {
+        "--to-earliest": (lambda: targets.Target()) if earliest else None,
+        "--to-latest": (lambda: targets.Target("latest")) if latest else None,
+        "--to-datetime": None if moment is None else lambda: targets.to_datetime(moment),
+        "--to-offset": None if offset is None else lambda: targets.Target("offset", offset),
+        "--by-duration": None if duration is None else lambda: targets.by_duration(duration),
+        "--shift-by": None if shift is None else lambda: targets.Target("shift", shift),
+        "--from-file": None if path is None else lambda: targets.from_file(path),
+    }
+    given = [name for name, make in made.items() if make is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other")
+    make = made[given[0]] if given else None
+    return make() if make is not None else targets.Target()
+
+
+def _names(values: list[str] | None) -> list[str] | None:
+    """Return the names of an option that may be repeated and takes commas."""
+    return None if values is None else [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def _data(found: Reset, executed: bool) -> dict[str, Any]:
+    return {
+        "application": found.application,
+        "executed": executed,
+        "offsets": [
+            {
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "role": each.role,
+                "before": each.before,
+                "after": each.after,
+                "note": each.note,
+            }
+            for each in found.offsets
+        ],
+        "missing_topics": list(found.missing),
+        "internal_topics": [{"topic": each.name, "in_topology": each.known} for each in found.internals],
+        "members": list(found.members),
+        "state": {"directory": str(found.directory), "entries": list(found.stored)},
+    }
+
+
+def _text(found: Reset, executed: bool) -> str:
+    done = "was reset" if executed else "would be reset as follows; add --execute to do it"
+    parts = [f"{found.application} {done}"]
+    if found.offsets:
+        rows = [
+            (*each.place, each.role, each.before, each.before if each.after is None else each.after, each.note)
+            for each in found.offsets
+        ]
+        parts.append(table(("TOPIC", "PARTITION", "ROLE", "COMMITTED", "NEW", "NOTE"), rows, numbers=(1, 3, 4)))
+    if found.missing:
+        parts.append(_listed("Input topics that do not exist", found.missing))
+    if found.internals:
+        names = [each.name if each.known else f"{each.name}  (not in the topology now)" for each in found.internals]
+        parts.append(_listed("Internal topics deleted" if executed else "Internal topics to delete", names))
+    if found.stored:
+        what = "deleted" if executed else "to delete"
+        parts.append(_listed(f"Local state {what} in {found.directory}", [", ".join(found.stored)]))
+    if found.members:
+        parts.append(_listed("Members removed" if executed else "Active members", found.members))
+    return "\n\n".join(parts)
+
+
+def _listed(title: str, lines: Any) -> str:
+    return "\n".join([f"{title}:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,26 @@
+"""Rows as aligned text, the same on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[int] = ()) -> str:
+    """Return rows below their head, in columns; `numbers` are the columns that are set to the right.
+
+    >>> print(table(("TOPIC", "N"), [("a", 12), ("bcd", None)], numbers=[1]))
+    TOPIC   N
+    a      12
+    bcd     -
+    """
+    lines = [list(head), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    right = set(numbers)
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
