@@ -200,3 +200,15 @@ def test_a_full_disk_fails_the_write_and_keeps_what_was_there(log):
     assert consumer.end_offsets([TopicPartition(TOPIC, 0)]) == {TopicPartition(TOPIC, 0): 1}
     producer.send([(TOPIC, b"k", b"v", 1, None, 0)])
     assert consumer.end_offsets([TopicPartition(TOPIC, 0)]) == {TopicPartition(TOPIC, 0): 2}
+
+
+def test_removed_members_have_lost_their_partitions(log):
+    mine = log.membership("g", "a", spread)
+    mine.join(b"", [TOPIC])
+    until(mine, lambda r: r.partitions == ALL)
+    admin = log.admin()
+    assert admin.remove_members("g") == ["a"]
+    assert admin.group_members("g") == admin.remove_members("g") == []
+    with pytest.raises(FencedError):
+        mine.commit({place: CommittedOffset(1) for place in ALL})
+    mine.leave()
