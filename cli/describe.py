@@ -19,13 +19,16 @@ class Format(StrEnum):
     json = "json"
     mermaid = "mermaid"
     dot = "dot"
+    svg = "svg"
+    html = "html"
     python = "python"
 
 
 Chosen = Annotated[
     Format,
     typer.Option(
-        "--format", help="text: Topology.describe() of Kafka Streams; python: the code that processes records."
+        "--format",
+        help="text: Topology.describe() of Kafka Streams; svg, html: a drawing; python: the code that processes records.",
     ),
 ]
 

@@ -22,7 +22,7 @@ LAYERS = (
     ("plan",),
     ("compile",),
     ("runtime",),
-    ("testing",),
+    ("testing", "http"),
     ("cli",),
 )
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
@@ -39,8 +39,22 @@ FOREIGN = {
     "pyspark": "streamkit/runtime/spark",
     "yaml": "streamkit/spec",
     "typer": "cli",
+    "starlette": "streamkit/http",
+    "uvicorn": "streamkit/http",
+    "prometheus_client": "streamkit/http",
 }
-HEAVY = ("confluent_kafka", "kafka", "plyvel", "sqlite3", "pyspark", "rich", "typer", "pydantic")
+HEAVY = (
+    "confluent_kafka",
+    "kafka",
+    "plyvel",
+    "sqlite3",
+    "pyspark",
+    "rich",
+    "typer",
+    "pydantic",
+    "starlette",
+    "uvicorn",
+)
 MOST_LINES = 450
 
 

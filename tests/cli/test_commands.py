@@ -150,7 +150,7 @@ def test_problems_go_to_stderr_for_all_other_commands(broken: Path) -> None:
         assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("form", ["text", "json", "mermaid", "dot", "python"])
+@pytest.mark.parametrize("form", ["text", "json", "mermaid", "dot", "svg", "html", "python"])
 def test_describe_writes_every_format(form: str) -> None:
     done = streamkit("describe", EXAMPLE, "--format", form)
     assert (done.code, done.err) == (0, "")
@@ -162,7 +162,7 @@ def test_describe_writes_every_format(form: str) -> None:
 
 
 def test_unknown_formats_and_commands_are_wrong_usage(upper: Path) -> None:
-    for arguments in (("describe", upper, "--format", "svg"), ("destroy", upper), ("try", upper), ("validate",)):
+    for arguments in (("describe", upper, "--format", "png"), ("destroy", upper), ("try", upper), ("validate",)):
         done = streamkit(*arguments)
         assert (done.code, done.out) == (2, "")
         assert "Traceback" not in done.err

@@ -1,4 +1,4 @@
-"""Ways to show a Plan: Kafka's own text, JSON, Mermaid and DOT."""
+"""Ways to show a Plan: Kafka's own text, JSON, Mermaid, DOT, and a drawing as SVG or HTML."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ from streamkit.plan.describe.document import describe_document, describe_dot, de
 from streamkit.plan.describe.text import describe_text
 from streamkit.plan.model import Plan
 
+
+def _svg(plan: Plan) -> str:
+    # What draws is loaded by those who want a drawing.
+    from streamkit.plan.describe.drawing.svg import describe_svg
+
+    return describe_svg(plan)
+
+
+def _html(plan: Plan) -> str:
+    from streamkit.plan.describe.drawing.page import describe_html
+
+    return describe_html(plan)
+
+
 FORMATS: dict[str, Callable[[Plan], str]] = {
     "text": describe_text,
     "json": describe_json,
     "mermaid": describe_mermaid,
     "dot": describe_dot,
+    "svg": _svg,
+    "html": _html,
 }
 """Writers by the name of their format."""
 

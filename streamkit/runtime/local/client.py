@@ -91,6 +91,12 @@ class Application:
             raise StoreUnavailableError(f"store {name} can't be read before the application has started")
         return thread.gate, lambda: thread.stores(name)
 
+    def tasks(self) -> list[Id]:
+        """Return the tasks of the whole application. Raises StoreUnavailableError before the start."""
+        if self._shared is None:
+            raise StoreUnavailableError("the application has not started: its tasks are not known")
+        return self._shared.topics.tasks()
+
     @property
     def restorations(self) -> Restorations:
         """What is being restored right now."""

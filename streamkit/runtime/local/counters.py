@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -37,8 +38,8 @@ class ThreadView:
     """A thread as it told of itself last; totals are since its start."""
 
     tasks: tuple[TaskView, ...] = ()
-    totals: Mapping[str, int] = field(default_factory=dict)
-    """By Kafka Streams' names of metrics, such as `poll-total`."""
+    totals: Mapping[str, float] = field(default_factory=dict)
+    """By Kafka Streams' names of metrics, such as `poll-total`; `poll-seconds` and its kin where there it is a ratio."""
 
 
 class ThreadCounters:
@@ -46,12 +47,21 @@ class ThreadCounters:
 
     def __init__(self) -> None:
         self.view = ThreadView()
-        self.totals: Counter[str] = Counter()
+        self._totals: defaultdict[str, float] = defaultdict(int)
         self._next = 0.0
 
-    def add(self, name: str, amount: int = 1) -> None:
+    def add(self, name: str, amount: float = 1) -> None:
         """Add to a total of the thread."""
-        self.totals[name] += amount
+        self._totals[name] += amount
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time that something takes to `NAME-seconds`."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._totals[f"{name}-seconds"] += time.perf_counter() - began
 
     def publish(
         self, tasks: Iterable[ActiveTask], position: Callable[[TopicPartition], int], *, now: bool = False
@@ -61,7 +71,7 @@ class ThreadCounters:
         if clock < self._next and not now:
             return
         self._next = clock + PUBLISH_SECONDS
-        self.view = ThreadView(tuple(_task_view(active, position) for active in tasks), dict(self.totals))
+        self.view = ThreadView(tuple(_task_view(active, position) for active in tasks), dict(self._totals))
 
 
 def _task_view(active: ActiveTask, position: Callable[[TopicPartition], int]) -> TaskView:

@@ -80,6 +80,13 @@ class LocalStores:
             raise StoreUnavailableError(f"store {name} has no running task for partition {wanted} here")
         return Answer(merged(pages, query), frozenset(pages), frozenset(standbys))
 
+    def partitions(self, name: str) -> list[int]:
+        """Return the partitions that a store has in the whole application. Raises StoreUnavailableError before the start."""
+        require_store(self._plan, name)
+        tasks = self._application.tasks()
+        owners = {sub.id for sub in self._plan.sub_topologies if name in sub.stores}
+        return [partition for sub, partition in tasks if sub in owners]
+
     def _places(self, name: str, stale: bool) -> Iterable[tuple[Gate, Callable[[], list[tuple[int, Any, bool]]]]]:
         """Yield gates, and behind each the (partition, store, whether active) of a store, active tasks first."""
         application = self._application

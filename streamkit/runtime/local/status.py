@@ -53,11 +53,13 @@ class TaskStatus:
     processed: int
     rate: float
     dropped: int
+    dropped_rate: float
     commits: int
     buffered: int
     inputs: tuple[PartitionStatus, ...]
     produced: Mapping[str, int]
     """Records written by topic, changelogs included."""
+    produced_rates: Mapping[str, float]
     stores: tuple[str, ...]
 
 
@@ -70,8 +72,10 @@ class ThreadStatus:
     error: str | None
     rate: float
     tasks: tuple[TaskStatus, ...]
-    totals: Mapping[str, int]
-    """By Kafka Streams' names of metrics: process-total, commit-total, poll-total …"""
+    totals: Mapping[str, float]
+    """By Kafka Streams' names of metrics: process-total, commit-total, poll-total …; process-seconds and its kin."""
+    rates: Mapping[str, float]
+    """The same, a second."""
 
     @property
     def short_name(self) -> str:
@@ -178,9 +182,10 @@ class StatusReader:
                 thread.name,
                 thread.state.value,
                 None if thread.error is None else str(thread.error),
-                self._rates.of(("thread", thread.name)),
+                self._rates.of(("thread", thread.name, "process-total")),
                 tuple(self._task(task, ends) for task in view.tasks),
                 view.totals,
+                {name: self._rates.of(("thread", thread.name, name)) for name in view.totals},
             )
             for thread, view in views
         )
@@ -204,9 +209,10 @@ class StatusReader:
         totals: dict[Key, float] = {}
         for thread in list(self._application.threads):
             view = thread.counters.view
-            totals["thread", thread.name] = view.totals.get("process-total", 0)
+            totals.update({("thread", thread.name, name): count for name, count in view.totals.items()})
             for task in view.tasks:
                 totals["task", task.id] = task.processed
+                totals["dropped", task.id] = task.dropped
                 for partition, count in task.consumed.items():
                     totals["in", task.id, partition.topic, str(partition.partition)] = count
                 for topic, count in task.produced.items():
@@ -231,10 +237,12 @@ class StatusReader:
             task.processed,
             self._rates.of(("task", task.id)),
             task.dropped,
+            self._rates.of(("dropped", task.id)),
             task.commits,
             task.buffered,
             tuple(inputs),
             task.produced,
+            {topic: self._rates.of(("out", task.id, topic)) for topic in task.produced},
             task.stores,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 from streamkit.errors import (
@@ -142,7 +143,7 @@ class StreamThread:
         try:
             self._take_assignment()
             self._publish()
-            with self.gate.opened():
+            with self.gate.opened(), self.counters.timed("poll"):
                 batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
             polled_at = self._shared.clock()
             for batch in batches:
@@ -150,7 +151,8 @@ class StreamThread:
                 self.counters.add("poll-records-total", len(batch.offsets))
             self.counters.add("poll-total")
             self._update_lags()
-            worked = self._process(polled_at)
+            with self.counters.timed("process"):
+                worked = self._process(polled_at)
             self._balance_fetching()
         except TaskCorruptedError as error:
             log.warning("%s: %s; its tasks are restored from their changelogs", self.name, error)
@@ -190,9 +192,11 @@ class StreamThread:
                     interrupted = True
                     add("punctuate-total")
                     committer.send(active)
+            began = perf_counter()
             if committer.commit_if_due(tasks):
                 interrupted = True
                 add("commit-total")
+                add("commit-seconds", perf_counter() - began)
             worked = worked or interrupted or count > 0
             if not count or self._stop.is_set():
                 return worked
@@ -271,6 +275,7 @@ class StreamThread:
             # Before anything is closed: a commit that fails in passing is tried again.
             self._committer.commit([self._tasks[task] for task in gone])
             self._close([self._tasks.pop(task) for task in gone], clean=True)
+            self.counters.add("task-closed-total", len(gone))
         self._to(ThreadState.PARTITIONS_ASSIGNED)
         self._add_tasks([task for task in wanted if task not in self._tasks])
         if not self._stop.is_set():
@@ -296,6 +301,7 @@ class StreamThread:
                 self._drop(fresh)
         if started:
             self._tasks.update(fresh)
+            self.counters.add("task-created-total", len(fresh))
 
     def _drop(self, tasks: dict[Id, ActiveTask]) -> None:
         """Close tasks that could not be started; their files stay as the last checkpoint says."""

@@ -1,0 +1,83 @@
+"""The other instances of an application: which one has what, and asking them over HTTP (application.server)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from streamkit.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from streamkit.runtime.local.client import Application
+
+TIMEOUT_SECONDS = 15.0
+"""More than a query waits for a busy thread at the other end."""
+
+
+@dataclass(frozen=True)
+class Refused(Exception):
+    """Another instance answered with an error that is the caller's to see."""
+
+    status: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Where a key is: instances by host:port, the active one None while nobody has it."""
+
+    partition: int | None
+    active: str | None
+    standbys: tuple[str, ...] = ()
+
+
+class Peers:
+    """Finds instances by what the group knows, and asks them."""
+
+    def __init__(self, application: Application, token: str | None):
+        self._application = application
+        self._token = token
+
+    @property
+    def own(self) -> str:
+        """The host:port of this instance, empty where it tells none."""
+        return str(self._application.plan.config.get("application.server") or "")
+
+    def others(self) -> list[str]:
+        """Return the other instances that say where they answer."""
+        return []
+
+    def owner(self, store: str, key: bytes) -> Owner:
+        """Return where a key of a store is."""
+        return Owner(None, self.own)
+
+    def ask(self, address: str, path: str, parameters: dict[str, str], method: str = "GET") -> Any:
+        """Return what another instance answers.
+
+        Raises StoreUnavailableError where it does not answer or says 503, Refused for other errors.
+        """
+        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        try:
+            connection.request(method, f"{path}?{urlencode(parameters)}", headers=headers)
+            response = connection.getresponse()
+            status, body = response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise StoreUnavailableError(f"the instance at {address} does not answer: {error}") from error
+        finally:
+            connection.close()
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = {"error": f"the instance at {address} answers {status} with something else than JSON"}
+        if status == 200:
+            return answer
+        text = answer.get("error", str(answer)) if isinstance(answer, dict) else str(answer)
+        if status in (401, 403):
+            raise StoreUnavailableError(f"the instance at {address} refuses this one: {text}")
+        if status == 503:
+            raise StoreUnavailableError(text)
+        raise Refused(status, text)

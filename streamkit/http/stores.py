@@ -1,0 +1,207 @@
+"""Interactive queries: of this instance, or of the whole application by asking the instances that hold the rows."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from streamkit.errors import StoreUnavailableError
+from streamkit.http.asked import parameters_of, read_query, rows_json, sort_key
+from streamkit.http.endpoint import Arguments, Endpoint, error_response, json_response
+from streamkit.http.service import Service
+from streamkit.runtime.local.queries import is_global, require_store
+from streamkit.state.definitions import StoreDef
+from streamkit.state.reading import Query, kinds_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_LOCAL = {"scope": "local"}
+
+
+def listed(service: Service, request: Request) -> Response:
+    """Return the stores of the topology and what each answers."""
+    plan = service.application.plan
+    stores = [
+        {
+            "name": each.name,
+            "type": each.type,
+            "persistent": each.persistent,
+            "global": each.is_global,
+            "sub_topology": each.sub_topology,
+            "queries": list(kinds_of(each.type)),
+            "key": plan.stores[each.name].key_serde.spec,
+            "value": plan.stores[each.name].value_serde.spec,
+            "tasks": list(each.tasks),
+        }
+        for each in service.application.status(lag=False).stores
+    ]
+    return json_response({"application": plan.application, "stores": stores})
+
+
+def asked(service: Service, request: Request, *, kind: str) -> Response:
+    """Answer one kind of query."""
+    plan = service.application.plan
+    name = request.path_params["store"]
+    require_store(plan, name)
+    definition = plan.stores[name]
+    query = read_query(request, kind, definition)
+    arguments = Arguments(request, parameters_of(kind))
+    stale, number = arguments.flag("stale"), arguments.number("partition", None, 0)
+    wanted = None if number is None else [number]
+    asking = _Asking(service, definition, query, stale, dict(request.query_params))
+    # Every instance has the whole of a global table.
+    if arguments.choice("scope", ("application", "local")) == "local" or is_global(plan, name):
+        page = asking.here(wanted)
+    elif kind == "get":
+        page = asking.owner(wanted)
+    else:
+        page = asking.everywhere(wanted)
+    if kind == "get":
+        return _one(name, page, request)
+    return json_response(page)
+
+
+def _one(name: str, page: dict[str, Any], request: Request) -> Response:
+    if not page["rows"]:
+        return error_response(f"store {name} has no key {request.query_params['key']}", 404)
+    row = {**page["rows"][0], "stale": bool(page["stale_partitions"])}
+    if request.query_params.get("scope") == "local":
+        # Another instance asks, which wants the whole page.
+        return json_response(page)
+    row.pop("cursor", None)
+    return json_response({"store": name, **row})
+
+
+class _Asking:
+    """One query, put to those who can answer it."""
+
+    def __init__(self, service: Service, definition: StoreDef, query: Query, stale: bool, parameters: dict[str, str]):
+        self._service = service
+        self._definition = definition
+        self._query = query
+        self._stale = stale
+        self._parameters = parameters
+
+    def here(self, partitions: list[int] | None, *, stale: bool | None = None) -> dict[str, Any]:
+        """Return a page of this instance's stores. Raises StoreUnavailableError."""
+        stale = self._stale if stale is None else stale
+        answer = self._service.application.stores.read(self._definition.name, self._query, partitions, stale=stale)
+        return self._page(rows_json(self._definition, answer.rows), answer.partitions, answer.standbys)
+
+    def owner(self, partitions: list[int] | None) -> dict[str, Any]:
+        """Return the row of a key from the instance that has it. Raises StoreUnavailableError."""
+        peers = self._service.peers
+        owner = peers.owner(self._definition.name, self._query.key or b"")
+        wanted = partitions if owner.partition is None else [owner.partition]
+        places = [owner.active] if owner.active is not None else []
+        if self._stale:
+            places += [place for place in owner.standbys if place not in places]
+        if not places:
+            raise StoreUnavailableError(f"no instance has the key's partition of store {self._definition.name} now")
+        failure: StoreUnavailableError | None = None
+        for place in places:
+            try:
+                return self._at(place, wanted)
+            except StoreUnavailableError as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    def everywhere(self, partitions: list[int] | None) -> dict[str, Any]:
+        """Return a page of all instances' stores. Raises StoreUnavailableError while a partition is nowhere."""
+        peers = self._service.peers
+        places = [peers.own, *peers.others()]
+        missing = set(self._service.application.stores.partitions(self._definition.name))
+        if partitions is not None:
+            missing &= set(partitions)
+        pages: list[dict[str, Any]] = []
+        for stale in (False, True) if self._stale else (False,):
+            if not missing:
+                break
+            for page in self._all(places, stale):
+                rows = [row for row in page["rows"] if row["partition"] in missing]
+                pages.append({**page, "rows": rows})
+            missing -= {partition for page in pages for partition in page["partitions"]}
+        if missing:
+            wanted = ", ".join(map(str, sorted(missing)))
+            raise StoreUnavailableError(f"no instance answers for partition {wanted} of store {self._definition.name}")
+        merged = heapq.merge(*(page["rows"] for page in pages), key=sort_key, reverse=self._query.reverse)
+        rows = [row for row, _ in zip(merged, range(self._query.limit), strict=False)]
+        read = {partition for page in pages for partition in page["partitions"]}
+        standbys = {partition for page in pages for partition in page["stale_partitions"]}
+        return self._page(rows, read, standbys)
+
+    def _all(self, places: list[str], stale: bool) -> list[dict[str, Any]]:
+        """Return the pages of all instances that answer."""
+
+        def ask(place: str) -> dict[str, Any] | None:
+            try:
+                return self._at(place, None, stale=stale)
+            except StoreUnavailableError:
+                # Whether anything is missing without it shows by the partitions.
+                return None
+
+        if len(places) == 1:
+            found = [ask(places[0])]
+        else:
+            with ThreadPoolExecutor(min(16, len(places))) as pool:
+                found = list(pool.map(ask, places))
+        return [page for page in found if page is not None]
+
+    def _at(self, place: str, partitions: list[int] | None, *, stale: bool | None = None) -> dict[str, Any]:
+        if place == self._service.peers.own:
+            return self.here(partitions, stale=stale)
+        parameters = {**self._parameters, **_LOCAL}
+        if stale is not None:
+            parameters["stale"] = str(stale).lower()
+        if partitions is not None:
+            parameters["partition"] = str(partitions[0])
+        path = f"/stores/{self._definition.name}/{self._query.kind}"
+        page: dict[str, Any] = self._service.peers.ask(place, path, parameters)
+        return page
+
+    def _page(self, rows: list[dict[str, Any]], partitions: Any, standbys: Any) -> dict[str, Any]:
+        # A short page is the last one.
+        full = len(rows) == self._query.limit and self._query.kind != "get"
+        return {
+            "store": self._definition.name,
+            "rows": rows,
+            "next": rows[-1]["cursor"] if full else None,
+            "partitions": sorted(partitions),
+            "stale_partitions": sorted(standbys),
+        }
+
+
+_SUMMARIES = {
+    "get": "The value of a key; of a versioned store also as of a time.",
+    "range": "The rows between two keys, in the order of the keys' bytes.",
+    "prefix": "The rows whose keys' bytes begin with those of a prefix.",
+    "all": "All rows.",
+    "windows": "The windows of a key, or of all keys, that start within some time; by start.",
+    "sessions": "The sessions of a key, or of all keys; by end.",
+    "versions": "The versions of a key, the newest first.",
+}
+_ANSWERS = {
+    400: "The query makes no sense for this store.",
+    404: "There is no such store or key.",
+    503: "The store can't be read now: its task moves, is restored, or its instance does not answer.",
+}
+
+
+def _handler(kind: str) -> Callable[[Service, Request], Response]:
+    return partial(asked, kind=kind)
+
+
+ENDPOINTS = (
+    Endpoint("/stores", "The stores of the topology, and what each answers.", listed),
+    *(
+        Endpoint(f"/stores/{{store}}/{kind}", summary, _handler(kind), parameters_of(kind), answers=_ANSWERS)
+        for kind, summary in _SUMMARIES.items()
+    ),
+)

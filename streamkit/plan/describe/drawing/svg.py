@@ -1,0 +1,128 @@
+"""The drawing as SVG, with its own style in light and dark."""
+
+from __future__ import annotations
+
+from html import escape
+
+from streamkit.plan.describe.drawing.picture import Box, Line, Picture, Shape, picture_of
+from streamkit.plan.model import Plan
+
+MARGIN = 16.0
+STYLE = """
+.t-graph{--ink:#1f2937;--soft:#6b7280;--line:#94a3b8;--box:#f8fafc;--edge:#cbd5e1;--card:#ffffff;--topic:#dbeafe;
+--topic-line:#3b82f6;--inner:#ede9fe;--inner-line:#8b5cf6;--store:#dcfce7;--store-line:#16a34a;--io:#f1f5f9;--live:#b45309;
+font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
+@media (prefers-color-scheme:dark){.t-graph{--ink:#e5e7eb;--soft:#9ca3af;--line:#64748b;--box:#111827;--edge:#374151;
+--card:#1f2937;--topic:#172f54;--topic-line:#60a5fa;--inner:#2e2352;--inner-line:#a78bfa;--store:#14331f;
+--store-line:#4ade80;--io:#18212f;--live:#fbbf24}}
+.t-graph text{fill:var(--ink);font-size:13px;text-anchor:middle}
+.t-graph .detail{fill:var(--soft);font-size:10px}
+.t-graph .title{font-weight:600}
+.t-graph .box rect{fill:var(--box);stroke:var(--edge)}
+.t-graph .box text{text-anchor:start;fill:var(--soft);font-size:12px;font-weight:600;paint-order:stroke;stroke:var(--box);
+stroke-width:4px}
+.t-graph .node rect{fill:var(--card);stroke:var(--line)}
+.t-graph .source rect,.t-graph .sink rect{fill:var(--io);stroke:var(--edge)}
+.t-graph .source .title,.t-graph .sink .title{fill:var(--soft);font-weight:500}
+.t-graph .topic rect{fill:var(--topic);stroke:var(--topic-line)}
+.t-graph .internal-topic rect{fill:var(--inner);stroke:var(--inner-line)}
+.t-graph .store path{fill:var(--store);stroke:var(--store-line)}
+.t-graph .line{fill:none;stroke:var(--line);stroke-width:1.4}
+.t-graph .line.store{stroke:var(--store-line);stroke-dasharray:3 3;opacity:.7}
+.t-graph .line.busy{stroke:var(--live);stroke-width:2}
+.t-graph .arrow{fill:var(--line)}
+.t-graph .live{font-size:11px;fill:var(--live);font-weight:600;text-anchor:start;paint-order:stroke;stroke:var(--box);stroke-width:3px}
+"""
+
+
+def describe_svg(plan: Plan) -> str:
+    """Return the topology as an SVG picture."""
+    return svg_of(picture_of(plan), plan.application) + "\n"
+
+
+def svg_of(picture: Picture, title: str) -> str:
+    """Return a picture as an SVG element; edges from and to topics carry `data-kind`, `data-topic` and `data-sub`."""
+    width, height = picture.width + 2 * MARGIN, picture.height + 2 * MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="t-graph" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
+        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        '<defs><marker id="t-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+        'orient="auto-start-reverse"><path class="arrow" d="M0 0.6 L7.4 4 L0 7.4 z"/></marker></defs>',
+        f'<g transform="translate({MARGIN:.0f} {MARGIN:.0f})">',
+        *map(_box, picture.boxes),
+        *map(_line, picture.lines),
+        *map(_shape, picture.shapes),
+        *map(_live, (line for line in picture.lines if line.kind in ("in", "out"))),
+        "</g></svg>",
+    ]
+    return "\n".join(parts)
+
+
+def _box(box: Box) -> str:
+    return (
+        f'<g class="box" data-sub="{box.id}"><rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
+        f'height="{box.height:.1f}" rx="10"/>'
+        f'<text x="{box.x + 14:.1f}" y="{box.y + 20:.1f}">{escape(box.title)}</text></g>'
+    )
+
+
+def _shape(shape: Shape) -> str:
+    left, top = shape.x - shape.width / 2, shape.y - shape.height / 2
+    tip = f"<title>{escape(shape.tip)}</title>"
+    if shape.kind == "store":
+        body = _cylinder(left, top, shape.width, shape.height)
+    else:
+        radius = shape.height / 2 if "topic" in shape.kind else 6
+        body = f'<rect x="{left:.1f}" y="{top:.1f}" width="{shape.width:.1f}" height="{shape.height:.1f}" rx="{radius:.0f}"/>'
+    middle = shape.y + (4 if shape.kind == "store" else 0)
+    texts = f'<text class="title" x="{shape.x:.1f}" y="{middle + (4.5 if not shape.detail else -2):.1f}">{escape(shape.title)}</text>'
+    if shape.detail:
+        texts += f'<text class="detail" x="{shape.x:.1f}" y="{middle + 12:.1f}">{escape(shape.detail)}</text>'
+    kind = f"node {shape.kind}"
+    return f'<g class="{kind}" data-id="{escape(shape.id)}">{tip}{body}{texts}</g>'
+
+
+def _cylinder(left: float, top: float, width: float, height: float) -> str:
+    right, cap = left + width, 5.0
+    bottom = top + height - cap
+    sides = f"M{left:.1f} {top + cap:.1f} V{bottom:.1f} A{width / 2:.1f} {cap} 0 0 0 {right:.1f} {bottom:.1f} V{top + cap:.1f}"
+    lid = (
+        f"M{left:.1f} {top + cap:.1f} A{width / 2:.1f} {cap} 0 0 1 {right:.1f} {top + cap:.1f} "
+        f"A{width / 2:.1f} {cap} 0 0 1 {left:.1f} {top + cap:.1f} z"
+    )
+    return f'<path d="{sides}"/><path d="{lid}"/>'
+
+
+def _line(line: Line) -> str:
+    marker = "" if line.kind == "store" else ' marker-end="url(#t-arrow)"'
+    data = (
+        f' data-kind="{line.kind}" data-topic="{escape(line.topic)}" data-sub="{line.sub_topology}"'
+        if line.topic
+        else ""
+    )
+    return f'<path class="line {line.kind}"{data} d="{_curve(line.points)}"{marker}/>'
+
+
+def _curve(points: tuple[tuple[float, float], ...]) -> str:
+    """Return a smooth path that leaves and arrives vertically."""
+    x, y = points[0]
+    path = [f"M{x:.1f} {y:.1f}"]
+    for nx, ny in points[1:]:
+        if abs(nx - x) < 0.5:
+            path.append(f"L{nx:.1f} {ny:.1f}")
+        else:
+            middle = (y + ny) / 2
+            path.append(f"C{x:.1f} {middle:.1f} {nx:.1f} {middle:.1f} {nx:.1f} {ny:.1f}")
+        x, y = nx, ny
+    return " ".join(path)
+
+
+def _live(line: Line) -> str:
+    """Return the place where a running application's rate and lag are shown: at the node's end of the edge."""
+    x, y = line.points[-1] if line.kind == "in" else line.points[0]
+    y += -9 if line.kind == "in" else 15
+    return (
+        f'<text class="live" data-kind="{line.kind}" data-topic="{escape(line.topic)}" '
+        f'data-sub="{line.sub_topology}" x="{x + 7:.1f}" y="{y:.1f}"></text>'
+    )
