@@ -15,6 +15,7 @@ def run_instances(plan: Plan, count: int) -> int:
     """Run so many instances of a topology that has been checked, until they end; return the exit code."""
     from streamkit.runtime.local.supervisor import Supervisor
 
+    from .serving import shifted
     from .signals import hang_up, stopping
 
     arguments = without_processes(sys.argv[1:])
@@ -23,7 +24,7 @@ def run_instances(plan: Plan, count: int) -> int:
             sys.executable,
             "-m",
             __package__,
-            *arguments,
+            *shifted(arguments, number),
             *(part for pair in own(plan, number) for part in ("--set", pair)),
         ]
         for number in range(1, count + 1)

@@ -19,22 +19,40 @@ Processes = Annotated[
     ),
 ]
 
+Http = Annotated[
+    str | None,
+    typer.Option(
+        "--http", metavar="HOST:PORT", help="Answer over HTTP: a page, state, queries and metrics; /api lists all."
+    ),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        "--http-token-file",
+        metavar="FILE",
+        help="The bearer token that --http asks for; by default that of STREAMKIT_HTTP_TOKEN, if any.",
+    ),
+]
+
 
 def command(
     file: File,
     until_idle: UntilIdle = False,
     processes: Processes = None,
+    http: Http = None,
+    http_token_file: TokenFile = None,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int | None:
     """Run a topology on its log.
 
     The log is Kafka or the embedded one, as bootstrap.servers says. Ends in order by SIGTERM or SIGINT, exit code 0.
-    With --processes, SIGHUP restarts the instances one after the other.
+    With --processes, SIGHUP restarts the instances one after the other, and each has its own port of --http, one up.
     """
     import logging
 
     from .logs import opened
+    from .serving import serving
     from .signals import stopping
 
     level = logging.INFO if "--verbose" in sys.argv else logging.WARNING
@@ -53,6 +71,8 @@ def command(
 
         watch_lifeline(asked)
         plan = load_plan(file, settings, env_file)
-        with opened(plan) as transport:
-            Application(plan, transport).run(until_idle=until_idle, stop=asked)
+        with serving(plan, http, http_token_file) as (plan, serve), opened(plan) as transport:
+            application = Application(plan, transport)
+            serve(application)
+            application.run(until_idle=until_idle, stop=asked)
     return None

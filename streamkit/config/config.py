@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any
 
 from streamkit.config.check import PREFIXES, TAG_PREFIX, TOPIC_PREFIX, check, split
@@ -93,6 +94,13 @@ class Config:
             if f"{prefix}{name}" in self._values:
                 return self._values[f"{prefix}{name}"]
         return self._values.get(name, default)
+
+    def having(self, name: str, value: Any, origin: str) -> Config:
+        """Return a copy with one more setting, from `origin`. Raises ConfigError."""
+        changed = copy(self)
+        changed._values, changed._origins = dict(self._values), dict(self._origins)
+        changed._values[name], changed._origins[name] = check(name, value), origin
+        return changed
 
     def origin(self, name: str) -> str:
         """Return where a setting comes from: "--set", "environment", "--env-file", "file" or "default"."""

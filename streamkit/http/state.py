@@ -30,8 +30,8 @@ def health(service: Service, request: Request) -> Response:
 
 def ready(service: Service, request: Request) -> Response:
     """Tell whether every thread runs its tasks."""
-    state = service.application.state
-    return json_response({"state": state.value}, 200 if state is ClientState.RUNNING else 503)
+    application = service.application
+    return json_response({"state": application.state.value}, 200 if application.ready else 503)
 
 
 def status(service: Service, request: Request) -> Response:

@@ -91,6 +91,18 @@ class Application:
             raise StoreUnavailableError(f"store {name} can't be read before the application has started")
         return thread.gate, lambda: thread.stores(name)
 
+    @property
+    def ready(self) -> bool:
+        """Whether this instance knows its tasks, and every thread runs those that it has."""
+        coordinator = self._coordinator
+        return (
+            self.state is ClientState.RUNNING
+            and coordinator is not None
+            and coordinator.assigned
+            and self._next is None
+            and all(thread.settled() for thread in self.threads)
+        )
+
     def tasks(self) -> list[Id]:
         """Return the tasks of the whole application. Raises StoreUnavailableError before the start."""
         if self._shared is None:

@@ -74,6 +74,8 @@ class LocalStores:
                             standbys.add(partition)
             except StateError as error:
                 raise StoreUnavailableError(f"store {name} can't be read now: {error}") from error
+        if partitions is None and query.kind == "get" and not pages:
+            raise StoreUnavailableError(f"store {name} has no running task here")
         missing = set(partitions or ()) - set(pages)
         if missing:
             wanted = ", ".join(map(str, sorted(missing)))

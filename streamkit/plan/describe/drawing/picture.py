@@ -13,6 +13,7 @@ _OUTER_GAP, _OUTER_LAYER_GAP = 36.0, 34.0
 _TITLE_CHARACTER, _DETAIL_CHARACTER = 7.7, 6.2
 _HEIGHTS = {"topic": 30.0, "store": 42.0, "source": 38.0, "sink": 38.0, "processor": 38.0}
 _LONGEST = 34
+_LIVE_WIDTH = 125.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class _Inside:
     @property
     def size(self) -> Size:
         heading = len(_title(self.sub)) * _TITLE_CHARACTER
-        width = max(self.layout.width, heading) + 2 * PADDING
+        # A rate and a lag stand to the right of where an edge comes in.
+        width = max(self.layout.width, heading, 2 * _LIVE_WIDTH) + 2 * PADDING
         return Size(width, self.layout.height + TITLE + 2 * LABELS + PADDING)
 
 

@@ -30,7 +30,7 @@ stroke-width:4px}
 .t-graph .line{fill:none;stroke:var(--line);stroke-width:1.4}
 .t-graph .line.store{stroke:var(--store-line);stroke-dasharray:3 3;opacity:.7}
 .t-graph .line.busy{stroke:var(--live);stroke-width:2}
-.t-graph .arrow{fill:var(--line)}
+.t-graph .arrow{fill:var(--line);fill:context-stroke}
 .t-graph .live{font-size:11px;fill:var(--live);font-weight:600;text-anchor:start;paint-order:stroke;stroke:var(--box);stroke-width:3px}
 """
 
@@ -47,8 +47,8 @@ def svg_of(picture: Picture, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="t-graph" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
-        '<defs><marker id="t-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
-        'orient="auto-start-reverse"><path class="arrow" d="M0 0.6 L7.4 4 L0 7.4 z"/></marker></defs>',
+        '<defs><marker id="t-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
+        'markerUnits="userSpaceOnUse" orient="auto"><path class="arrow" d="M0 0.6 L7.4 4 L0 7.4 z"/></marker></defs>',
         f'<g transform="translate({MARGIN:.0f} {MARGIN:.0f})">',
         *map(_box, picture.boxes),
         *map(_line, picture.lines),

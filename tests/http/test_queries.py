@@ -1,0 +1,125 @@
+"""Interactive queries over HTTP: every type of store, pages, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamkit.transport.embedded import EmbeddedTransport
+from tests.http.support import USERS, processed, request, served, write_shop
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Iterator[str]:
+    """The address of an application that has processed everything and has committed nothing: rows lie in the cache."""
+    folder = tmp_path_factory.mktemp("shop")
+    log = EmbeddedTransport(folder / "log")
+    write_shop(log)
+    with served(folder, log, **{"commit.interval.ms": 3_600_000}) as (address, _):
+        processed(address, 3 * len(USERS))
+        yield address
+    log.close()
+
+
+def pages(address: str, path: str, **query) -> list[dict]:
+    """Return the rows of all pages."""
+    rows: list[dict] = []
+    after: dict[str, str] = {}
+    while True:
+        page = request(address, path, **query, **after).json
+        rows += page["rows"]
+        if page["next"] is None:
+            return rows
+        assert len(page["rows"]) == query["limit"]
+        after = {"after": page["next"]}
+
+
+def test_get_sees_what_is_only_in_the_cache(shop):
+    row = request(shop, "/stores/counts/get", key="user-03").json
+    assert (row["store"], row["key"], row["value"], row["timestamp"], row["stale"]) == (
+        "counts",
+        "user-03",
+        3,
+        30_001,
+        False,
+    )
+
+
+def test_keys_in_the_json_form_of_their_serde(shop):
+    row = request(shop, "/stores/by-user/get", key='{"user": "user-05"}').json
+    assert (row["key"], row["value"]) == ({"user": "user-05"}, 3)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_all_in_pages_over_all_tasks(shop, reverse):
+    rows = pages(shop, "/stores/counts/all", limit=7, reverse=str(reverse).lower())
+    assert [row["key"] for row in rows] == sorted(USERS, reverse=reverse)
+    assert {row["partition"] for row in rows} == {0, 1}
+
+
+def test_range_and_prefix(shop):
+    query = {"from": "user-03", "to": "user-06"}
+    assert [row["key"] for row in pages(shop, "/stores/counts/range", limit=2, **query)] == USERS[3:7]
+    assert [row["key"] for row in pages(shop, "/stores/counts/prefix", limit=4, prefix="user-1")] == USERS[10:]
+
+
+def test_windows_of_a_key_and_of_all(shop):
+    rows = pages(shop, "/stores/per-window/windows", limit=1, key="user-01")
+    assert [(row["key"], row["value"]) for row in rows] == [
+        ({"key": "user-01", "start": 0, "end": 10_000}, 2),
+        ({"key": "user-01", "start": 30_000, "end": 40_000}, 1),
+    ]
+    late = {"from": 10_000, "to": 30_000}
+    assert [row["key"]["key"] for row in pages(shop, "/stores/per-window/windows", limit=6, **late)] == USERS
+
+
+def test_sessions(shop):
+    rows = pages(shop, "/stores/per-session/sessions", limit=1, key="user-02")
+    assert [(row["key"]["start"], row["key"]["end"], row["value"]) for row in rows] == [
+        (1, 3001, 2),
+        (30_001, 30_001, 1),
+    ]
+    early = {"to": 5000}
+    assert sorted(row["key"]["key"] for row in pages(shop, "/stores/per-session/sessions", limit=9, **early)) == USERS
+
+
+def test_versions_and_values_as_of_a_time(shop):
+    assert request(shop, "/stores/prices/get", key="apple").json["value"] == 30
+    assert request(shop, "/stores/prices/get", key="apple", as_of=25).json["value"] == 20
+    assert request(shop, "/stores/prices/get", key="apple", as_of=5).status == 404
+    assert [row["value"] for row in pages(shop, "/stores/prices/versions", limit=2, key="apple")] == [30, 20, 10]
+
+
+def test_global_tables_and_internal_stores(shop):
+    assert request(shop, "/stores/countries/get", key="de").json["value"] == "Germany"
+    assert [row["value"] for row in pages(shop, "/stores/countries/all", limit=1)] == ["Germany", "France"]
+    stores = {store["name"]: store for store in request(shop, "/stores").json["stores"]}
+    join = next(name for name, store in stores.items() if store["type"] == "join_window")
+    assert stores[join]["queries"] == ["all"]
+    # Earlier rows are older than the join can reach back.
+    assert sorted(row["key"]["key"] for row in pages(shop, f"/stores/{join}/all", limit=7)) == USERS
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "text"),
+    [
+        ("/stores/counts/get", {"key": "nobody"}, 404, "store counts has no key nobody"),
+        ("/stores/cuonts/get", {"key": "a"}, 404, "shop has no store cuonts; did you mean counts?"),
+        ("/stores/counts/windows", {}, 400, "it answers get, range, prefix, all, not windows"),
+        ("/stores/counts/get", {}, 400, "get needs the parameter key"),
+        ("/stores/counts/all", {"limit": "many"}, 400, "limit is 'many'; expected a whole number"),
+        ("/stores/counts/all", {"limit": 5000}, 400, "limit is 5000; expected 1 to 1000"),
+        ("/stores/counts/all", {"reverse": "perhaps"}, 400, "reverse is 'perhaps'; expected true or false"),
+        ("/stores/counts/all", {"after": "!"}, 400, "after is '!'; expected the `next` of a page"),
+        ("/stores/counts/all", {"scope": "world"}, 400, "scope is 'world'; expected application or local"),
+        ("/stores/counts/all", {"lmit": 5}, 400, "there is no parameter 'lmit'; known: limit"),
+        ("/stores/counts/all", {"partition": 7, "scope": "local"}, 503, "no running task for partition 7 here"),
+        ("/stores/prices/get", {"key": "apple", "as_of": "x"}, 400, "as_of is 'x'; expected a whole number"),
+        ("/nothing", {}, 404, "there is nothing at /nothing; /api lists what there is"),
+    ],
+)
+def test_what_is_refused(shop, path, query, status, text):
+    answer = request(shop, path, **query)
+    assert answer.status == status
+    assert text in answer.json["error"]
