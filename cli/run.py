@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import Annotated
 
@@ -10,9 +9,6 @@ import typer
 
 from .loading import load_plan
 from .options import EnvFile, File, Settings
-
-# A batch makes thousands of tuples that no cycle holds: looking at them after every 700 took a seventh of the time.
-_COLLECT = (100_000, 50, 100)
 
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
 
@@ -78,7 +74,5 @@ def command(
         with serving(plan, http, http_token_file) as (plan, serve), opened(plan) as transport:
             application = Application(plan, transport)
             serve(application)
-            gc.freeze()
-            gc.set_threshold(*_COLLECT)
             application.run(until_idle=until_idle, stop=asked)
     return None

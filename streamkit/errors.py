@@ -60,6 +60,17 @@ class SerdeError(StreamkitError):
     """Bytes that do not decode, or a value that does not encode (SerializationException)."""
 
 
+class RegistryError(StreamkitError):
+    """The schema registry does not answer, refuses, or does not have what is asked for (`is_missing`).
+
+    No handler drops records for it: they are good once the registry is.
+    """
+
+    def __init__(self, message: str, is_missing: bool = False):
+        super().__init__(message)
+        self.is_missing = is_missing
+
+
 class LimitError(StreamkitError):
     """An expression went beyond the bounds of the language."""
 

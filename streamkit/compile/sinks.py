@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 def emit_sink(node: SinkNode, gen: Generator) -> None:
     """Write the encoding of the record in hand and the row that it becomes."""
     with gen.guard(node):
-        key = gen.raw(gen.hand.key, node.key_serde)
-        value = _value(node, gen)
-        topic = _topic(node, gen)
+        if node.route is None:
+            topic = _topic(node, gen)
+            key, value = gen.raw(gen.hand.key, node.key_serde), _value(node, gen)
+        else:
+            key, value, topic = _routed_record(node, gen)
         where = _partition(node, gen, key, topic)
     gen.line(f"out(({topic}, {key}, {value}, {gen.hand.time}, {gen.headers()}, {where}))")
 
@@ -37,6 +39,39 @@ def _value(node: SinkNode, gen: Generator) -> str:
     # Foreign-key joins hand over bytes; a response comes with the partition that asked.
     value = gen.obj(gen.hand.value)
     return f"{value}[0]" if node.value_kind == "response" else value
+
+
+def _routed_record(node: SinkNode, gen: Generator) -> tuple[str, str, str]:
+    """Return the variables of key, value and topic; a registry's serdes write by the subject of each record's topic."""
+    found: list[str] = []
+    by_topic: list[tuple[int, str, Serde]] = []
+    for slot, serde in ((gen.hand.key, node.key_serde), (gen.hand.value, node.value_serde)):
+        if serde.by_topic:
+            by_topic.append((len(found), gen.obj(slot), serde))
+            found.append(gen.var("b"))
+        else:
+            found.append(gen.raw(slot, serde))
+    topic = _topic(node, gen)
+    for index, variable, serde in by_topic:
+        encode = gen.name_of(RoutedEncoder(serde, index == 0), "encode")
+        gen.line(f"{found[index]} = None if {variable} is None else {encode}({topic}, {variable})")
+    return found[0], found[1], topic
+
+
+class RoutedEncoder:
+    """Encodes by the serde that a topic has, which is bound when the topic first occurs."""
+
+    def __init__(self, serde: Serde, is_key: bool):
+        self._serde = serde
+        self._is_key = is_key
+        self._known: dict[str, Serde] = {}
+
+    def __call__(self, topic: str, value: Any) -> bytes:
+        """Return the bytes of a value for a topic. Raises SerdeError, RegistryError."""
+        serde = self._known.get(topic)
+        if serde is None:
+            serde = self._known[topic] = self._serde.on_topic(topic, self._is_key)
+        return serde.encode(value)
 
 
 def _topic(node: SinkNode, gen: Generator) -> str:

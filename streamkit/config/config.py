@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any
@@ -27,6 +28,7 @@ ROLES = {
 """The prefixes that speak to a role; later ones win (StreamsConfig.getMainConsumerConfigs and its kin)."""
 _CONSUMERS = ("consumer", "main", "restore", "global")
 MAX_POLL_RECORDS = 1000
+_USER_INFO = re.compile(r"(://)[^/@,]*@")
 
 
 class Config:
@@ -233,7 +235,10 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
 def _text(name: str, value: Any) -> str:
     if value is None:
         return ""
-    return MASK if is_secret(name) and value != "" else as_text(name, value)
+    if is_secret(name) and value != "":
+        return MASK
+    # An address may carry who asks: http://user:password@host.
+    return _USER_INFO.sub(rf"\1{MASK}@", as_text(name, value)) if name.endswith(".url") else as_text(name, value)
 
 
 assert set(PREFIXES) == {prefix for prefixes in ROLES.values() for prefix in prefixes if prefix}

@@ -95,8 +95,36 @@ _SETTINGS = (
     Setting("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", "int", 1000, "Milliseconds between looks for rows without a partner.", minimum=0),
 )  # fmt: skip
 
-SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _SETTINGS}
+_STRATEGIES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+_REGISTRY = (
+    Setting("auto.register.schemas", "bool", True, "Whether schemas are registered when they are first written."),
+    Setting("basic.auth.credentials.source", "text", None, "Where the registry's user stands: in its URL, or in basic.auth.user.info.", words=("URL", "USER_INFO")),
+    Setting("basic.auth.user.info", "text", None, "The schema registry's user, as USER:PASSWORD."),
+    Setting("bearer.auth.client.id", "text", None, "The client that OAuth gives a token for the schema registry."),
+    Setting("bearer.auth.client.secret", "text", None, "Its secret."),
+    Setting("bearer.auth.credentials.source", "text", None, "Where the registry's bearer token comes from.", words=("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS")),
+    Setting("bearer.auth.identity.pool.id", "text", None, "The identity pool of a Confluent Cloud registry."),
+    Setting("bearer.auth.issuer.endpoint.url", "text", None, "Where OAuth gives tokens for the schema registry."),
+    Setting("bearer.auth.logical.cluster", "text", None, "The logical cluster of a Confluent Cloud registry."),
+    Setting("bearer.auth.scope", "text", None, "The scope of those tokens."),
+    Setting("bearer.auth.token", "text", None, "A bearer token for the schema registry."),
+    Setting("key.subject.name.strategy", "text", "TopicNameStrategy", "The subject of a key's schema.", words=_STRATEGIES),
+    Setting("latest.compatibility.strict", "bool", True, "Whether use.latest.version checks that the schema fits the latest one."),
+    Setting("normalize.schemas", "bool", False, "Whether the registry brings schemas into a normal form."),
+    Setting("schema.registry.ssl.ca.location", "text", None, "A PEM file with the authorities that vouch for the registry."),
+    Setting("schema.registry.ssl.certificate.location", "text", None, "A PEM file with the certificate shown to the registry."),
+    Setting("schema.registry.ssl.key.location", "text", None, "A PEM file with its key."),
+    Setting("schema.registry.ssl.key.password", "text", None, "The password of that key."),
+    Setting("schema.registry.url", "list", (), "Confluent-compatible schema registries, tried in turn; empty: none."),
+    Setting("use.latest.version", "bool", False, "Whether records are written by the latest version of the subject."),
+    Setting("value.subject.name.strategy", "text", "TopicNameStrategy", "The subject of a value's schema.", words=_STRATEGIES),
+)  # fmt: skip
+"""Of the schema registry, as Confluent's serializers for Java call them (AbstractKafkaSchemaSerDeConfig)."""
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in (*_SETTINGS, *_REGISTRY)}
 ALIASES = {
+    "schema.registry.basic.auth.user.info": "basic.auth.user.info",
+    "schema.registry.ssl.truststore.location": "schema.registry.ssl.ca.location",
     "default.deserialization.exception.handler": "deserialization.exception.handler",
     "default.production.exception.handler": "production.exception.handler",
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",

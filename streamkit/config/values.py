@@ -17,6 +17,7 @@ SECRET_PARTS = (
     "ssl.key",
     "ssl.keystore.key",
     "private.key",
+    "user.info",
 )
 MASK = "********"
 
@@ -27,7 +28,7 @@ def is_secret(name: str) -> bool:
     >>> is_secret("ssl.key.password"), is_secret("num.stream.threads")
     (True, False)
     """
-    if name.endswith((".location", ".url", ".file", ".type")):
+    if name.endswith((".location", ".url", ".file", ".type", ".source")):
         return False
     return any(part in name for part in SECRET_PARTS)
 
@@ -76,6 +77,8 @@ def _text(setting: Setting, value: Any) -> str:
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         raise _fail(setting, "text", value)
     text = str(value)
+    if setting.name.endswith(".subject.name.strategy"):
+        text = text.rpartition(".")[2]  # Java names the class
     if setting.words and text not in setting.words:
         raise _fail(setting, f"one of {', '.join(setting.words)}", value)
     return text

@@ -35,6 +35,7 @@ def build(
     """
     from streamkit.config import Config
     from streamkit.plan.assemble import Assembler
+    from streamkit.plan.bind import bind_serdes
     from streamkit.plan.copartition import broken_copartitions, copartition_groups
     from streamkit.plan.freeze import freeze
 
@@ -50,4 +51,5 @@ def build(
     if problems:
         raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))
     sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
-    return freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
+    plan = freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
+    return bind_serdes(plan, model)

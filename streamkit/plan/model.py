@@ -136,6 +136,8 @@ class Plan:
     """The same by names of source nodes, as the DSL calls asked for it, not joined where they overlap."""
     functions: Mapping[str, Any]
     default_serdes: tuple[Serde, Serde]
+    registry: Any = None
+    """The serdes.registry.Registry of the settings, if they name one."""
 
     def internal_name(self, topic: str) -> str:
         """Return the name that a topic has on the log: internal ones carry the application id in front."""

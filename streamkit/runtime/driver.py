@@ -60,6 +60,8 @@ class Driver:
         self.plan = plan
         self.remains = remains or Remains()
         self.clock = self.remains.clock
+        if plan.registry is not None:
+            plan.registry.rehearse()
         self._json = RecordJson(plan)
         self._printed: list[dict] = []
         self._internal = {plan.internal_name(topic) for topic in plan.internal_topics}

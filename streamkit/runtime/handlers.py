@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamkit.compile.services import FailedRecord
-from streamkit.errors import ConfigError, DeserializationError, ProcessingError
+from streamkit.errors import ConfigError, DeserializationError, ProcessingError, RegistryError
 from streamkit.runtime.dead_letters import SETTING, dead_letter, step_of
 from streamkit.runtime.reasons import human_reason, one_line
 
@@ -68,6 +68,8 @@ class ErrorPolicy:
     def processing(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Return when the record is dropped at this node. Raises ProcessingError when the handler says fail."""
         plan_node = self._nodes[node]
+        if isinstance(error, RegistryError):
+            raise ProcessingError(describe_failure(plan_node, error, record)) from error
         own = getattr(plan_node, "on_error", None)
         action = own.action if own is not None else self._handlers.processing
         topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
@@ -78,9 +80,11 @@ class ErrorPolicy:
 
     def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> None:
         """Return when the record is skipped. Raises DeserializationError when the handler says fail."""
-        if self._handlers.dead_letter_topic:
+        # A record is good although the registry is away: no handler drops it.
+        is_good = isinstance(error, RegistryError)
+        if self._handlers.dead_letter_topic and not is_good:
             self._send(dead_letter(self._handlers.dead_letter_topic, error, record))
-        if self._handlers.deserialization == FAIL:
+        if self._handlers.deserialization == FAIL or is_good:
             plan_node = self._nodes[node] if node is not None else None
             raise DeserializationError(describe_failure(plan_node, error, record)) from error
 

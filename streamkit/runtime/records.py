@@ -53,8 +53,8 @@ class RecordJson:
         elif type(timestamp) is not int:
             raise SerdeError(f"timestamp is {timestamp!r}; expected milliseconds")
         key_serde, value_serde = self._read.get(topic, self._default)
-        key = _encode(key_serde, record.get("key"), "key", topic)
-        value = _encode(value_serde, record.get("value"), "value", topic)
+        key = _encode(key_serde.on_topic(topic, True), record.get("key"), "key", topic)
+        value = _encode(value_serde.on_topic(topic, False), record.get("value"), "value", topic)
         return (topic, key, value, timestamp, headers_from_json(record.get("headers")), record.get("partition"))
 
     def decode(self, row: tuple) -> dict:

@@ -9,12 +9,12 @@ from streamkit.errors import ConfigError, SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.primitives import PRIMITIVES
 
-FORMS = ("windowed", "session_windowed", "call", "avro", "protobuf", "json_schema")
+FORMS = ("windowed", "session_windowed", "call", "avro", "protobuf", "json_schema", "csv")
 
 
 def names() -> list[str]:
     """Return the names of all serdes without arguments, and the keys of those with some."""
-    return [*PRIMITIVES, "json", *FORMS]
+    return [*PRIMITIVES, "json", "lines", *FORMS]
 
 
 def parse(spec: Any, folder: str = ".") -> Serde:
@@ -32,6 +32,10 @@ def parse(spec: Any, folder: str = ".") -> Serde:
             from streamkit.serdes.json_text import JsonSerde
 
             return JsonSerde()
+        if spec == "lines":
+            from streamkit.serdes.lines import LinesSerde
+
+            return LinesSerde()
         if spec in PRIMITIVES:
             return PRIMITIVES[spec]
         raise SerdeError(f"no serde is called {spec!r}{_nearest(spec)}")
@@ -60,27 +64,30 @@ def _with_arguments(spec: dict[str, Any], folder: str) -> Serde:
         from streamkit.serdes.called import CalledSerde
 
         return CalledSerde(spec["call"], folder)
-    schema = _with_schema(spec, keys, folder)
-    if schema is not None:
-        return schema
+    if keys == {"csv"}:
+        from streamkit.serdes.csv_text import CsvSerde
+
+        return CsvSerde(spec["csv"])
+    if keys in ({"avro"}, {"json_schema"}, {"protobuf"}, {"protobuf", "message"}):
+        from streamkit.serdes.schema_serde import SchemaSerde
+
+        return SchemaSerde(_schema_kind(next(each for each in FORMS if each in keys)), spec, folder)
     unknown = next((str(key) for key in spec if key not in FORMS), str(spec))
     raise SerdeError(f"no serde takes the argument {unknown!r}{_nearest(unknown)}")
 
 
-def _with_schema(spec: dict[str, Any], keys: set[str], folder: str) -> Serde | None:
-    if keys == {"avro"}:
-        from streamkit.serdes.avro import AvroSerde
+def _schema_kind(form: str) -> Any:
+    if form == "avro":
+        from streamkit.serdes.avro import AvroSchema
 
-        return AvroSerde(spec, folder)
-    if keys == {"json_schema"}:
-        from streamkit.serdes.json_schema import JsonSchemaSerde
+        return AvroSchema
+    if form == "protobuf":
+        from streamkit.serdes.protobuf import ProtobufSchema
 
-        return JsonSchemaSerde(spec, folder)
-    if keys == {"protobuf"} or keys == {"protobuf", "message"}:
-        from streamkit.serdes.protobuf import ProtobufSerde
+        return ProtobufSchema
+    from streamkit.serdes.json_schema import JsonSchema
 
-        return ProtobufSerde(spec, folder)
-    return None
+    return JsonSchema
 
 
 def _nearest(name: str) -> str:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+from streamkit.expressions.types import ANY, Type
+
+
+class Binding(NamedTuple):
+    """What a serde is used for: the schema registry of the application (None: it has none), the topic's name on the log
+    (None: it differs from record to record), and the side.
+    """
+
+    registry: Any
+    topic: str | None
+    is_key: bool
 
 
 class Serde(ABC):
@@ -18,6 +30,22 @@ class Serde(ABC):
 
     immutable = False
     """Whether decoded values can't be changed in place, so that a cache may hold them decoded."""
+
+    type: Type = ANY
+    """What is known of its values."""
+
+    needs_registry = False
+    """Whether it can do nothing without a schema registry."""
+    by_topic = False
+    """Whether its bytes depend on the topic and it is bound to none, so that writing needs `bind` for each topic."""
+
+    def bind(self, binding: Binding) -> Serde:
+        """Return this serde as it reads and writes one side of a topic."""
+        return self
+
+    def on_topic(self, topic: str, is_key: bool) -> Serde:
+        """Return this serde as it writes to a topic, where it was bound to none."""
+        return self
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:

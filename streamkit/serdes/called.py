@@ -8,7 +8,7 @@ from typing import Any
 from streamkit.errors import SerdeError, StreamkitError
 from streamkit.expressions.calls import load_object
 from streamkit.serdes.base import Serde
-from streamkit.serdes.files import plain, unplain
+from streamkit.serdes.plain import plain, unplain
 
 _PAIRS = (("encode", "decode"), ("serialize", "deserialize"))
 

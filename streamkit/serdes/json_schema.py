@@ -1,54 +1,127 @@
-"""JSON whose values are checked against a JSON Schema file, when they are read and when they are written."""
+"""JSON whose values are checked against a JSON Schema, when they are read and when they are written."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from streamkit.errors import SerdeError
-from streamkit.serdes.files import SchemaSerde
+from streamkit.expressions.types import (
+    ANY,
+    BOOLEAN,
+    INTEGER,
+    NOTHING,
+    NUMBER,
+    TEXT,
+    ListOf,
+    MapOf,
+    Record,
+    Type,
+    one_of,
+)
 from streamkit.serdes.json_text import from_text, to_text
+from streamkit.serdes.schema import Read, Schema
+
+_SCALARS = {"string": TEXT, "integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": NOTHING}
 
 
-class JsonSchemaSerde(SchemaSerde):
-    """`{json_schema: FILE}`: the bytes of the json serde."""
+class JsonSchema(Schema):
+    """The bytes are those of the json serde."""
 
+    kind = "JSON"
     form = "json_schema"
     extra = "json-schema"
 
-    def prepare(self, path: Path) -> None:
+    def prepare(self) -> None:
         try:
             from jsonschema.validators import validator_for
+            from referencing import Registry, Resource
+            from referencing.jsonschema import DRAFT202012
         except ImportError as error:
             raise self.missing(error) from error
         try:
-            schema = json.loads(path.read_text(encoding="utf-8"))
+            schema = json.loads(self.text)
             kind = validator_for(schema)
             kind.check_schema(schema)
+            parts = [
+                (part.name, Resource.from_contents(json.loads(part.text), default_specification=DRAFT202012))
+                for part in self.parts
+            ]
         except Exception as error:
             reason = str(error).partition("\n")[0]
-            raise SerdeError(f"serde json_schema: {path.name} is not a JSON Schema: {reason}") from error
-        self._validator = kind(schema)
-
-    def _checked(self, value: Any) -> Any:
-        problem = next(self._validator.iter_errors(value), None)
-        if problem is not None:
-            where = problem.json_path
-            raise SerdeError(
-                f"serde json_schema: the value does not fit {self.spec['json_schema']}: {where}: {problem.message}"
-            )
-        return value
+            raise SerdeError(f"not a JSON Schema: {reason}") from error
+        self._validator = kind(schema, registry=Registry().with_resources(parts))
+        self.name = schema.get("title") if isinstance(schema, dict) else None
+        self.type = _Types(schema).of(schema, self.name or "the object")
 
     def encode(self, value: Any) -> bytes:
-        return to_text(self._checked(value))
+        self._check(value)
+        return to_text(value)
 
-    def decode(self, data: bytes) -> Any:
-        value = from_text(data)
-        return None if value is None else self._checked(value)
+    def reader(self, written: Schema) -> Read:
+        check = self._check
+
+        def decode(data: bytes, start: int) -> Any:
+            value = from_text(data[start:] if start else data)
+            if value is not None:
+                check(value)
+            return value
+
+        return decode
+
+    def _check(self, value: Any) -> None:
+        problem = next(self._validator.iter_errors(value), None)
+        if problem is not None:
+            raise SerdeError(f"the value does not fit: {problem.json_path}: {problem.message}")
 
     def to_json(self, value: Any) -> Any:
         return value
 
     def from_json(self, data: Any) -> Any:
         return data
+
+
+_OPEN = ("patternProperties", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "$dynamicRef", "$recursiveRef")
+
+
+class _Types:
+    """Reads off what a schema says of fields; ANY where it has more to say than is understood here."""
+
+    def __init__(self, root: Any):
+        self.root = root
+        self.known: dict[str, Type] = {}
+
+    def of(self, schema: Any, name: str) -> Type:
+        """Return the type of a part of the schema; `name` is what its object is called."""
+        if not isinstance(schema, dict) or any(word in schema for word in _OPEN):
+            return ANY
+        if "$ref" in schema:
+            return self._referred(schema["$ref"]) if len(schema) == 1 else ANY
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            return one_of(self.of({**schema, "type": each}, name) for each in kind)
+        if kind == "array":
+            return ListOf(self.of(schema.get("items"), name)) if "prefixItems" not in schema else ANY
+        if kind != "object":
+            return _SCALARS.get(kind, ANY) if isinstance(kind, str) else ANY
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties", True)
+        if not properties and isinstance(others, dict):
+            return MapOf(self.of(others, name))
+        fields = {each: self.of(inner, each) for each, inner in properties.items()}
+        return Record(name, fields, closed=others is False)
+
+    def _referred(self, reference: str) -> Type:
+        if reference not in self.known:
+            self.known[reference] = ANY  # what a schema says of itself within itself
+            self.known[reference] = self.of(_local(reference, self.root), reference.rpartition("/")[2])
+        return self.known[reference]
+
+
+def _local(reference: str, root: Any) -> Any:
+    if not reference.startswith("#/"):
+        return None
+    found = root
+    for step in reference[2:].split("/"):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found

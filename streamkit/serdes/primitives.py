@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 from streamkit.errors import SerdeError
+from streamkit.expressions import types
 from streamkit.serdes.base import Serde
 
 
@@ -43,6 +44,7 @@ class StringSerde(Serde):
 
     spec = "string"
     immutable = True
+    type = types.TEXT
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not str:
@@ -80,6 +82,7 @@ class BytesSerde(Serde):
 
     spec = "bytes"
     immutable = True
+    type = types.BYTES
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, bytes):
@@ -113,6 +116,10 @@ class NumberSerde(Serde):
     """A number of fixed size."""
 
     immutable = True
+
+    @property
+    def type(self) -> types.Type:  # type: ignore[override]
+        return types.NUMBER if self._floating else types.INTEGER
 
     def __init__(self, name: str, code: str, floating: bool = False):
         self.spec = name
@@ -183,6 +190,7 @@ class BooleanSerde(Serde):
 
     spec = "boolean"
     immutable = True
+    type = types.BOOLEAN
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not bool:
@@ -210,6 +218,7 @@ class UuidSerde(Serde):
 
     spec = "uuid"
     immutable = True
+    type = types.TEXT
 
     def encode(self, value: Any) -> bytes:
         try:

@@ -1,75 +1,197 @@
-"""Protocol Buffers by a .proto file, compiled when the serde is made; plain messages without a registry's framing."""
+"""Protocol Buffers: .proto files, compiled by grpcio-tools when the serde is made."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from streamkit.errors import SerdeError
-from streamkit.serdes.files import SchemaSerde
+from streamkit.expressions.types import BOOLEAN, BYTES, INTEGER, NUMBER, TEXT, ListOf, MapOf, Record, Type
+from streamkit.serdes.schema import Part, Read, Schema, read_file
+
+_IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"]+)"\s*;')
+_BUNDLED = "google/protobuf/"
+_MAIN = "schema.proto"
 
 
-class ProtobufSerde(SchemaSerde):
-    """`{protobuf: FILE}` or `{protobuf: FILE, message: NAME}` (default: the file's first message).
+class ProtobufSchema(Schema):
+    """A message of a .proto file.
 
     Values are objects with the fields' names of the .proto file; every field is there, absent messages and `optional`
     fields as None; enums are their names, maps are objects, bytes are bytes.
     """
 
+    kind = "PROTOBUF"
     form = "protobuf"
     extra = "protobuf"
 
-    def prepare(self, path: Path) -> None:
+    def prepare(self) -> None:
         try:
             from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-            from grpc_tools import protoc
         except ImportError as error:
             raise self.missing(error) from error
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "out")
-            include = Path(protoc.__file__).parent / "_proto"
-            code = protoc.main(
-                [
-                    "",
-                    f"-I{path.parent}",
-                    f"-I{include}",
-                    "--include_imports",
-                    f"--descriptor_set_out={target}",
-                    str(path),
-                ]
-            )
-            if code != 0:
-                raise SerdeError(f"serde protobuf: {path.name} does not compile (protoc says above why)")
-            files = descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes())
+        files = descriptor_pb2.FileDescriptorSet.FromString(self._compiled())
         # A pool of its own: two topologies may each have a message of one name.
         pool = descriptor_pool.DescriptorPool()
         for file in files.file:
             pool.Add(file)  # type: ignore[attr-defined]
-        main = files.file[-1]
-        name = self.spec.get("message") or (main.message_type[0].name if main.message_type else "")
+        self._file = pool.FindFileByName(_MAIN)
+        self._class = message_factory.GetMessageClass(self._message())
+        self.name = self._class.DESCRIPTOR.full_name
+        self.type = _type(self._class.DESCRIPTOR, {})
+
+    def _compiled(self) -> bytes:
+        """Return the descriptors of the schema and of all that it imports."""
         try:
-            full = name if not main.package or name.startswith(main.package + ".") else f"{main.package}.{name}"
-            self._class = message_factory.GetMessageClass(pool.FindMessageTypeByName(full))
-        except KeyError:
-            known = ", ".join(each.name for each in main.message_type)
-            raise SerdeError(f"serde protobuf: {path.name} has no message {name!r}; it has: {known}") from None
+            from grpc_tools import protoc
+        except ImportError as error:
+            raise self.missing(error) from error
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (*self.parts, Part(_MAIN, self.text)):
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            target, include = Path(folder, "out"), Path(protoc.__file__).parent / "_proto"
+            arguments = [f"-I{folder}", f"-I{include}", "--include_imports", f"--descriptor_set_out={target}", _MAIN]
+            # In a process of its own: the compiler writes what is wrong to the standard error of its process.
+            done = subprocess.run(
+                [sys.executable, "-m", "grpc_tools.protoc", *arguments], capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                lines = [line.removeprefix(f"{folder}/") for line in done.stderr.splitlines()]
+                first = next((line for line in lines if ": warning:" not in line), "it does not compile")
+                raise SerdeError(f"not a Protobuf schema: {first.removeprefix(f'{_MAIN}:')}")
+            return target.read_bytes()
+
+    def _message(self) -> Any:
+        messages = self._file.message_types_by_name
+        wanted = self.message or next(iter(messages), "")
+        inside = wanted.removeprefix(f"{self._file.package}.") if self._file.package else wanted
+        found: Any = None
+        for step in inside.split("."):
+            found = (messages if found is None else found.nested_types_by_name).get(step)
+            if found is None:
+                raise SerdeError(f"there is no message {wanted!r}; it has: {', '.join(messages) or 'none'}")
+        return found
+
+    @classmethod
+    def read_parts(cls, path: Path, text: str, references: list[str], folder: str) -> tuple[Part, ...]:
+        """Return every file that is imported, found beside the schema file."""
+        found: dict[str, Part] = {}
+
+        def add(source: str) -> None:
+            for name in _IMPORT.findall(source):
+                # What is missing is for the compiler to say, which knows comments.
+                if name not in found and not name.startswith(_BUNDLED) and (path.parent / name).is_file():
+                    imported = read_file(cls.form, name, str(path.parent))[1]
+                    add(imported)
+                    found[name] = Part(name, imported)
+
+        add(text)
+        return tuple(found.values())
+
+    def needed_by(self, text: str) -> list[str]:
+        imported = _IMPORT.findall(text)
+        return [part.name for part in self.parts if part.name in imported]
 
     def encode(self, value: Any) -> bytes:
         message = self._class()
         try:
             _fill(message, value)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
-            raise SerdeError(f"serde protobuf: the value does not fit {message.DESCRIPTOR.name}: {error}") from error
+            reason = error.args[0] if isinstance(error, KeyError) and error.args else error
+            raise SerdeError(f"the value does not fit {message.DESCRIPTOR.name}: {reason}") from error
         return message.SerializeToString(deterministic=True)
 
-    def decode(self, data: bytes) -> Any:
-        message = self._class()
+    def reader(self, written: Schema) -> Read:
+        make = self._class
+
+        def decode(data: bytes, start: int) -> Any:
+            message = make()
+            try:
+                message.ParseFromString(data[start:] if start else data)
+            except Exception as error:
+                raise SerdeError(f"the bytes are no {message.DESCRIPTOR.name}: {error}") from error
+            return _read(message)
+
+        return decode
+
+    def framed_reader(self, written: Schema) -> Read:
+        """Return the decoding of a message behind the path of its type in the writer's schema."""
+        assert isinstance(written, ProtobufSchema)
+        plain, ours, lead = self.reader(written), self._class.DESCRIPTOR.full_name, written.lead
+        good = {lead} if written.name == ours else set()
+
+        def decode(data: bytes, start: int) -> Any:
+            end = start + 1 if data[start : start + 1] == b"\0" else _path_end(data, start)
+            path = data[start:end]
+            if path not in good:
+                theirs = written.message_at(_path(path))
+                if theirs != ours:
+                    raise SerdeError(f"the record is a {theirs}, not a {ours}")
+                good.add(path)
+            return plain(data, end)
+
+        return decode
+
+    def message_at(self, path: list[int]) -> str:
+        """Return the full name of the message at a path of indices. Raises SerdeError where there is none."""
         try:
-            message.ParseFromString(data)
-        except Exception as error:
-            raise SerdeError(f"serde protobuf: the bytes are no {message.DESCRIPTOR.name}: {error}") from error
-        return _read(message)
+            found = list(self._file.message_types_by_name.values())[path[0]]
+            for index in path[1:]:
+                found = found.nested_types[index]
+            return str(found.full_name)
+        except IndexError as error:
+            raise SerdeError(f"the writer's schema has no message at {path}") from error
+
+    @property
+    def lead(self) -> bytes:
+        """The path of the message's type: zigzag numbers, their count first; the first message is a single 0."""
+        path: list[int] = []
+        found: Any = self._class.DESCRIPTOR
+        while found is not None:
+            outer = found.containing_type
+            siblings = self._file.message_types_by_name.values() if outer is None else outer.nested_types
+            path.insert(0, [each.full_name for each in siblings].index(found.full_name))
+            found = outer
+        return b"\0" if path == [0] else b"".join(_varint(number << 1) for number in (len(path), *path))
+
+
+def _varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def _numbers(data: bytes, start: int) -> tuple[list[int], int]:
+    """Return the numbers of a path and where it ends."""
+    numbers: list[int] = []
+    while not numbers or len(numbers) <= numbers[0]:
+        number = shift = 0
+        while True:
+            if start >= len(data) or shift > 28:
+                raise SerdeError("the record breaks off in the path of its message's type")
+            number |= (data[start] & 127) << shift
+            shift, start = shift + 7, start + 1
+            if data[start - 1] < 128:
+                break
+        numbers.append(number >> 1)
+    return numbers, start
+
+
+def _path_end(data: bytes, start: int) -> int:
+    return _numbers(data, start)[1]
+
+
+def _path(data: bytes) -> list[int]:
+    return _numbers(data, 0)[0][1:] or [0]
 
 
 def _is_map(field: Any) -> bool:
@@ -107,7 +229,7 @@ def _fill(message: Any, value: Any) -> None:
     fields = message.DESCRIPTOR.fields_by_name
     for name, item in value.items():
         if name not in fields:
-            raise KeyError(f"there is no field {name!r}")
+            raise KeyError(f"{message.DESCRIPTOR.name} has no field {name!r}{_nearest(name, fields)}")
         if item is None:
             continue
         field, target = fields[name], getattr(message, name)
@@ -133,5 +255,42 @@ def _fill(message: Any, value: Any) -> None:
 
 def _scalar(field: Any, value: Any) -> Any:
     if field.enum_type is not None and isinstance(value, str):
-        return field.enum_type.values_by_name[value].number
+        names = field.enum_type.values_by_name
+        if value not in names:
+            raise KeyError(f"{field.enum_type.name} has no value {value!r}{_nearest(value, names)}")
+        return names[value].number
     return value
+
+
+def _nearest(name: Any, known: Any) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), list(known), 1, 0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(known)}"
+
+
+def _type(message: Any, seen: dict[str, Record]) -> Type:
+    """Return the type of a message's value; `seen` holds those under way, as messages may hold themselves."""
+    if message.full_name not in seen:
+        seen[message.full_name] = record = Record(message.full_name, {})
+        for field in message.fields:
+            if _is_map(field):
+                made: Type = MapOf(_field_type(field.message_type.fields_by_name["value"], seen))
+            else:
+                made = _field_type(field, seen)
+                made = ListOf(made) if field.is_repeated else made
+            record.fields[field.name] = made
+    return seen[message.full_name]
+
+
+def _field_type(field: Any, seen: dict[str, Record]) -> Type:
+    if field.message_type is not None:
+        return _type(field.message_type, seen)
+    kinds = {
+        field.CPPTYPE_STRING: BYTES if field.type == field.TYPE_BYTES else TEXT,
+        field.CPPTYPE_BOOL: BOOLEAN,
+        field.CPPTYPE_ENUM: TEXT,
+        field.CPPTYPE_FLOAT: NUMBER,
+        field.CPPTYPE_DOUBLE: NUMBER,
+    }
+    return kinds.get(field.cpp_type, INTEGER)

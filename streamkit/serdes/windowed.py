@@ -6,8 +6,9 @@ from struct import Struct
 from typing import Any
 
 from streamkit.errors import SerdeError
+from streamkit.expressions.types import INTEGER, Record, Type
 from streamkit.record import WindowedKey
-from streamkit.serdes.base import Serde
+from streamkit.serdes.base import Binding, Serde
 
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
@@ -17,10 +18,27 @@ class _WindowedBase(Serde):
     def __init__(self, inner: Serde):
         self.inner = inner
 
+    @property
+    def type(self) -> Type:  # type: ignore[override]
+        return Record("a windowed key", {"key": self.inner.type, "start": INTEGER, "end": INTEGER})
+
+    @property
+    def needs_registry(self) -> bool:  # type: ignore[override]
+        return self.inner.needs_registry
+
+    @property
+    def by_topic(self) -> bool:  # type: ignore[override]
+        return self.inner.by_topic
+
     def to_json(self, value: Any) -> Any:
         if value is None:
             return None
         return {"key": self.inner.to_json(value.key), "start": value.start, "end": value.end}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _WindowedBase) and self.spec == other.spec and self.inner == other.inner
+
+    __hash__ = Serde.__hash__
 
     def _checked(self, value: Any) -> WindowedKey:
         if not isinstance(value, WindowedKey):
@@ -43,6 +61,12 @@ class TimeWindowedSerde(_WindowedBase):
         super().__init__(inner)
         self.size = size
         self.spec = {"windowed": inner.spec, "size": size}
+
+    def on_topic(self, topic: str, is_key: bool) -> Serde:
+        return TimeWindowedSerde(self.inner.on_topic(topic, is_key), self.size)
+
+    def bind(self, binding: Binding) -> Serde:
+        return TimeWindowedSerde(self.inner.bind(binding), self.size)
 
     def encode(self, value: Any) -> bytes:
         key = self._checked(value)
@@ -68,6 +92,12 @@ class SessionWindowedSerde(_WindowedBase):
     def __init__(self, inner: Serde):
         super().__init__(inner)
         self.spec = {"session_windowed": inner.spec}
+
+    def on_topic(self, topic: str, is_key: bool) -> Serde:
+        return SessionWindowedSerde(self.inner.on_topic(topic, is_key))
+
+    def bind(self, binding: Binding) -> Serde:
+        return SessionWindowedSerde(self.inner.bind(binding))
 
     def encode(self, value: Any) -> bytes:
         key = self._checked(value)

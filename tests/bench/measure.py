@@ -82,8 +82,6 @@ class Bench:
         self, program: str, scenario: Scenario, names: Mapping[str, str], folder: Path, reader: topics.Reader
     ) -> float:
         rmtree(folder / "state", ignore_errors=True)
-        # Kafka Streams leaves its group by time-out: waiting for that is no part of restoring.
-        topics.wait_until_empty(self._bootstrap, names["application"])
         number = scenario.records + 1
         topics.append(self._bootstrap, names["input_1"], (mark(number), mark(number), START_MS + number))
         return self._until_out(program, scenario, names, folder, reader, names["progress"])

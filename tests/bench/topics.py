@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.bench.inputs import MAKE, MARK, Record
-
-GROUP_SECONDS = 120
 
 
 def create(bootstrap: str, *names: str) -> None:
@@ -39,16 +36,6 @@ def append(bootstrap: str, topic: str, record: Record) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     _produce(producer, topic, 0, record)
     producer.flush()
-
-
-def wait_until_empty(bootstrap: str, group: str) -> None:
-    """Return when a consumer group has no members. Raises TimeoutError."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    deadline = time.monotonic() + GROUP_SECONDS
-    while admin.describe_consumer_groups([group])[group].result().members:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"group {group} still has members after {GROUP_SECONDS} s")
-        time.sleep(0.2)
 
 
 def _produce(producer: Producer, topic: str, partition: int, record: Record) -> None:
@@ -120,8 +107,8 @@ def result(reader: Reader, topic: str, compare: str) -> str:
 def marks(reader: Reader, topic: str) -> dict[int, tuple[int, int]]:
     """When each marker was appended: {number of the record: (first, last time in ms)}."""
     found: dict[int, tuple[int, int]] = {}
-    for key, _, at in reader.read(topic):
+    for key, _, time in reader.read(topic):
         if key.startswith(MARK.encode()):
             number = int(key[1:])
-            found[number] = (found.get(number, (at, at))[0], at)
+            found[number] = (found.get(number, (time, time))[0], time)
     return found

@@ -1,0 +1,132 @@
+"""A real schema registry for tests: Apicurio Registry from Maven, in memory, by Confluent's REST API.
+
+>>> with SchemaRegistry() as registry:  # doctest: +SKIP
+...     registry.url
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+VERSION = "2.6.13.Final"
+READY_SECONDS = 60
+STOP_SECONDS = 20
+_API = "/apis/ccompat/v7"
+
+
+class RegistryFailed(RuntimeError):
+    """The registry did not start; the text ends with the tail of its log."""
+
+
+def available() -> bool:
+    """Tell whether this machine can run the registry: java, and Maven or an archive fetched earlier."""
+    return shutil.which("java") is not None and (shutil.which("mvn") is not None or _folder().exists())
+
+
+def _folder() -> Path:
+    cache = os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests"
+    return Path(cache) / f"apicurio-registry-{VERSION}"
+
+
+def _fetched() -> Path:
+    """Return the folder of the registry's jars, fetched once."""
+    folder = _folder()
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Under another name first: a fetch that breaks off, or two sessions at once, leave no half of one.
+        with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
+            artifact = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
+            command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={partial}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=partial)
+            if done.returncode:
+                raise RegistryFailed(f"mvn could not fetch the registry:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+            made = Path(partial) / "made"
+            with tarfile.open(next(Path(partial).glob("*.tar.gz"))) as archive:
+                archive.extractall(made, filter="data")
+            try:
+                made.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+    return folder
+
+
+class SchemaRegistry:
+    """One registry process; `url` is the address of its Confluent API, `apicurio_url` that of its own."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}{_API}"
+        self.apicurio_url = f"http://127.0.0.1:{self._port}/apis/registry/v2"
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the registry ends
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> SchemaRegistry:
+        jar = next(_fetched().glob("*-runner.jar"))
+        options = [f"-Dquarkus.http.port={self._port}", "-Dquarkus.http.host=127.0.0.1", "-Xmx300m"]
+        # Quick to start rather than quick for long.
+        command = ["java", "-XX:TieredStopAtLevel=1", *options, "-jar", str(jar)]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._log.close()
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        end = time.monotonic() + READY_SECONDS
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                self.ask("subjects")
+                return
+            except urllib.error.URLError:
+                time.sleep(0.05)
+        self._log.seek(0)
+        raise RegistryFailed(f"the registry did not start:\n{self._log.read()[-3000:].decode(errors='replace')}")
+
+    def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """Return what the registry answers. Raises urllib.error.HTTPError for a refusal."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/{path}", data, method=method)
+        request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def register(self, subject: str, schema: Any, kind: str = "AVRO") -> int:
+        """Register a schema (text, or data that becomes JSON) and return its id."""
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        return int(self.ask(f"subjects/{subject}/versions", {"schema": text, "schemaType": kind})["id"])
+
+    def versions(self, subject: str) -> list[int]:
+        """Return the versions of a subject, none where there is no such subject."""
+        try:
+            return list(self.ask(f"subjects/{subject}/versions"))
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return []
+            raise

@@ -1,0 +1,360 @@
+"""Avro, Protobuf and JSON Schema by files: bytes, plain data, refusals, other versions of a schema, what types they give."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit import serdes
+from streamkit.errors import SerdeError
+from streamkit.expressions.types import ANY, TEXT, ListOf, MapOf, Record, member
+from streamkit.serdes.avro import AvroSchema
+from streamkit.serdes.base import Serde
+from streamkit.serdes.json_schema import JsonSchema
+from streamkit.serdes.protobuf import ProtobufSchema
+
+
+def round_trip(serde: Serde, value: Any) -> Any:
+    again = pickle.loads(pickle.dumps(serde))
+    assert again == serde
+    assert hash(again) == hash(serde)
+    assert serde.from_json(json.loads(json.dumps(serde.to_json(value)))) == value
+    assert serde.to_json(None) is None
+    assert serde.from_json(None) is None
+    return again.decode(serde.encode(value))
+
+
+# -- Avro --
+
+USER = {
+    "type": "record",
+    "name": "User",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "raw", "type": "bytes"},
+    ],
+}
+
+
+def avro(folder: Path, schema: Any, **more: Any) -> Serde:
+    (folder / "a.avsc").write_text(schema if isinstance(schema, str) else json.dumps(schema, indent=2))
+    return serdes.parse({"avro": {"file": "a.avsc", **more} if more else "a.avsc"}, str(folder))
+
+
+def test_avro(tmp_path: Path) -> None:
+    serde = avro(tmp_path, USER)
+    value = {"id": 1, "name": "Ann", "raw": b"\x01"}
+    assert serde.encode(value) == b"\x02\x02\x06Ann\x02\x01"
+    assert round_trip(serde, value) == value
+    for wrong in ({"id": "x"}, {**value, "more": 1}, {"name": "Ann"}, 5):
+        with pytest.raises(SerdeError, match=r"serde avro \(a.avsc\): the value does not fit"):
+            serde.encode(wrong)
+    with pytest.raises(SerdeError, match="do not decode"):
+        serde.decode(b"\x02")
+    with pytest.raises(SerdeError, match="too many"):
+        serde.decode(serde.encode(value) + b"x")
+
+
+@pytest.mark.parametrize("text", ['{"type": "nothing"}', "{", "[1]"])
+def test_no_avro_schema(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SerdeError, match=r"serde avro \(a.avsc\): not an Avro schema"):
+        avro(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "data"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, 1_700_000_000_000, None),
+        ({"type": "long", "logicalType": "timestamp-micros"}, -5, "09"),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, 5, "0a"),
+        ({"type": "int", "logicalType": "time-millis"}, 86_399_999, None),
+        ({"type": "int", "logicalType": "date"}, "1970-01-02", "02"),
+        ({"type": "int", "logicalType": "date"}, "1969-12-31", "01"),
+        ({"type": "int", "logicalType": "date"}, "0001-01-01", None),
+        ({"type": "string", "logicalType": "uuid"}, "123e4567-e89b-12d3-a456-426614174000", None),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, "1.28", "040080"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, "-1.28", "0280"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, "0.00", "0200"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5}, "12345", None),
+        ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 5, "scale": 1}, "-0.1", "ffffffff"),
+        ({"type": "bytes", "logicalType": "of-tomorrow"}, b"x", "0278"),
+        (["null", {"type": "int", "logicalType": "date"}], "2024-02-29", None),
+        (["null", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}], "9.5", None),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "02"),
+    ],
+)  # fmt: skip
+def test_logical_types_are_plain_data(tmp_path: Path, schema: Any, value: Any, data: str | None) -> None:
+    serde = avro(tmp_path, schema)
+    assert round_trip(serde, value) == value
+    if data is not None:
+        assert serde.encode(value).hex() == data
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.5, "1.50"), (2, "2.00"), ("3.1", "3.10"), ("1e1", "10.00"), (-0.25, "-0.25")]
+)
+def test_numbers_become_decimals(tmp_path: Path, value: Any, text: str) -> None:
+    serde = avro(tmp_path, {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2})
+    assert serde.decode(serde.encode(value)) == text
+
+
+@pytest.mark.parametrize("value", ["1.234", 0.001, "x", "100.00", 10**30, "NaN", "Infinity", True, None])
+def test_no_decimal(tmp_path: Path, value: Any) -> None:
+    serde = avro(tmp_path, {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2})
+    with pytest.raises(SerdeError):
+        serde.encode(value)
+
+
+def test_logical_types_of_fastavro_stay_as_they_are(tmp_path: Path) -> None:
+    import datetime
+    import io
+
+    import fastavro
+
+    avro(tmp_path, {"type": "int", "logicalType": "date"}).encode("2024-01-01")
+    buffer = io.BytesIO(b"\x02")
+    schema = fastavro.parse_schema({"type": "int", "logicalType": "date"})
+    assert fastavro.schemaless_reader(buffer, schema, None) == datetime.date(1970, 1, 2)
+
+
+def test_another_version_of_an_avro_schema() -> None:
+    old = AvroSchema(json.dumps(USER))
+    fields = [
+        {"name": "id", "type": "double"},
+        {"name": "city", "type": "string", "default": "?"},
+        {"name": "nick", "aliases": ["name"], "type": ["null", "string"]},
+    ]
+    new = AvroSchema(json.dumps({**USER, "fields": fields}))
+    written = old.encode({"id": 1, "name": "Ann", "raw": b""})
+    assert new.reader(old)(written, 0) == {"id": 1.0, "city": "?", "nick": "Ann"}
+    assert new.reader(old)(b"12345" + written, 5) == {"id": 1.0, "city": "?", "nick": "Ann"}
+    unfit = AvroSchema(json.dumps({**USER, "fields": [{"name": "id", "type": "string"}]}))
+    with pytest.raises(SerdeError, match="do not decode"):
+        unfit.reader(old)(written, 0)
+
+
+def test_fields_with_a_default_may_be_absent(tmp_path: Path) -> None:
+    serde = avro(tmp_path, {**USER, "fields": [{"name": "n", "type": "int", "default": 7}]})
+    assert serde.decode(serde.encode({})) == {"n": 7}
+
+
+def test_avro_schemas_refer_to_others(tmp_path: Path) -> None:
+    (tmp_path / "user.avsc").write_text(json.dumps(USER))
+    order = {"type": "record", "name": "Order", "fields": [{"name": "by", "type": "shop.User"}]}
+    serde = avro(tmp_path, order, references=["user.avsc"])
+    value = {"by": {"id": 1, "name": None, "raw": b""}}
+    assert round_trip(serde, value) == value
+    assert member(member(serde.type, "by"), "name") is TEXT  # type: ignore[arg-type]
+    with pytest.raises(SerdeError, match=r"no type 'shop.User' in it; name the file"):
+        avro(tmp_path, order)
+    (tmp_path / "user.avsc").write_text('"string"')
+    with pytest.raises(SerdeError, match="no named Avro schema"):
+        avro(tmp_path, order, references=["user.avsc"])
+
+
+def test_types_of_avro() -> None:
+    node = {
+        "type": "record",
+        "name": "Node",
+        "fields": [
+            {"name": "next", "type": ["null", "Node"]},
+            {"name": "tags", "type": {"type": "map", "values": "string"}},
+            {"name": "children", "type": {"type": "array", "items": "Node"}},
+        ],
+    }
+    type_ = AvroSchema(json.dumps(node)).type
+    assert isinstance(type_, Record)
+    assert member(type_, "next") is type_
+    assert isinstance(type_.fields["tags"], MapOf)
+    assert isinstance(type_.fields["children"], ListOf)
+    assert type_.fields["children"].item is type_
+    assert member(type_, "prev") is None
+
+
+# -- JSON Schema --
+
+
+def test_json_schema(tmp_path: Path) -> None:
+    (tmp_path / "user.json").write_text(
+        '{"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}'
+    )
+    serde = serdes.parse({"json_schema": "user.json"}, str(tmp_path))
+    assert serde.encode({"id": 1}) == b'{"id":1}'
+    assert round_trip(serde, {"id": 1, "x": [None]}) == {"id": 1, "x": [None]}
+    assert serde.decode(b"null") is None
+    with pytest.raises(SerdeError, match=r"serde json_schema \(user.json\).*'id' is a required"):
+        serde.encode({})
+    with pytest.raises(SerdeError, match="not of type 'integer'"):
+        serde.decode(b'{"id":"a"}')
+    (tmp_path / "bad.json").write_text('{"type": "nothing"}')
+    with pytest.raises(SerdeError, match="not a JSON Schema"):
+        serdes.parse({"json_schema": "bad.json"}, str(tmp_path))
+
+
+def test_json_schemas_refer_to_others(tmp_path: Path) -> None:
+    (tmp_path / "city.json").write_text('{"type": "string", "minLength": 2}')
+    (tmp_path / "user.json").write_text('{"type": "object", "properties": {"city": {"$ref": "city.json"}}}')
+    serde = serdes.parse({"json_schema": {"file": "user.json", "references": ["city.json"]}}, str(tmp_path))
+    assert round_trip(serde, {"city": "Rome"}) == {"city": "Rome"}
+    with pytest.raises(SerdeError, match="too short"):
+        serde.encode({"city": "R"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "field", "known"),
+    [
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, "b", False),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, "a", True),
+        ({"type": "object", "properties": {"a": {}}}, "b", True),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "b", True),
+        ({"type": "object", "additionalProperties": False, "patternProperties": {"^b": {}}}, "b", True),
+        ({"type": ["object", "null"], "additionalProperties": False}, "b", False),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"type": "object", "additionalProperties": False}}}, "b", True),
+        ({"allOf": [{"type": "object"}], "type": "object", "additionalProperties": False}, "b", True),
+        ({"$ref": "#"}, "b", True),
+        ({"type": "string"}, "b", False),
+        (True, "b", True),
+    ],
+)
+def test_types_of_json_schema(schema: Any, field: str, known: bool) -> None:
+    assert (member(JsonSchema(json.dumps(schema)).type, field) is not None) is known
+
+
+def test_types_of_json_schema_follow_references() -> None:
+    inner = {"type": "object", "properties": {"again": {"$ref": "#/$defs/x"}}, "additionalProperties": False}
+    schema = {"type": "array", "items": {"$ref": "#/$defs/x"}, "$defs": {"x": inner}}
+    type_ = JsonSchema(json.dumps(schema)).type
+    assert isinstance(type_, ListOf)
+    assert member(type_.item, "agian") is None
+    assert member(type_.item, "again") is ANY
+
+
+# -- Protobuf --
+
+PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+enum Kind { NONE = 0; BIG = 1; }
+message Part { string name = 1; }
+message Order {
+  message Line { int32 pieces = 1; }
+  int64 id = 1;
+  repeated Part parts = 2;
+  map<string, double> prices = 3;
+  Kind kind = 4;
+  Part main = 5;
+  optional bool open = 6;
+  bytes raw = 7;
+  repeated int32 numbers = 8;
+  oneof pay { string card = 9; Part voucher = 10; }
+  google.protobuf.Timestamp at = 11;
+  map<string, Part> named = 12;
+}
+"""
+ORDER = {
+    "id": 2**60,
+    "parts": [{"name": "a"}, {"name": "b"}],
+    "prices": {"x": 1.5},
+    "kind": "BIG",
+    "main": None,
+    "open": False,
+    "raw": b"\x00",
+    "numbers": [1, 2],
+    "card": "",
+    "voucher": None,
+    "at": {"seconds": 5, "nanos": 0},
+    "named": {"x": {"name": "y"}},
+}
+
+
+def test_protobuf(tmp_path: Path) -> None:
+    (tmp_path / "order.proto").write_text(PROTO)
+    serde = serdes.parse({"protobuf": "order.proto", "message": "Order"}, str(tmp_path))
+    assert round_trip(serde, ORDER) == ORDER
+    assert serde.encode({"id": 1}) == b"\x08\x01"
+    assert serde.decode(b"")["kind"] == "NONE"
+    assert serdes.parse({"protobuf": "order.proto"}, str(tmp_path)).decode(b"\n\x01a") == {"name": "a"}
+    for name in ("Order.Line", "shop.Order.Line"):
+        line = serdes.parse({"protobuf": {"file": "order.proto", "message": name}}, str(tmp_path))
+        assert line.decode(line.encode({"pieces": 3})) == {"pieces": 3}
+    with pytest.raises(SerdeError):
+        serde.decode(b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"idd": 1}, "Order has no field 'idd'; did you mean 'id'?"),
+        ({"parts": [{"nam": "x"}]}, "Part has no field 'nam'; did you mean 'name'?"),
+        ({"kind": "BIGG"}, "Kind has no value 'BIGG'; did you mean 'BIG'?"),
+        ({"id": "x"}, "the value does not fit Order"),
+        ({"parts": [1]}, "an object is expected, not int"),
+        (1, "an object is expected, not int"),
+    ],
+)
+def test_values_that_are_no_message(value: Any, message: str) -> None:
+    with pytest.raises(SerdeError) as failed:
+        ProtobufSchema(PROTO, (), "Order").encode(value)
+    assert message in str(failed.value)
+
+
+def test_no_protobuf_schema(tmp_path: Path) -> None:
+    (tmp_path / "order.proto").write_text(PROTO)
+    with pytest.raises(SerdeError, match=r"no message 'X'; it has: Part, Order"):
+        serdes.parse({"protobuf": "order.proto", "message": "X"}, str(tmp_path))
+    (tmp_path / "bad.proto").write_text('syntax = "proto3";\nmessage A { strin a = 1; }')
+    with pytest.raises(SerdeError, match=r'serde protobuf \(bad.proto\): not a Protobuf schema: 2:13: "strin" is not'):
+        serdes.parse({"protobuf": "bad.proto"}, str(tmp_path))
+    (tmp_path / "far.proto").write_text('syntax = "proto3"; import "absent.proto"; message A { string a = 1; }')
+    with pytest.raises(SerdeError, match=r"absent.proto"):
+        serdes.parse({"protobuf": "far.proto"}, str(tmp_path))
+
+
+def test_protobuf_files_import_others(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "city.proto").write_text('syntax = "proto3"; message City { string name = 1; }')
+    (tmp_path / "user.proto").write_text('syntax = "proto3"; import "deep/city.proto"; message User { City city = 1; }')
+    (tmp_path / "team.proto").write_text(
+        'syntax = "proto3";\nimport public "user.proto";\nimport "deep/city.proto";\nmessage Team { repeated User users = 1; City at = 2; }'
+    )
+    serde = serdes.parse({"protobuf": "team.proto"}, str(tmp_path))
+    value = {"users": [{"city": {"name": "Rome"}}], "at": {"name": "Oslo"}}
+    assert round_trip(serde, value) == value
+
+
+def test_the_path_of_a_message_in_its_file() -> None:
+    assert ProtobufSchema(PROTO).lead == b"\0"
+    assert ProtobufSchema(PROTO, (), "Order").lead == b"\x02\x02"
+    assert ProtobufSchema(PROTO, (), "Order.Line").lead == b"\x04\x02\x00"
+    schema = ProtobufSchema(PROTO, (), "Order")
+    read = schema.framed_reader(ProtobufSchema(PROTO))
+    data = schema.encode({"id": 5})
+    assert read(b"\x02\x02" + data, 0)["id"] == 5
+    for path, message in (
+        (b"\0", "shop.Part, not a shop.Order"),
+        (b"\x02\x08", "no message at"),
+        (b"\x80", "breaks off"),
+    ):
+        with pytest.raises(SerdeError, match=message):
+            read(path + data, 0)
+    first = ProtobufSchema(PROTO).framed_reader(ProtobufSchema(PROTO))
+    # Some writers spell the first message out.
+    assert first(b"\x02\x00\n\x01a", 0) == {"name": "a"}
+    assert first(b"\0\n\x01a", 0) == {"name": "a"}
+
+
+def test_types_of_protobuf() -> None:
+    type_ = ProtobufSchema(PROTO, (), "Order").type
+    assert member(type_, "idd") is None
+    parts, named = member(type_, "parts"), member(type_, "named")
+    assert isinstance(parts, ListOf)
+    assert member(parts.item, "name") is TEXT
+    assert isinstance(named, MapOf)
+    assert member(named.value, "name") is TEXT
