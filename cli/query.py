@@ -1,0 +1,116 @@
+"""`streamkit query`: rows of a running application's stores."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from streamkit.errors import UsageError
+
+from .asking import Connection, Place, TokenFile, connect
+from .lines import json_line
+from .options import EnvFile, Settings
+
+Store = Annotated[
+    str | None, typer.Argument(metavar="STORE", help="A store; without one they are listed.", show_default=False)
+]
+Key = Annotated[
+    str | None, typer.Argument(metavar="KEY", help="A key: text, or JSON as its serde has it.", show_default=False)
+]
+Range = Annotated[tuple[str, str] | None, typer.Option("--range", metavar="LOW HIGH", help="Keys from LOW to HIGH.")]
+Prefix = Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Keys that begin with this.")]
+From = Annotated[
+    int | None, typer.Option("--from", metavar="MS", help="Windows, sessions or versions from this time on.")
+]
+To = Annotated[int | None, typer.Option("--to", metavar="MS", help="… to this time, included.")]
+AsOf = Annotated[int | None, typer.Option("--as-of", metavar="MS", help="The value of a versioned store at this time.")]
+Versions = Annotated[bool, typer.Option("--versions", help="All versions of the key in a versioned store.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many rows; all by default.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="From the last row to the first.")]
+Stale = Annotated[bool, typer.Option("--stale", help="Read standbys too, where no active task answers.")]
+_PAGE = 1000
+
+
+def command(
+    place: Place,
+    store: Store = None,
+    key: Key = None,
+    between: Range = None,
+    prefix: Prefix = None,
+    low: From = None,
+    high: To = None,
+    as_of: AsOf = None,
+    versions: Versions = False,
+    limit: Limit = None,
+    reverse: Reverse = False,
+    stale: Stale = False,
+    token_file: TokenFile = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Print rows of a store as JSON Lines, from all instances of a running application.
+
+    A key gives its row, or its windows or sessions; without one all rows come. The application runs with `run --http`.
+    Exit code 1 where a key is not there.
+    """
+    if sum((key is not None, between is not None, prefix is not None)) > 1:
+        raise UsageError("KEY, --range and --prefix exclude each other")
+    connection = connect(place, settings, env_file, token_file)
+    stores = {each["name"]: each for each in connection.get("/stores")["stores"]}
+    if store is None:
+        for each in stores.values():
+            sys.stdout.write(json_line(each))
+        return
+    queries = stores[store]["queries"] if store in stores else ["all"]
+    kind = _kind(queries, key, between, prefix, (low, high), versions)
+    parameters: dict[str, Any] = {"stale": "true" if stale else None}
+    if key is not None:
+        parameters["key"] = key
+    if kind == "get":
+        row = connection.get(f"/stores/{store}/get", {**parameters, "as_of": as_of})
+        sys.stdout.write(json_line({name: value for name, value in row.items() if name not in ("store", "stale")}))
+        return
+    if as_of is not None:
+        raise UsageError("--as-of takes a KEY, of a versioned store")
+    if between is not None:
+        parameters.update({"from": between[0], "to": between[1]})
+    elif prefix is not None:
+        parameters["prefix"] = prefix
+    elif kind in ("windows", "sessions", "versions"):
+        parameters.update({"from": low, "to": high})
+    elif low is not None or high is not None:
+        raise UsageError(f"--from and --to are times of windows, sessions and versions; store {store} has none")
+    if reverse:
+        parameters["reverse"] = "true"
+    _print_pages(connection, f"/stores/{store}/{kind}", parameters, limit)
+
+
+def _kind(
+    queries: list[str], key: str | None, between: Any, prefix: str | None, times: tuple[int | None, ...], versions: bool
+) -> str:
+    if between is not None:
+        return "range"
+    if prefix is not None:
+        return "prefix"
+    for kind in ("windows", "sessions"):
+        if kind in queries:
+            return kind
+    if key is None:
+        return "all"
+    return "versions" if versions or ("versions" in queries and times != (None, None)) else "get"
+
+
+def _print_pages(connection: Connection, path: str, parameters: dict[str, Any], limit: int | None) -> None:
+    left = limit
+    while True:
+        parameters["limit"] = min(_PAGE, left) if left is not None else _PAGE
+        page = connection.get(path, parameters)
+        for row in page["rows"]:
+            row.pop("cursor", None)
+            sys.stdout.write(json_line(row))
+        left = None if left is None else left - len(page["rows"])
+        if page["next"] is None or left == 0:
+            return
+        parameters["after"] = page["next"]
