@@ -23,6 +23,7 @@ COMMANDS = {
     "consume": "consume",
     "replay": "replay",
     "reset-offsets": "reset_offsets",
+    "submit": "submit",
 }
 """Modules by command, in the order of the help; each has a function `command`."""
 

@@ -52,10 +52,15 @@ class RecordJson:
             timestamp = now
         elif type(timestamp) is not int:
             raise SerdeError(f"timestamp is {timestamp!r}; expected milliseconds")
-        key_serde, value_serde = self._read.get(topic, self._default)
-        key = _encode(key_serde.on_topic(topic, True), record.get("key"), "key", topic)
-        value = _encode(value_serde.on_topic(topic, False), record.get("value"), "value", topic)
+        key_serde, value_serde = self.reading(topic)
+        key = _encode(key_serde, record.get("key"), "key", topic)
+        value = _encode(value_serde, record.get("value"), "value", topic)
         return (topic, key, value, timestamp, headers_from_json(record.get("headers")), record.get("partition"))
+
+    def reading(self, topic: str) -> Serdes:
+        """Return the serdes by which a topic is read."""
+        key_serde, value_serde = self._read.get(topic, self._default)
+        return key_serde.on_topic(topic, True), value_serde.on_topic(topic, False)
 
     def decode(self, row: tuple) -> dict:
         """Return the JSON record of a row; bytes that no serde of the topic decodes (dead letters): {"base64": …}."""

@@ -146,6 +146,10 @@ class Task:
         """The partitions that the task reads."""
         return list(self._group.queues)
 
+    def extractor(self, topic: str) -> Callable[[list, list, list, list, list, int], list] | None:
+        """Return what takes a topic's times from its records: columns and partition in, times or exceptions out."""
+        return self._bound.extractors.get(topic)
+
     def add_input(self, partition: TopicPartition) -> None:
         """Read one more partition: a topic that matches a pattern has appeared."""
         if partition not in self._group.queues:

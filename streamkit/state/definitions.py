@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamkit.errors import StateError
 from streamkit.serdes.base import Serde
-from streamkit.state.base import Store, StoreContext
+from streamkit.state.base import BytesMap, Store, StoreContext
 
 if TYPE_CHECKING:
     from streamkit.state.cache import CacheBudget
@@ -88,12 +88,16 @@ def changelog_config(store: StoreDef) -> dict[str, str]:
 
 
 def create(
-    store: StoreDef, directory: str | Path | None, context: StoreContext, budget: CacheBudget | None = None
+    store: StoreDef,
+    directory: str | Path | None,
+    context: StoreContext,
+    budget: CacheBudget | None = None,
+    rows: BytesMap | None = None,
 ) -> Store:
     """Return a store that is ready for use: below `directory` (a task's) if it is persistent, else in memory.
 
     Without a directory a persistent store lives in memory too, with the semantics of a persistent one.
-    `budget` None: no cache.
+    `budget` None: no cache. `rows`: the map to use instead.
     Raises StateError, StateLockedError.
     """
     # Imported here: the stores need StoreDef.
@@ -103,7 +107,8 @@ def create(
     if store.type == "suppress":
         return SuppressBuffer(store, context)
     on_disk = store.persistent and directory is not None
-    rows = open_map("leveldb", Path(str(directory)) / "leveldb" / store.name) if on_disk else open_map("memory")
+    if rows is None:
+        rows = open_map("leveldb", Path(str(directory)) / "leveldb" / store.name) if on_disk else open_map("memory")
     cached, plain = _classes()
     if store.type in cached:
         return cached[store.type](store, rows, context, budget if store.in_cache else None)

@@ -109,6 +109,10 @@ class MemoryMap(BytesMap):
         data = self._data
         return iter([(key, data[key]) for key in islice(self._order.keys(low, high, reverse, include_high), limit)])
 
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Return all entries, in no order; the map must not change meanwhile."""
+        return iter(self._data.items())
+
     def __len__(self) -> int:
         return len(self._data)
 

@@ -1,0 +1,276 @@
+"""Topics that lie in files: JSON Lines and Parquet as rows of records, and rows of records as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamkit.errors import SerdeError, TransportError
+from streamkit.runtime.records import RecordJson, headers_from_json
+from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.options import JSON_LINES, PARQUET, TABLE, Place
+from streamkit.runtime.spark.worker import Batches, load, told
+from streamkit.serdes.base import Serde
+from streamkit.serdes.json_text import from_text, to_text
+from streamkit.serdes.partitioner import partition as partition_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS = ("key", "value", "timestamp", "headers", "partition", "offset")
+_SHOWN = 120
+_FILE, _BLOCK, _ROW = "_streamkit_file", "_streamkit_block", "_streamkit_row"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the rows of a file become records of a topic; shipped to the workers."""
+
+    plan: bytes
+    topic: str
+    names: tuple[str, ...]
+    """What records may call the topic: its name on the log and that of its entry in the file."""
+    partitions: int
+    files: Mapping[str, int]
+    """The place of every file in the order of their names."""
+    timed: bool
+    """Whether the topic takes its times from the records themselves."""
+
+
+def open_files(spark: SparkSession, place: Place) -> DataFrame:
+    """Return the rows of a place as Spark reads them, with where they stand. Raises TransportError."""
+    from pyspark.sql import functions as sf
+
+    if place.format == JSON_LINES:
+        frame = spark.read.text(place.path)
+        return frame.select("value", *_position(sf, "_metadata.file_block_start"))
+    if place.format == TABLE:
+        return spark.table(place.path).select("*", *_position(sf, None))
+    frame = spark.read.format(place.format).load(place.path)
+    if place.format == PARQUET:
+        return frame.select("*", *_position(sf, "_metadata.row_index"))
+    return frame.select("*", *_position(sf, None))
+
+
+def _position(sf: Any, place: str | None) -> list[Any]:
+    """Return the columns that say where a row stands: its file, a place in it, and its place among those read at once."""
+    row = sf.monotonically_increasing_id().alias(_ROW)
+    if place is None:
+        return [sf.lit("").alias(_FILE), sf.lit(0).cast("bigint").alias(_BLOCK), row]
+    return [sf.col("_metadata.file_path").alias(_FILE), sf.col(place).cast("bigint").alias(_BLOCK), row]
+
+
+def count_partitions(frame: DataFrame, place: Place) -> int:
+    """Return how many partitions the records of a place name; 1 where they name none."""
+    from pyspark.sql import functions as sf
+
+    if place.format == JSON_LINES:
+        number = sf.get_json_object("value", "$.partition").cast("int")
+    elif "partition" in frame.columns:
+        number = sf.col("partition").cast("int")
+    else:
+        return 1
+    (row,) = frame.agg(sf.max(number)).collect()
+    return 1 if row[0] is None else row[0] + 1
+
+
+def read_files(frame: DataFrame, place: Place, reading: Reading) -> DataFrame:
+    """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing."""
+    from functools import partial
+
+    if place.format == JSON_LINES:
+        return frame.mapInArrow(partial(read_lines, reading), wire.DDL)
+    found = {name: kind for name, kind in frame.dtypes if name in _COLUMNS}
+    needed = ["value"] if reading.timed else ["value", "timestamp"]
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise TransportError(
+            f"{place.path}: column {missing[0]!r} is missing; a record has key, value, timestamp, headers, partition, "
+            f"offset, and this has {', '.join(name for name in frame.columns if not name.startswith('_streamkit_'))}"
+        )
+    return frame.select(*found, _FILE, _BLOCK, _ROW).mapInArrow(partial(read_columns, reading), wire.DDL)
+
+
+@told
+def read_lines(reading: Reading, batches: Batches) -> Iterator[Any]:
+    """Yield the records of JSON Lines; lines of other topics and control lines are passed over."""
+    fields = _Fields(reading)
+    for batch in batches:
+        lines = wire.values_of(batch.column(0).cast("binary"))
+        places = fields.places(batch)
+        rows = []
+        for line, place in zip(lines, places, strict=True):
+            if line.isspace() or not line:
+                continue
+            try:
+                record = from_text(line)
+                if not isinstance(record, dict):
+                    raise SerdeError("expected an object with key, value, timestamp, headers, partition, offset")
+                if record.get("topic", reading.topic) in reading.names and "advance_wall_clock" not in record:
+                    rows.append(fields.row(record, place))
+            except SerdeError as error:
+                raise TransportError(f"topic {reading.topic}: {error}: {_short(line)}") from error
+        if rows:
+            yield wire.to_batch(list(zip(*rows, strict=True)))
+
+
+@told
+def read_columns(reading: Reading, batches: Batches) -> Iterator[Any]:
+    """Yield the records of columns: bytes as they are, other types by the topic's serde."""
+    fields = _Fields(reading)
+    for batch in batches:
+        if not len(batch):
+            continue
+        names = [name for name in batch.schema.names if name in _COLUMNS]
+        columns = [_python(batch.column(name)) for name in names]
+        try:
+            rows = [
+                fields.row(dict(zip(names, cells, strict=True)), place)
+                for cells, place in zip(zip(*columns, strict=True), fields.places(batch), strict=True)
+            ]
+        except SerdeError as error:
+            raise TransportError(f"topic {reading.topic}: {error}") from error
+        yield wire.to_batch(list(zip(*rows, strict=True)))
+
+
+class _Fields:
+    """Makes rows of records in JSON form."""
+
+    def __init__(self, reading: Reading):
+        plan = load(reading.plan).plan
+        key_serde, value_serde = RecordJson(plan).reading(reading.topic)
+        self._reading = reading
+        self._key = _encoder(key_serde, "key")
+        self._value = _encoder(value_serde, "value")
+        self._last: tuple[str, int] | None = None
+        self._first_row = 0
+
+    def row(self, record: Mapping[str, Any], place: tuple[int, int]) -> tuple:
+        """Return the row of a record. Raises SerdeError."""
+        key, value = record.get("key"), record.get("value")
+        raw_key = None if key is None else self._key(key)
+        raw_value = None if value is None else self._value(value)
+        time = record.get("timestamp")
+        if time is None:
+            time = 0
+        elif type(time) is not int:
+            raise SerdeError(f"timestamp is {time!r}; expected milliseconds")
+        source, offset = place
+        given = record.get("offset")
+        if given is not None:
+            source, offset = 0, _whole(given, "offset")
+        headers = record.get("headers")
+        return (
+            self._reading.topic,
+            self._partition(record.get("partition"), raw_key, offset),
+            raw_key,
+            raw_value,
+            time,
+            _headers(headers) if headers else None,
+            None,
+            source,
+            offset,
+        )
+
+    def places(self, batch: Any) -> list[tuple[int, int]]:
+        """Return (1 + number of the file, place in the file) of each row of a batch."""
+        files = self._reading.files
+        names = wire.values_of(batch.column(_FILE))
+        blocks = wire.values_of(batch.column(_BLOCK))
+        found = []
+        last, first = self._last, self._first_row
+        for name, block, row in zip(names, blocks, wire.values_of(batch.column(_ROW)), strict=True):
+            if (name, block) != last:
+                last, first = (name, block), row
+            # Every row takes a byte at least, so that the rows of a block stay before those of the next one.
+            found.append((1 + files.get(name, 0), block + row - first if name else row))
+        self._last, self._first_row = last, first
+        return found
+
+    def _partition(self, number: Any, key: bytes | None, place: int) -> int:
+        count = self._reading.partitions
+        if number is None:
+            if count == 1:
+                return 0
+            return place % count if key is None else partition_of(key, count)
+        if not 0 <= _whole(number, "partition") < count:
+            raise SerdeError(f"partition is {number}, and the topic has {count}")
+        return number
+
+
+def _whole(number: Any, what: str) -> int:
+    if type(number) is not int:
+        raise SerdeError(f"{what} is {number!r}; expected a whole number")
+    return number
+
+
+def _headers(found: Any) -> Any:
+    if isinstance(found[0], Mapping):
+        # A column of structs: name (or key) and value.
+        return [(each.get("name", each.get("key")), each.get("value")) for each in found]
+    return headers_from_json(found)
+
+
+def _encoder(serde: Serde, what: str) -> Callable[[Any], bytes]:
+    encode, from_json = serde.encode, serde.from_json
+
+    def run(data: Any) -> bytes:
+        if type(data) is bytes:
+            return data
+        try:
+            return encode(from_json(data))
+        except SerdeError as error:
+            raise SerdeError(f"{what}: {error}") from error
+
+    return run
+
+
+def _python(array: Any) -> Sequence[Any]:
+    """Return a column as plain data: text, numbers, lists, dicts, bytes."""
+    import pyarrow.types as kinds
+
+    if kinds.is_timestamp(array.type):
+        return array.cast("timestamp[ms]", safe=False).cast("int64").to_pylist()
+    return array.to_pylist()
+
+
+def _short(line: bytes) -> str:
+    text = line[:_SHOWN].decode(errors="replace")
+    return text + ("…" if len(line) > _SHOWN else "")
+
+
+# -- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_files(frame: DataFrame, place: Place, plan: bytes, overwrite: bool) -> None:
+    """Write rows as files in the form of records; Spark commits them all at once."""
+    from functools import partial
+
+    mode = "overwrite" if overwrite else "error"
+    if place.format == JSON_LINES:
+        frame.mapInArrow(partial(write_lines, plan), "value string").write.mode(mode).text(place.path)
+        return
+    columns = ("topic", "key", "value", "timestamp", "headers", "partition")
+    frame.select(*columns).write.mode(mode).format(place.format).save(place.path)
+
+
+@told
+def write_lines(plan: bytes, batches: Batches) -> Iterator[Any]:
+    """Yield rows as lines of JSON."""
+    import pyarrow as pa
+
+    form = RecordJson(load(plan).plan)
+    for batch in batches:
+        columns = [wire.values_of(batch.column(index)) for index in range(wire.HEADERS)]
+        headers = wire.headers_of(batch.column(wire.HEADERS))
+        lines = []
+        for topic, number, key, value, time, header in zip(*columns, headers, strict=True):
+            record = form.decode((topic, key, value, time, header, number))
+            if number >= 0:
+                record["partition"] = number
+            lines.append(to_text(record).decode())
+        yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["value"])
+
+
+__all__ = ["Reading", "count_partitions", "open_files", "read_files", "write_files"]

@@ -1,0 +1,66 @@
+"""Global tables in Spark's workers: read once a job, sent to every worker, the same at each look."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.handlers import Handlers
+from streamkit.runtime.stores import MemoryStores
+from streamkit.runtime.task import Task
+
+if TYPE_CHECKING:
+    from streamkit.runtime.spark.worker import Loaded
+
+_stores: dict[str, dict[str, Any]] = {}
+
+
+class GlobalTables:
+    """The rows of all topics of global tables, as they are shipped.
+
+    rows: something with a `value` that is pickled record batches (a Spark broadcast). token: what tells jobs apart.
+    """
+
+    def __init__(self, token: str, rows: Any, partitions: Mapping[str, int]):
+        self._token = token
+        self._rows = rows
+        self._partitions = partitions
+
+    def stores(self, loaded: Loaded) -> dict[str, Any]:
+        """Return the global stores of this process, filled at the first call."""
+        if self._token not in _stores:
+            _stores.clear()
+            _stores[self._token] = self._fill(loaded)
+        return _stores[self._token]
+
+    def _fill(self, loaded: Loaded) -> dict[str, Any]:
+        batches: list[RecordBatch] = [RecordBatch(*parts) for parts in pickle.loads(self._rows.value)]
+        found: dict[str, Any] = {}
+        for sub in loaded.plan.sub_topologies:
+            if not sub.is_global:
+                continue
+            task = self._task(loaded, sub)
+            task.start({})
+            for batch in batches:
+                if batch.topic in sub.source_topics:
+                    task.update(batch)
+            task.flush_stores()
+            found.update(task.stores)
+        return found
+
+    def _task(self, loaded: Loaded, sub: Any) -> Task:
+        inputs = tuple(
+            TopicPartition(topic, number) for topic in sub.source_topics for number in range(self._partitions[topic])
+        )
+        spec = TaskSpec("global", 0, sub, loaded.program(sub.id), inputs)
+        environment = TaskEnvironment(
+            loaded.plan,
+            clock=lambda: 0,
+            open_store=MemoryStores(loaded.plan).open,
+            partitions=lambda topic: self._partitions.get(topic, 1),
+            handlers=Handlers.of(loaded.plan.config),
+        )
+        return Task(spec, environment)

@@ -1,0 +1,214 @@
+"""A batch job: inputs to rows, stage after stage over them, rows to outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamkit.errors import UsageError
+from streamkit.plan.model import Plan
+from streamkit.plan.partitions import Layout, lay_out
+from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.cycle import run_cycle
+from streamkit.runtime.spark.final import table_topics
+from streamkit.runtime.spark.globals import GlobalTables
+from streamkit.runtime.spark.options import REST, UPDATES, JobOptions
+from streamkit.runtime.spark.order import order_rows
+from streamkit.runtime.spark.outbox import Wanted
+from streamkit.runtime.spark.session import translated
+from streamkit.runtime.spark.stages import Stage, has_routes, make_stages, refuse_clocks
+from streamkit.runtime.spark.worker import StageWork, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Read = Callable[[str, int], "DataFrame"]
+"""(topic on the log, its number of partitions) -> its records as rows."""
+Write = Callable[["DataFrame", str], None]
+
+
+def batch_plan(plan: Plan, logging: bool = False) -> Plan:
+    """Return a plan for a batch: every update counts, so there are no caches, and changelogs only where they are written."""
+    stores = {
+        name: dataclasses.replace(
+            store,
+            caching=False,
+            logging=store.logging and logging,
+            changelog_topic=store.changelog_topic if logging else None,
+        )
+        for name, store in plan.stores.items()
+    }
+    return dataclasses.replace(plan, stores=stores)
+
+
+class Job:
+    """The stages of a plan as Spark's data frames. Raises InvalidTopologyError for what a batch can't run."""
+
+    def __init__(self, plan: Plan, counts: Mapping[str, int], options: JobOptions):
+        refuse_clocks(plan)
+        self.plan = batch_plan(plan)
+        self.counts = dict(counts)
+        self.options = options
+        self.layout: Layout = lay_out(self.plan, counts)
+        self.stages = make_stages(self.plan, self.layout)
+        self.partitions = {**counts, **self.layout.partitions}
+        self._pickled = pickle.dumps(self.plan)
+        self._routed = has_routes(plan)
+        self._written = {topic: stage for stage in self.stages for topic in stage.outputs}
+        self._final = table_topics(self.plan) if options.emit != UPDATES else frozenset()
+
+    @property
+    def pickled(self) -> bytes:
+        """The plan as it is shipped to workers."""
+        return self._pickled
+
+    @property
+    def external_outputs(self) -> tuple[str, ...]:
+        """The topics that the job writes for others, as far as they are known before."""
+        internal = {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
+        return tuple(topic for topic in self._written if topic not in internal)
+
+    def sources(self) -> tuple[str, ...]:
+        """Return the topics that are read from outside: what the job itself writes is not, unless it is named as an input."""
+        read = dict.fromkeys(topic for stage in self.stages for topic in stage.inputs)
+        read.update(dict.fromkeys(self._global_topics()))
+        internal = {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
+        return tuple(
+            topic
+            for topic in read
+            if topic not in internal and (topic not in self._written or topic in self.options.inputs)
+        )
+
+    def build(self, spark: SparkSession, read: Read) -> dict[str, DataFrame]:
+        """Return the rows of every output, by topic on the log; REST for those of routes."""
+        rows = {topic: [read(topic, self.partitions[topic])] for topic in self.sources()}
+        wanted = self._wanted_outputs()
+        rest: list[DataFrame] = []
+        global_tables = self._global_tables(spark, rows)
+        for stage in self.stages:
+            outputs = self._stage(stage, rows, global_tables, wanted)
+            if self._readers(stage, wanted) > 1:
+                outputs = outputs.persist()
+            for topic in stage.outputs:
+                rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
+            rest.append(outputs.filter(~outputs.topic.isin([*wanted, *self._internal()])))
+            if self._routed:
+                for topic in set(wanted) - {REST, *self._written}:
+                    rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
+        found = {topic: _union(rows[topic]) for topic in wanted if topic != REST}
+        if REST in wanted:
+            found[REST] = _union(rest)
+        return found
+
+    def _wanted_outputs(self) -> tuple[str, ...]:
+        named = self.options.outputs
+        if not named:
+            return (*self.external_outputs, *((REST,) if self._routed else ()))
+        return tuple(named)
+
+    def _readers(self, stage: Stage, wanted: tuple[str, ...]) -> int:
+        """Return how often the output of a stage is looked at."""
+        outputs = set(stage.outputs)
+        later = sum(1 for other in self.stages if other is not stage and outputs & set(other.inputs))
+        routed = len(set(wanted) - set(self._written)) if self._routed else 0
+        return later + len(outputs & set(wanted)) + max(routed, REST in wanted)
+
+    def _stage(
+        self, stage: Stage, rows: Mapping[str, list[DataFrame]], tables: GlobalTables | None, wanted: tuple[str, ...]
+    ) -> DataFrame:
+        """Return the output of a stage."""
+        work = StageWork(
+            self._pickled,
+            stage,
+            {index: self.layout.sources[index] for index in stage.subs},
+            Wanted(self.partitions, self._kept(stage, wanted), self._final_of(stage), self._forbidden(stage)),
+            tables,
+        )
+        external = [topic for topic in stage.inputs if topic not in self._internal()]
+        frame = _union([each for topic in stage.inputs for each in rows.get(topic, ())])
+        frame = _together(frame, 1 if stage.cyclic else max(1, stage.tasks))
+        if len(stage.inputs) > 1 or stage.cyclic:
+            if external:
+                frame = frame.sortWithinPartitions("partition", "topic", "source", "offset")
+                frame = frame.mapInArrow(partial(order_rows, work), wire.DDL)
+            first = ("order", "topic", "partition") if stage.cyclic else ("partition", "order", "topic")
+            frame = frame.sortWithinPartitions(*first, "source", "offset")
+        elif external:
+            frame = frame.sortWithinPartitions("partition", "source", "offset")
+        else:
+            frame = frame.sortWithinPartitions("partition", "order", "source", "offset")
+        run = run_cycle if stage.cyclic else run_tasks
+        return frame.mapInArrow(partial(run, work), wire.DDL)
+
+    def _kept(self, stage: Stage, wanted: tuple[str, ...]) -> frozenset[str] | None:
+        if REST in wanted:
+            return None
+        read = {topic for other in self.stages for topic in other.inputs} | set(self._global_topics())
+        return frozenset(read & set(stage.outputs)) | frozenset(wanted)
+
+    def _final_of(self, stage: Stage) -> frozenset[str]:
+        """Return the topics of which only the last record of a key counts; those that are read on need them all."""
+        read = {topic for other in self.stages for topic in other.inputs}
+        return frozenset(topic for topic in stage.outputs if topic in self._final and topic not in read)
+
+    def _forbidden(self, stage: Stage) -> frozenset[str]:
+        if not self._routed:
+            return frozenset()
+        read = {topic for topics in self.layout.sources.values() for topic in topics} | set(self._global_topics())
+        return frozenset(read - set(stage.outputs))
+
+    def _internal(self) -> set[str]:
+        return {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
+
+    def _global_topics(self) -> tuple[str, ...]:
+        return tuple(topic for sub in self.plan.sub_topologies if sub.is_global for topic in sub.source_topics)
+
+    def _global_tables(self, spark: SparkSession, rows: Mapping[str, list[DataFrame]]) -> GlobalTables | None:
+        """Read the topics of global tables and send them to all workers."""
+        topics = self._global_topics()
+        if not topics:
+            return None
+        written = [topic for topic in topics if topic in self._written]
+        if written:
+            raise UsageError(
+                f"the file writes topic {written[0]} and reads it as a global table: a batch job reads global tables "
+                "before anything else; submit the part that writes it first"
+            )
+        batches = []
+        for topic in topics:
+            frame = _union(rows[topic]).coalesce(1).sortWithinPartitions("partition", "source", "offset")
+            with translated():
+                batches += _record_batches(frame.toArrow())
+        shipped = spark.sparkContext.broadcast(pickle.dumps(batches))
+        return GlobalTables(uuid.uuid4().hex, shipped, self.partitions)
+
+
+def _record_batches(table: Any) -> list[tuple]:
+    from streamkit.runtime.spark.worker import by_partition, records
+
+    found = []
+    offsets: dict[str, int] = {}
+    last = None
+    for batch in table.to_batches():
+        for partition, part in by_partition(batch):
+            if partition != last:
+                offsets, last = {}, partition
+            each = records(part, partition, offsets)
+            found.append((each.topic, partition, (each.keys, each.values, each.timestamps, each.headers, each.offsets)))
+    return found
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    first, *others = frames
+    for frame in others:
+        first = first.unionByName(frame)
+    return first
+
+
+def _together(frame: DataFrame, tasks: int) -> DataFrame:
+    """Bring the rows of each partition into one Spark task."""
+    return frame.repartition(1) if tasks == 1 else frame.repartitionById(tasks, "partition")

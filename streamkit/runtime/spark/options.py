@@ -1,0 +1,98 @@
+"""What a batch job is asked to do: inputs, outputs, ranges of the log, and how to reach Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+
+from streamkit.errors import UsageError
+
+JSON_LINES, PARQUET, TABLE = "json", "parquet", "table"
+_FORMATS = {"json": JSON_LINES, "jsonl": JSON_LINES, "parquet": PARQUET, "table": TABLE}
+REST = "*"
+"""Stands for the outputs that have no place of their own."""
+UPDATES, FINAL = "updates", "final"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the records of a topic are: a path and its format; any other format is one that Spark itself knows."""
+
+    path: str
+    format: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the path is one of this machine's file system."""
+        return "://" not in self.path and self.format != TABLE
+
+
+@dataclass(frozen=True)
+class Range:
+    """Which part of the log is read. start: earliest, committed, a time or offsets; end: latest, a time or offsets."""
+
+    start: str = "earliest"
+    end: str = "latest"
+    tolerate_loss: bool = False
+    """Whether to go on where retention has removed the beginning of the range."""
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a job reads, writes and does."""
+
+    inputs: Mapping[str, Place] = field(default_factory=dict)
+    """By topic on the log; topics that are not here are read from the log."""
+    outputs: Mapping[str, Place | None] = field(default_factory=dict)
+    """By topic on the log, REST for the others; None: the log. Empty: every written topic goes to the log."""
+    emit: str | None = None
+    """UPDATES or FINAL; None: FINAL for tables."""
+    range: Range = field(default_factory=Range)
+    overwrite: bool = False
+
+
+def parse_place(text: str, option: str) -> tuple[str, Place | None]:
+    """Return topic and place of `TOPIC[=PATH[,format=…]]`. Raises UsageError.
+
+    >>> parse_place("lines=/lake/lines,format=parquet", "--input")
+    ('lines', Place(path='/lake/lines', format='parquet'))
+    >>> parse_place("lines", "--input")
+    ('lines', None)
+    """
+    topic, equals, rest = text.partition("=")
+    path, *settings = rest.split(",")
+    found = dict(setting.partition("=")[::2] for setting in settings)
+    unknown = [name for name in found if name != "format"]
+    if not topic or (equals and not path) or unknown:
+        raise UsageError(f"{option} {text}: expected TOPIC=PATH or TOPIC=PATH,format=json|parquet|…")
+    if not equals:
+        return topic, None
+    named = found.get("format")
+    return topic, Place(path, _FORMATS.get(named, named) if named else _guess(path))
+
+
+def _guess(path: str) -> str:
+    """Return the format of a path without one: that of its name, or of the files in the directory."""
+    name = path.rstrip("/").lower()
+    if name.endswith((".parquet", ".parq")):
+        return PARQUET
+    if "://" not in path:
+        inside = glob(path) if has_magic(path) else glob(os.path.join(glob_escaped(path), "*"))
+        if any(each.endswith(".parquet") for each in inside):
+            return PARQUET
+    return JSON_LINES
+
+
+def glob_escaped(path: str) -> str:
+    """Return a path in which no character is a wildcard."""
+    from glob import escape
+
+    return escape(path)
+
+
+def check_input(place: Place, topic: str) -> None:
+    """Raise UsageError where a local path does not exist."""
+    if place.is_local and not (glob(place.path) if has_magic(place.path) else os.path.exists(place.path)):
+        raise UsageError(f"--input {topic}={place.path}: no such file or directory")

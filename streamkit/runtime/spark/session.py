@@ -1,0 +1,189 @@
+"""The Spark session of a job: opened with what can be checked beforehand checked, its failures as one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from streamkit import errors
+from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError
+from streamkit.runtime.spark.worker import MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OLDEST_SPARK = (4, 1)
+_OLDEST_JAVA = 17
+_CONNECT_SECONDS = 5.0
+# With no appender at all Spark would take its own configuration instead.
+_QUIET = """rootLogger.level = off
+rootLogger.appenderRef.nowhere.ref = nowhere
+appender.nowhere.type = Null
+appender.nowhere.name = nowhere
+"""
+_FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where and how a job runs."""
+
+    master: str | None = None
+    """local[N], spark://…, k8s://…, yarn, sc://…; None: what spark-submit or the environment says."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    py_files: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    verbose: bool = False
+
+
+def open_session(cluster: Cluster, name: str) -> SparkSession:
+    """Return a session. Raises ConfigError for a missing or unfit Spark or Java, UnreachableError for a master that is away."""
+    master = cluster.master or os.environ.get("MASTER")
+    _check_spark()
+    remote = bool(master) and str(master).startswith("sc://")
+    if not remote:
+        _check_java()
+    _check_master(master)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.remote(master) if remote else builder.master(master)
+    for key, value in _settings(cluster, remote).items():
+        builder = builder.config(key, value)
+    with translated():
+        try:
+            return builder.getOrCreate()
+        except StreamkitError:
+            raise
+        except Exception as error:
+            raise TransportError(f"Spark did not start at {master or 'the default master'}: {reason(error)}") from error
+
+
+def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
+    found: dict[str, str] = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20000"}
+    if not remote:
+        found["spark.ui.showConsoleProgress"] = "false"
+        if not cluster.verbose:
+            found["spark.log.level"] = "OFF"
+            found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_quiet_file()}"
+    if cluster.py_files:
+        found["spark.submit.pyFiles"] = ",".join(cluster.py_files)
+    if cluster.archives:
+        found["spark.archives"] = ",".join(cluster.archives)
+    found.update(cluster.settings)
+    return found
+
+
+def _quiet_file() -> str:
+    # Spark says where it logs before its own settings count; only a file can keep it from that.
+    handle, path = tempfile.mkstemp(prefix="streamkit-", suffix=".properties")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(_QUIET)
+    return path
+
+
+def _check_spark() -> None:
+    try:
+        import pyarrow  # noqa: F401 - to say so now if it is missing
+        import pyspark
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'streamkit[spark]'") from error
+    version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
+    if version < _OLDEST_SPARK:
+        wanted = ".".join(map(str, _OLDEST_SPARK))
+        raise ConfigError(f"PySpark {pyspark.__version__} is too old: streamkit needs {wanted} or newer")
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    if shutil.which(java) is None:
+        where = f"there is no {java} (JAVA_HOME)" if home else "there is no `java` on the path"
+        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {where}")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} does not answer: {error}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if found and int(found.group(1)) < _OLDEST_JAVA:
+        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is Java {found.group(1)}")
+
+
+def _check_master(master: str | None) -> None:
+    """Try the address of a master: Spark itself gives up after minutes, in many lines."""
+    scheme, separator, rest = (master or "").partition("://")
+    if not separator or scheme not in ("spark", "sc"):
+        return
+    failure: Exception | None = None
+    for address in rest.partition("/")[0].split(","):
+        host, _, port = address.partition(":")
+        try:
+            socket.create_connection(
+                (host, int(port or (7077 if scheme == "spark" else 15002))), _CONNECT_SECONDS
+            ).close()
+            return
+        except (OSError, ValueError) as error:
+            failure = error
+    text = getattr(failure, "strerror", None) or failure
+    raise UnreachableError(f"no Spark master answers at {master}: {text}")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what Spark raises into one line: streamkit's own error where one of its workers raised it."""
+    try:
+        yield
+    except (StreamkitError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        own = _own_error(error)
+        if own is not None:
+            raise own from error
+        if not _is_sparks(error):
+            raise
+        raise TransportError(f"Spark: {reason(error)}") from error
+
+
+def _own_error(error: Exception) -> StreamkitError | None:
+    found = _FAILURE.search(str(error))
+    if found is None:
+        return None
+    name, text = json.JSONDecoder().raw_decode(found.group(1))[0]
+    kind = getattr(errors, name, StreamkitError)
+    try:
+        return kind(text)
+    except TypeError:
+        return StreamkitError(text)
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
+
+
+def reason(error: Exception) -> str:
+    """Return the one line of Spark's exception that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith("Caused by:"):
+            continue
+        text = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", line)
+        if not text.startswith(("An error occurred while calling", ":", "at ")):
+            return text
+        if text.startswith(": "):
+            return re.sub(r"^: (?:[a-z]\w*\.)+[A-Z]\w*: ", "", text)
+    return type(error).__name__
+
+
+def quiet_settings() -> Mapping[str, Any]:
+    """Return the settings of a session for tests and benchmarks, which open one for many jobs."""
+    return _settings(Cluster(), False)

@@ -1,0 +1,86 @@
+"""The rows that travel between Spark stages, as Arrow columns: records with their place in the order of their partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from streamkit.record import Headers
+
+TOPIC, PARTITION, KEY, VALUE, TIMESTAMP, HEADERS, ORDER, SOURCE, OFFSET = range(9)
+NAMES = ("topic", "partition", "key", "value", "timestamp", "headers", "order", "source", "offset")
+"""order: the highest timestamp up to the record within its source partition, null where it is not known yet.
+
+source, offset: 0 and the offset on the log; or who wrote the record, from 1, and its place among what that one wrote.
+"""
+DDL = (
+    "topic string, partition int, key binary, value binary, timestamp bigint, "
+    "headers array<struct<name: string, value: binary>>, `order` bigint, source bigint, offset bigint"
+)
+
+Row = tuple
+"""(topic, partition, key, value, timestamp, headers, order, source, offset)."""
+
+
+@cache
+def schema() -> Any:
+    """Return the Arrow schema of the rows."""
+    import pyarrow as pa
+
+    types = (pa.string(), pa.int32(), pa.binary(), pa.binary(), pa.int64(), _headers_type(), *[pa.int64()] * 3)
+    return pa.schema(list(zip(NAMES, types, strict=True)))
+
+
+def to_batch(columns: Sequence[Iterable[Any]]) -> Any:
+    """Return nine columns of rows as an Arrow batch; headers in the form of records."""
+    import pyarrow as pa
+
+    fields = schema()
+    arrays = [
+        _headers_array(column) if index == HEADERS else pa.array(column, fields.field(index).type)
+        for index, column in enumerate(columns)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)
+
+
+def values_of(array: Any) -> list[Any]:
+    """Return an Arrow column of bytes, text or numbers as a list; through NumPy, ten times faster than value by value."""
+    if array.null_count == len(array):
+        return [None] * len(array)
+    if array.null_count and not _is_object(array):
+        return array.to_pylist()
+    return array.to_numpy(zero_copy_only=False).tolist()
+
+
+def headers_of(array: Any) -> list[Headers | None]:
+    """Return the headers of a column in the form of records."""
+    if array.null_count == len(array):
+        return [None] * len(array)
+    return [
+        None if found is None else [(header["name"], header["value"]) for header in found]
+        for found in array.to_pylist()
+    ]
+
+
+def _is_object(array: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return kinds.is_binary(array.type) or kinds.is_string(array.type)
+
+
+@cache
+def _headers_type() -> Any:
+    import pyarrow as pa
+
+    return pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+
+
+def _headers_array(column: Any) -> Any:
+    import pyarrow as pa
+
+    found = list(column)
+    if not any(found):
+        return pa.nulls(len(found), _headers_type())
+    plain = [None if not headers else [{"name": name, "value": value} for name, value in headers] for headers in found]
+    return pa.array(plain, _headers_type())

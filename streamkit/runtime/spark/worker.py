@@ -1,0 +1,243 @@
+"""What runs inside Spark's Python workers: tasks over the rows of their partitions, in the order in which they run live."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from itertools import pairwise
+from typing import Any
+
+from streamkit.compile import Program, compile_sub_topology
+from streamkit.errors import ProcessingError, StreamkitError
+from streamkit.plan.model import Plan, SubTopology
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.handlers import Handlers
+from streamkit.runtime.queues import Idling
+from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.globals import GlobalTables
+from streamkit.runtime.spark.outbox import Outbox, Wanted
+from streamkit.runtime.spark.spill import SpillingStores
+from streamkit.runtime.spark.stages import Stage
+from streamkit.runtime.task import Task
+
+MARK = "streamkit-failure:"
+"""What stands before the JSON of an error in the text of Spark's exceptions."""
+Batches = Iterable[Any]
+_NO_WAITING = Idling(-1)
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """All that a Spark task needs to run a stage; shipped to the workers, which compile the plan again."""
+
+    plan: bytes
+    """A pickled Plan whose stores neither cache nor log."""
+    stage: Stage
+    sources: Mapping[int, tuple[str, ...]]
+    """The topics that each sub-topology reads, patterns resolved."""
+    wanted: Wanted
+    global_tables: GlobalTables | None = None
+    spill_bytes: int = 128 * 1024 * 1024
+    """Of one store in memory before it moves to disk."""
+
+
+class Loaded:
+    """A plan as this process knows it, and its programs."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.subs: dict[int, SubTopology] = {sub.id: sub for sub in plan.sub_topologies}
+        self._programs: dict[int, Program] = {}
+
+    def program(self, index: int) -> Program:
+        """Return the program of a sub-topology, compiled once a process."""
+        if index not in self._programs:
+            self._programs[index] = compile_sub_topology(self.plan, self.subs[index])
+        return self._programs[index]
+
+
+_loaded: dict[bytes, Loaded] = {}
+
+
+def load(plan: bytes) -> Loaded:
+    """Return a pickled plan, loaded once a process: Spark uses its workers again."""
+    digest = hashlib.sha256(plan).digest()
+    if digest not in _loaded:
+        _loaded.clear()
+        _loaded[digest] = Loaded(pickle.loads(plan))
+    return _loaded[digest]
+
+
+class BatchTask(Task):
+    """A task without a clock."""
+
+    def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Any:
+        """Call back at "stream_time" intervals. Raises ProcessingError for "wall_clock"."""
+        if kind == "wall_clock":
+            raise ProcessingError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
+        return super().schedule(node, interval_ms, kind, callback)
+
+
+def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores: SpillingStores) -> BatchTask:
+    """Return the task of a sub-topology's partition, not started."""
+    plan, counts = loaded.plan, work.wanted.partitions
+    inputs = tuple(TopicPartition(topic, partition) for topic in work.sources[index] if partition < counts[topic])
+    spec = TaskSpec(f"{index}_{partition}", partition, loaded.subs[index], loaded.program(index), inputs)
+    environment = TaskEnvironment(
+        plan,
+        clock=lambda: 0,
+        open_store=stores.open,
+        partitions=lambda topic: counts.get(topic, 1),
+        handlers=Handlers.of(plan.config),
+        idling=_NO_WAITING,
+        emit_interval_ms=0,
+        global_stores={} if work.global_tables is None else work.global_tables.stores(loaded),
+        print_line=lambda text: print(text, file=sys.stderr),
+    )
+    return BatchTask(spec, environment)
+
+
+def told(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Give streamkit's errors a form that can be found again in what Spark makes of exceptions in its workers."""
+
+    @wraps(function)
+    def run(*arguments: Any) -> Iterator[Any]:
+        try:
+            yield from function(*arguments)
+        except StreamkitError as error:
+            raise RuntimeError(f"{MARK}{json.dumps([type(error).__name__, str(error)])}") from error
+
+    return run
+
+
+@told
+def run_tasks(work: StageWork, batches: Batches) -> Iterator[Any]:
+    """Run the task of each partition over rows sorted by partition and by the order of its task; yield their output."""
+    loaded = load(work.plan)
+    running: _Running | None = None
+    try:
+        for batch in batches:
+            for partition, part in by_partition(batch):
+                if running is None or running.partition != partition:
+                    if running is not None:
+                        yield from running.finish()
+                    running = _Running(loaded, work, partition)
+                yield from running.process(part)
+        if running is not None:
+            yield from running.finish()
+            running = None
+    finally:
+        if running is not None:
+            running.close()
+
+
+class _Running:
+    """The task of one partition at work."""
+
+    def __init__(self, loaded: Loaded, work: StageWork, partition: int):
+        self.partition = partition
+        (index,) = work.stage.subs
+        self._stores = SpillingStores(loaded.plan, work.spill_bytes)
+        self._offsets: dict[str, int] = {}
+        self._outbox = Outbox(work.wanted, source_id(index, partition))
+        try:
+            self._task = new_task(loaded, work, index, partition, self._stores)
+        except BaseException:
+            self._stores.close()
+            raise
+        self._task.start({})
+
+    def process(self, batch: Any) -> Iterator[Any]:
+        """Process rows; yield output."""
+        task = self._task
+        for columns in by_topic(batch):
+            task.add(records(columns, self.partition, self._offsets))
+        drain(task)
+        self._stores.settle(task)
+        if task.output:
+            yield from self._outbox.take(task.output)
+
+    def finish(self) -> Iterator[Any]:
+        """Commit once, at the end of the history; yield the rest of the output."""
+        task = self._task
+        task.flush_stores()
+        yield from self._outbox.take(task.output)
+        yield from self._outbox.rest()
+        self.close()
+
+    def close(self) -> None:
+        """Close processors and stores."""
+        try:
+            self._task.close()
+        finally:
+            self._stores.close()
+
+
+def drain(task: Task) -> None:
+    """Process all that a task has in its queues."""
+    while task.has_records():
+        # A processor's wish to commit ends a round.
+        task.process(sys.maxsize)
+        task.commit_requested = False
+
+
+def source_id(index: int, partition: int) -> int:
+    """Return the number of a task as a writer; from 1, since 0 means the log."""
+    return (index << 32) + partition + 1
+
+
+def by_partition(batch: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the parts of a batch that belong to one partition each; rows come sorted by it."""
+    import numpy as np
+
+    numbers = batch.column(wire.PARTITION).to_numpy()
+    if not len(numbers):
+        return
+    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    for start, stop in pairwise(starts):
+        yield int(numbers[start]), batch.slice(start, stop - start)
+
+
+def by_topic(batch: Any) -> Iterator[Any]:
+    """Yield the parts of a batch that belong to one topic each, rows in their order.
+
+    A part of the merged order falls into queues that merge again as they did: at most one of them begins with a late
+    record, and it is the one whose turn it is.
+    """
+    topics = batch.column(wire.TOPIC).unique().to_pylist()
+    if len(topics) == 1:
+        yield batch
+        return
+    import pyarrow.compute as pc
+
+    for topic in topics:
+        yield batch.filter(pc.equal(batch.column(wire.TOPIC), topic))
+
+
+def records(batch: Any, partition: int, offsets: dict[str, int]) -> RecordBatch:
+    """Return the rows of one topic as a task takes them; `offsets`: the next one where the log has given none."""
+    topic = batch.column(wire.TOPIC)[0].as_py()
+    count = len(batch)
+    if batch.column(wire.SOURCE)[0].as_py() == 0:
+        numbers = wire.values_of(batch.column(wire.OFFSET))
+    else:
+        start = offsets.get(topic, 0)
+        offsets[topic] = start + count
+        numbers = list(range(start, start + count))
+    return RecordBatch(
+        topic,
+        partition,
+        (
+            wire.values_of(batch.column(wire.KEY)),
+            wire.values_of(batch.column(wire.VALUE)),
+            wire.values_of(batch.column(wire.TIMESTAMP)),
+            wire.headers_of(batch.column(wire.HEADERS)),
+            numbers,
+        ),
+    )

@@ -1,0 +1,18 @@
+"""One Spark session for all tests here: starting one takes longer than most jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamkit.runtime.spark.session import Cluster, open_session
+from tests.spark.support import SETTINGS
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator:
+    """A session on local[2]."""
+    session = open_session(Cluster("local[2]", SETTINGS), "tests")
+    yield session
+    session.stop()
