@@ -9,7 +9,7 @@ N ?= 1000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate bench fuzz clean
+.PHONY: help demo test check format generate bench fuzz screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; som
 
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
+
+screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots
 
 clean: ## Remove .venv and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -1,0 +1,112 @@
+"""Takes the pictures in docs/screenshots: a page and a terminal of a real application at work.
+
+python -m tests.browser.screenshots DIRECTORY
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamkit.plan import load
+from streamkit.plan.describe import describe
+from streamkit.transport.base import NewTopic
+from streamkit.transport.embedded import EmbeddedTransport
+from tests.broker.support import until
+from tests.browser.chromium import Browser, available
+from tests.http.support import served
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "topologies" / "word-count"
+WIDTH, HEIGHT = 1440, 1200
+LINES_A_ROUND = 300
+ROUND_SECONDS = 0.2
+
+
+def main(directory: Path) -> None:
+    """Write page.png, page-dark.png, topology.svg and terminal.svg."""
+    if available() is None:
+        sys.exit("pictures of pages need a browser: apt-get install chromium")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "topology.svg").write_text(describe(load(EXAMPLE / "topology.yaml"), "svg"), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder, _at_work(Path(folder)) as address:
+        for dark, name in ((False, "page.png"), (True, "page-dark.png")):
+            _page(address, directory / name, dark=dark)
+        _terminal(["streamkit", "status", f"http://{address}"], directory / "terminal.svg")
+    print(*sorted(path.name for path in directory.iterdir()))
+
+
+def _page(address: str, path: Path, *, dark: bool) -> None:
+    browser = Browser(WIDTH, HEIGHT)
+    try:
+        if dark:
+            browser.dark()
+        browser.open(f"http://{address}/")
+        browser.until("document.querySelectorAll('#graph .line.busy').length >= 3")
+        browser.evaluate("byId('kind').value = 'prefix'; fields(); byId('q-prefix').value = 'st'")
+        browser.evaluate("byId('query').requestSubmit()")
+        browser.until("document.querySelectorAll('#answer tbody tr').length > 2")
+        browser.evaluate("document.activeElement.blur()")
+        browser.screenshot(path)
+    finally:
+        browser.close()
+
+
+@contextmanager
+def _at_work(folder: Path) -> Iterator[str]:
+    """Run the example on the embedded log while lines arrive, and give its address."""
+    log = EmbeddedTransport(folder / "log")
+    text = (EXAMPLE / "topology.yaml").read_text(encoding="utf-8")
+    stop = threading.Event()
+    writer = threading.Thread(target=_write, args=(log, stop))
+    try:
+        with served(folder / "a", log, text=text, **{"commit.interval.ms": 500}) as (address, application):
+            writer.start()
+            until(lambda: application.status().rate > 100, "lines are counted")
+            yield address
+            stop.set()
+            writer.join()
+    finally:
+        stop.set()
+        log.close()
+
+
+def _write(log: EmbeddedTransport, stop: threading.Event) -> None:
+    lines = [line.encode() for line in (EXAMPLE / "lines.txt").read_text(encoding="utf-8").splitlines() if line]
+    admin = log.admin()
+    admin.create_topics([NewTopic("lines", 2)])
+    admin.close()
+    producer = log.producer()
+    number = 0
+    while not stop.wait(ROUND_SECONDS):
+        rows = [
+            ("lines", None, lines[(number + at) % len(lines)], 1 + number + at, None, at % 2)
+            for at in range(LINES_A_ROUND)
+        ]
+        producer.send(rows)
+        producer.flush()
+        number += LINES_A_ROUND
+    producer.close()
+
+
+def _terminal(command: list[str], path: Path) -> None:
+    """Write what a command prints as a picture of a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "110"})
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        console = Console(record=True, width=110, file=nowhere, force_terminal=True)
+        console.print(Text(f"$ {' '.join(command)}", style="bold"))
+        console.print(Text.from_ansi(done.stdout))
+        path.write_text(console.export_svg(title="streamkit", unique_id="terminal"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,117 @@
+"""The page in a real browser: by itself, alive, with a token, and when the application goes away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamkit.plan import load
+from streamkit.plan.describe import describe
+from streamkit.transport.embedded import EmbeddedTransport
+from tests.browser.chromium import Browser
+from tests.http.support import SHOP, USERS, processed, served, write_shop
+
+TEXT = "document.body.innerText"
+
+
+@pytest.fixture
+def log(tmp_path: Path):
+    transport = EmbeddedTransport(tmp_path / "log")
+    write_shop(transport)
+    yield transport
+    transport.close()
+
+
+def test_a_described_topology_is_a_page_that_works_offline(browser: Browser, tmp_path: Path) -> None:
+    topology, page = tmp_path / "topology.yaml", tmp_path / "page.html"
+    topology.write_text(SHOP)
+    page.write_text(describe(load(topology), "html"))
+    browser.offline()
+    browser.open(page.as_uri())
+    assert browser.evaluate("document.title") == "shop"
+    assert browser.evaluate("document.querySelectorAll('#graph .node.store').length") >= 8
+    assert browser.evaluate("document.querySelector('#graph svg').getBoundingClientRect().width") > 300
+    assert "per-session" in browser.evaluate("byId('stores').innerText")
+    assert browser.evaluate("[...document.querySelectorAll('.live-only')].every(each => each.offsetParent === null)")
+    # Nothing on the page is wider than the window.
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_what_happens_is_shown_on_the_page(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with served(tmp_path / "a", log) as (address, _):
+        processed(address, 3 * len(USERS))
+        browser.open(f"http://{address}/")
+        browser.until("byId('state').innerText === 'RUNNING'")
+        browser.until("byId('lag').innerText === '0' && byId('tasks-total').innerText === '6'")
+        assert browser.evaluate("document.querySelectorAll('#instances .thread').length") == 2
+        assert browser.evaluate("document.querySelectorAll('#instances .task').length") == 6
+        assert address in browser.evaluate("byId('instances').innerText")
+        edge = "[...document.querySelectorAll('#graph text.live[data-kind=in]')].map(each => each.textContent)"
+        browser.until(f"{edge}.some(text => text.endsWith('/s'))")
+
+
+def test_edges_show_rate_and_lag_while_records_come(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with served(tmp_path / "a", log) as (address, _):
+        browser.open(f"http://{address}/")
+        processed(address, 3 * len(USERS))
+        producer = log.producer()
+        for number in range(200):
+            producer.send([("orders", user.encode(), b'{"n":1}', 40_000 + number, None, None) for user in USERS])
+            producer.flush()
+        producer.close()
+        busy = "document.querySelectorAll('#graph .line.busy[data-topic=orders]').length"
+        assert browser.until(busy) == 1
+        browser.until("Number(byId('rate').innerText.replace(/[^0-9.]/g, '')) > 0")
+
+
+def test_the_query_box_answers_in_pages(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with served(tmp_path / "a", log) as (address, _):
+        processed(address, 3 * len(USERS))
+        browser.open(f"http://{address}/")
+        _choose(browser, "counts", "get", key="user-07")
+        assert browser.until("byId('answer').innerText.includes('user-07') && byId('answer').innerText").split() == [
+            "key",
+            "value",
+            "partition",
+            "user-07",
+            "3",
+            browser.evaluate("byId('answer').innerText").split()[-1],
+        ]
+        _choose(browser, "counts", "get", key="nobody")
+        browser.until("byId('answer').innerText === 'store counts has no key nobody'")
+        _choose(browser, "per-window", "windows")
+        browser.until("document.querySelectorAll('#answer tbody tr').length === 25 && !byId('more').hidden")
+        browser.evaluate("byId('more').click()")
+        browser.until("document.querySelectorAll('#answer tbody tr').length === 15 && byId('more').hidden")
+        _choose(browser, "prices", "get", key="apple", as_of="15")
+        browser.until("byId('answer').innerText.includes('apple') && byId('answer').innerText.includes('10')")
+        _choose(browser, "pairs-this-join-store", "all")
+        browser.until("document.querySelectorAll('#answer tbody tr').length === 20")
+
+
+def _choose(browser: Browser, store: str, kind: str, **fields: str) -> None:
+    browser.evaluate(
+        f"byId('store').value = {store!r}; byId('store').onchange(); byId('kind').value = {kind!r}; fields()"
+    )
+    for name, value in fields.items():
+        browser.evaluate(f"byId('q-{name}').value = {value!r}")
+    browser.evaluate("byId('query').requestSubmit()")
+
+
+def test_a_token_is_asked_for_and_kept(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with served(tmp_path / "a", log, token="s3cret") as (address, _):
+        browser.open(f"http://{address}/")
+        browser.until("!byId('login').hidden")
+        browser.evaluate("byId('token').value = 's3cret'; byId('token-form').requestSubmit()")
+        browser.until("byId('state').innerText === 'RUNNING' && byId('login').hidden")
+        browser.open(f"http://{address}/")
+        browser.until("byId('state').innerText === 'RUNNING'")
+        assert browser.evaluate("byId('login').hidden")
+
+
+def test_an_application_that_goes_away_is_said_to(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with served(tmp_path / "a", log) as (address, _):
+        browser.open(f"http://{address}/")
+        browser.until("byId('state').innerText === 'RUNNING'")
+    browser.until("!byId('problem').hidden && byId('problem').innerText.startsWith('No answer')")
