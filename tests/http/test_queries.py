@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -123,3 +124,48 @@ def test_what_is_refused(shop, path, query, status, text):
     answer = request(shop, path, **query)
     assert answer.status == status
     assert text in answer.json["error"]
+
+
+def test_reads_while_records_are_processed(tmp_path):
+    log = EmbeddedTransport(tmp_path / "log")
+    write_shop(log)
+    # A small cache, so that entries leave it all the time.
+    config = {"commit.interval.ms": 100, "statestore.cache.max.bytes": 4000}
+    with served(tmp_path / "a", log, **config) as (address, _):
+        failures: list[str] = []
+        stop = threading.Event()
+
+        def ask(path: str, **query) -> None:
+            seen: dict[str, int] = {}
+            while not stop.is_set():
+                answer = request(address, path, **query)
+                rows = answer.json.get("rows", [answer.json])
+                keys = [row.get("key") for row in rows]
+                counts = {str(row["key"]): row["value"] for row in rows if "value" in row}
+                if answer.status != 200 or len(counts) != len(keys):
+                    failures.append(answer.text)
+                elif any(counts.get(key, 0) < count for key, count in seen.items()):
+                    failures.append(f"{path}: {seen} before {counts}")
+                seen = counts
+
+        asking = [
+            threading.Thread(target=ask, args=("/stores/counts/all",), kwargs={"limit": 100}),
+            threading.Thread(target=ask, args=("/stores/counts/get",), kwargs={"key": "user-01"}),
+            threading.Thread(target=ask, args=("/stores/per-window/windows",), kwargs={"limit": 1000}),
+        ]
+        processed(address, 3 * len(USERS))
+        for thread in asking:
+            thread.start()
+        producer = log.producer()
+        rounds = 60
+        for number in range(rounds):
+            producer.send([("orders", user.encode(), b"{}", 30_002 + number, None, None) for user in USERS])
+            producer.flush()
+        producer.close()
+        processed(address, (3 + rounds) * len(USERS))
+        stop.set()
+        for thread in asking:
+            thread.join(60)
+        assert failures == []
+        assert request(address, "/stores/counts/get", key="user-01").json["value"] == 3 + rounds
+    log.close()
