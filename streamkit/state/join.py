@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamkit.record import Headers, WindowedKey
@@ -14,7 +15,7 @@ from streamkit.state.stored import MapStore
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
-_LAST_SEQUENCE = pack_int(MAX_SEQUENCE)
+_SUFFIX = Struct(">qi")
 _SCAN_CHUNK = 64
 
 
@@ -35,25 +36,27 @@ class JoinWindowStore(MapStore):
     def put(self, key: bytes, value: Any, timestamp: int) -> bool:
         """Add a record; False if it had expired: counted as dropped, but logged, as in Java; so is one without a value."""
         self._sequence = (self._sequence + 1) & MAX_SEQUENCE
-        row = key + pack_long(timestamp) + pack_int(self._sequence)
+        suffix = _SUFFIX.pack(timestamp, self._sequence)
         if value is None:
             # Nothing can be meant by it where a key has many values, but Java's changelog layer writes it.
-            self._log(row, None, timestamp, None)
+            self._log(key + suffix, None, timestamp, None)
             return True
         data = self._encode(value)
-        kept = self._segments.put(timestamp, row, b"", data)
+        kept = self._segments.put(timestamp, key, suffix, data)
         if not kept:
             self._dropped()
-        self._log(row, data, timestamp, None)
+        self._log(key + suffix, data, timestamp, None)
         return kept
 
     def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Any]]:
         """Return (timestamp, value) of a key's records from low to high, both included, by (timestamp, arrival)."""
-        low = self._segments.first_alive(low)
+        segments, decode = self._segments, self._decode
+        alive = segments.observed - segments.retention + 1
+        if alive > low:
+            low = alive
         if low > high:
             return []
-        decode = self._decode
-        rows = self._segments.of_key(key, pack_long(low), pack_long(high) + _LAST_SEQUENCE)
+        rows = segments.of_key(key, pack_long(low), _SUFFIX.pack(high, MAX_SEQUENCE))
         return [(unpack_long(suffix)[0], decode(data)) for suffix, data in rows]
 
     def rows(self) -> Iterator[tuple[Any, Any]]:
@@ -71,7 +74,7 @@ class JoinWindowStore(MapStore):
             # Logged for a record without a value, which has moved no clock when it came.
             self._segments.remove(time, key)
         else:
-            self._segments.put(time, key, b"", value)
+            self._segments.put(time, key[:-12], key[-12:], value)
 
 
 class Waiting(NamedTuple):

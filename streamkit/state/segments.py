@@ -19,7 +19,7 @@ class Segments:
     by its own time; RocksDB's drop whole segments, so that they still take some expired rows, though none is
     ever read (InMemoryWindowStore, AbstractRocksDBSegmentedBytesStore). Observed time is not kept across restarts.
     `suffix`: how many bytes follow the key in a row, beginning with the time. `indexed`: rows are also listed as
-    `ff` + index key, where the index key begins with the time.
+    `ff` + suffix + key.
     """
 
     def __init__(self, rows: BytesMap, retention: int, persistent: bool, suffix: int, indexed: bool = False):
@@ -44,29 +44,29 @@ class Segments:
         ]
         return (ends[0], ends[1]) if ends else (0, -1)
 
-    def put(self, time: int, row: bytes, index: bytes, data: bytes | None) -> bool:
-        """Advance to `time` and set or delete a row; False if it has expired."""
+    def put(self, time: int, key: bytes, suffix: bytes, data: bytes | None) -> bool:
+        """Advance to `time` and set or delete the row key + suffix; False if it has expired."""
         segment = time // self.interval
         if time > self.observed:
             self.observed = time
+            lowest = max(0, time - self.retention) // self.interval
+            if lowest > self._first and self._first <= self._last:
+                self._drop_below(lowest)
         elif self._persistent:
             if segment < max(0, self.observed - self.retention) // self.interval:
                 return False
         elif time <= self.observed - self.retention:
             return False
-        self._rows.put(pack_long(segment) + row, data)
-        self._key_rows.put(row[: -self._suffix], row[-self._suffix :], data)
+        self._rows.put(pack_long(segment) + key + suffix, data)
+        self._key_rows.put(key, suffix, data)
         if self.indexed:
-            self._rows.put(_TIME_INDEX + index, None if data is None else b"")
-        if self._last < self._first:
-            self._first = self._last = segment
-        elif segment > self._last:
+            self._rows.put(_TIME_INDEX + suffix + key, None if data is None else b"")
+        if segment > self._last:
+            if self._last < self._first:
+                self._first = segment
             self._last = segment
         elif segment < self._first:
             self._first = segment
-        lowest = max(0, self.observed - self.retention) // self.interval
-        if lowest > self._first:
-            self._drop_below(lowest)
         return True
 
     def _drop_below(self, segment: int) -> None:

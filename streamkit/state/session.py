@@ -79,7 +79,7 @@ class SessionStore(CachedMapStore):
         return kept
 
     def _store(self, row: bytes, end: int, data: bytes | None) -> bool:
-        return self._segments.put(end, row, row[-16:] + row[:-16], data)
+        return self._segments.put(end, row[:-16], row[-16:], data)
 
     def fetch_session(self, key: bytes, start: int, end: int) -> Any:
         """Return the value of one session, or None."""

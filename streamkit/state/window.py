@@ -82,10 +82,7 @@ class WindowStore(CachedMapStore):
         return kept
 
     def _store(self, key: bytes, start: int, data: bytes | None, timestamp: int) -> bool:
-        packed = pack_long(start)
-        return self._segments.put(
-            start, key + packed, packed + key, None if data is None else pack_long(timestamp) + data
-        )
+        return self._segments.put(start, key, pack_long(start), None if data is None else pack_long(timestamp) + data)
 
     def fetch(self, key: bytes, start: int) -> tuple[Any, int] | None:
         """Return (value, timestamp) of one window, or None."""

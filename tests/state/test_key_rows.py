@@ -28,7 +28,7 @@ def test_as_the_map(writes: list, asked: list, held: int, restarts: bool) -> Non
         patch.setattr(key_rows, "MAX_ROWS", held)
         for number, (key, time, deletes, reads) in enumerate(writes):
             data = None if deletes else b"%d" % number
-            if segments.put(time, key + pack_long(time), b"", data):
+            if segments.put(time, key, pack_long(time), data):
                 expected[key, time] = data
             if reads:
                 assert found(segments, key, 0, 400_000) == wanted(expected, segments, key, 0, 400_000)

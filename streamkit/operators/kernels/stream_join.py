@@ -57,20 +57,23 @@ class StreamJoin:
         work, tracker, unmatched = self._work, self._tracker, self._unmatched
         if t > tracker.stream_time:
             tracker.stream_time = t
-        if k is None and v is not None and work.outer:
-            work.forward(k, self._joined(k, v, None), t, c)
-            return
-        if kb is None or v is None:
-            self._rt.dropped()
-            return
+        if k is None or kb is None or v is None:
+            if k is None and v is not None and work.outer:
+                work.forward(k, self._joined(k, v, None), t, c)
+                return
+            if kb is None or v is None:
+                self._rt.dropped()
+                return
         if unmatched is not None and t == tracker.stream_time:
             self._release(t, c)
-        low, high = max(0, t - work.before), max(0, t + work.after)
-        rows = self._other.fetch(kb, low, high)
+        low, high = t - work.before, t + work.after
+        rows = self._other.fetch(kb, low if low > 0 else 0, high if high > 0 else 0)
+        forward, joiner = work.forward, work.joiner
         for time, value in rows:
             if unmatched is not None:
                 unmatched.remove(kb, not work.is_left, time, t)
-            work.forward(k, self._joined(k, v, value), max(t, time), c)
+            joined = joiner(k, v, value) if work.is_left else joiner(k, value, v)
+            forward(k, joined, t if t > time else time, c)
         if not rows and work.outer:
             if unmatched is None or high < tracker.stream_time:
                 work.forward(k, self._joined(k, v, None), t, c)
