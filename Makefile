@@ -9,10 +9,10 @@ N ?= 1000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate bench fuzz screenshots clean
+.PHONY: help demo test check format generate bench bench-quick fuzz screenshots clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -50,6 +50,9 @@ generate: $(READY) ## Write the generated files: the language reference and the 
 
 bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; some minutes)
 	@$(BIN)/python -m tests.bench.run
+
+bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when it has become much slower
+	@$(BIN)/python -m tests.bench.engine
 
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
