@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -69,7 +70,7 @@ def command(
     if key is not None:
         parameters["key"] = key
     if kind == "get":
-        row = connection.get(f"/stores/{store}/get", {**parameters, "as_of": as_of})
+        row = connection.get(f"/stores/{quote(store)}/get", {**parameters, "as_of": as_of})
         sys.stdout.write(json_line({name: value for name, value in row.items() if name not in ("store", "stale")}))
         return
     if as_of is not None:
@@ -84,7 +85,7 @@ def command(
         raise UsageError(f"--from and --to are times of windows, sessions and versions; store {store} has none")
     if reverse:
         parameters["reverse"] = "true"
-    _print_pages(connection, f"/stores/{store}/{kind}", parameters, limit)
+    _print_pages(connection, f"/stores/{quote(store)}/{kind}", parameters, limit)
 
 
 def _kind(

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from streamkit.errors import QueryError, StoreUnavailableError, StreamkitError, UnknownStoreError
 from streamkit.http import front, metrics, openapi, state, stores
 from streamkit.http.endpoint import Endpoint, error_response, json_response
-from streamkit.http.peers import Refused
+from streamkit.http.peers import RefusedError
 from streamkit.http.service import Service
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def _answer(endpoint: Endpoint, service: Service, request: Request) -> Response:
         return error_response(str(error), 400)
     except StoreUnavailableError as error:
         return error_response(str(error), 503)
-    except Refused as error:
-        return error_response(error.text, error.status)
+    except RefusedError as error:
+        return error_response(str(error), error.status)
     except StreamkitError as error:
         return error_response(str(error), 500)
     except Exception:

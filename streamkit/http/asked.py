@@ -15,7 +15,7 @@ from streamkit.runtime.records import row_writer
 from streamkit.serdes.base import Serde
 from streamkit.state.definitions import StoreDef
 from streamkit.state.keys import MAX_LONG
-from streamkit.state.reading import Query, kinds_of
+from streamkit.state.reading import Query, require_kind
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -65,11 +65,7 @@ def parameters_of(kind: str) -> tuple[Parameter, ...]:
 
 def read_query(request: Request, kind: str, definition: StoreDef) -> Query:
     """Return the query of a request. Raises QueryError, also for a kind that the store does not answer."""
-    offered = kinds_of(definition.type)
-    if kind not in offered:
-        raise QueryError(
-            f"store {definition.name} is a {definition.type} store: it answers {', '.join(offered)}, not {kind}"
-        )
+    require_kind(definition, kind)
     arguments = Arguments(request, parameters_of(kind))
     for parameter in parameters_of(kind):
         if parameter.required and arguments.text(parameter.name) is None:

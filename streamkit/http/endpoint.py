@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
@@ -37,7 +37,7 @@ class Endpoint:
     """(service, request) -> response."""
     parameters: tuple[Parameter, ...] = ()
     method: str = "GET"
-    answers: Mapping[int, str] = ()  # type: ignore[assignment]
+    answers: Mapping[int, str] = field(default_factory=dict)
     """Meanings of status codes."""
     content: str = "application/json"
     open: bool = False

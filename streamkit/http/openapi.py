@@ -82,9 +82,7 @@ def _section(endpoint: Endpoint) -> str:
         f"<tr><td><code>{escape(each.name)}</code>{' *' if each.required else ''}</td><td>{escape(each.meaning)}</td></tr>"
         for each in endpoint.parameters
     )
-    answers = "".join(
-        f"<p><code>{code}</code> {escape(text)}</p>" for code, text in sorted(dict(endpoint.answers).items())
-    )
+    answers = "".join(f"<p><code>{code}</code> {escape(text)}</p>" for code, text in sorted(endpoint.answers.items()))
     return (
         f"<section><h2><b>{endpoint.method}</b>{escape(endpoint.path)}</h2><p>{escape(endpoint.summary)}</p>"
         f"{f'<table>{rows}</table>' if rows else ''}{answers}</section>"

@@ -17,12 +17,12 @@ TIMEOUT_SECONDS = 15.0
 """More than a query waits for a busy thread at the other end."""
 
 
-@dataclass(frozen=True)
-class Refused(Exception):
-    """Another instance answered with an error that is the caller's to see."""
+class RefusedError(Exception):
+    """An answer that is an error of the caller's: a status code, and one line."""
 
-    status: int
-    text: str
+    def __init__(self, status: int, text: str):
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Peers:
     def ask(self, address: str, path: str, parameters: dict[str, str], method: str = "GET") -> Any:
         """Return what another instance answers.
 
-        Raises StoreUnavailableError where it does not answer or says 503, Refused for other errors.
+        Raises StoreUnavailableError where it does not answer or says 503, RefusedError for other errors.
         """
         connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
@@ -80,4 +80,4 @@ class Peers:
             raise StoreUnavailableError(f"the instance at {address} refuses this one: {text}")
         if status == 503:
             raise StoreUnavailableError(text)
-        raise Refused(status, text)
+        raise RefusedError(status, text)

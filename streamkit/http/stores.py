@@ -7,12 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.responses import Response
 
 from streamkit.errors import StoreUnavailableError
 from streamkit.http.asked import parameters_of, read_query, rows_json, sort_key
-from streamkit.http.endpoint import Arguments, Endpoint, error_response, json_response
+from streamkit.http.endpoint import Arguments, Endpoint, json_response
+from streamkit.http.peers import RefusedError
 from streamkit.http.service import Service
 from streamkit.runtime.local.queries import is_global, require_store
 from streamkit.state.definitions import StoreDef
@@ -20,8 +22,6 @@ from streamkit.state.reading import Query, kinds_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-
-_LOCAL = {"scope": "local"}
 
 
 def listed(service: Service, request: Request) -> Response:
@@ -56,26 +56,10 @@ def asked(service: Service, request: Request, *, kind: str) -> Response:
     wanted = None if number is None else [number]
     asking = _Asking(service, definition, query, stale, dict(request.query_params))
     # Every instance has the whole of a global table.
-    if arguments.choice("scope", ("application", "local")) == "local" or is_global(plan, name):
-        page = asking.here(wanted)
-    elif kind == "get":
-        page = asking.owner(wanted)
-    else:
-        page = asking.everywhere(wanted)
+    local = arguments.choice("scope", ("application", "local")) == "local" or is_global(plan, name)
     if kind == "get":
-        return _one(name, page, request)
-    return json_response(page)
-
-
-def _one(name: str, page: dict[str, Any], request: Request) -> Response:
-    if not page["rows"]:
-        return error_response(f"store {name} has no key {request.query_params['key']}", 404)
-    row = {**page["rows"][0], "stale": bool(page["stale_partitions"])}
-    if request.query_params.get("scope") == "local":
-        # Another instance asks, which wants the whole page.
-        return json_response(page)
-    row.pop("cursor", None)
-    return json_response({"store": name, **row})
+        return json_response(asking.row(wanted) if local else asking.row_of_owner(wanted))
+    return json_response(asking.page(wanted) if local else asking.page_of_all(wanted))
 
 
 class _Asking:
@@ -88,14 +72,24 @@ class _Asking:
         self._stale = stale
         self._parameters = parameters
 
-    def here(self, partitions: list[int] | None, *, stale: bool | None = None) -> dict[str, Any]:
+    def page(self, partitions: list[int] | None, *, stale: bool | None = None) -> dict[str, Any]:
         """Return a page of this instance's stores. Raises StoreUnavailableError."""
         stale = self._stale if stale is None else stale
         answer = self._service.application.stores.read(self._definition.name, self._query, partitions, stale=stale)
         return self._page(rows_json(self._definition, answer.rows), answer.partitions, answer.standbys)
 
-    def owner(self, partitions: list[int] | None) -> dict[str, Any]:
-        """Return the row of a key from the instance that has it. Raises StoreUnavailableError."""
+    def row(self, partitions: list[int] | None) -> dict[str, Any]:
+        """Return the row of a key from this instance. Raises StoreUnavailableError, RefusedError where it is not there."""
+        name = self._definition.name
+        page = self.page(partitions)
+        if not page["rows"]:
+            raise RefusedError(404, f"store {name} has no key {self._parameters['key']}")
+        row = {"store": name, **page["rows"][0], "stale": bool(page["stale_partitions"])}
+        del row["cursor"]
+        return row
+
+    def row_of_owner(self, partitions: list[int] | None) -> dict[str, Any]:
+        """Return the row of a key from the instance that has it. Raises StoreUnavailableError, RefusedError."""
         peers = self._service.peers
         owner = peers.owner(self._definition.name, self._query.key or b"")
         wanted = partitions if owner.partition is None else [owner.partition]
@@ -107,13 +101,13 @@ class _Asking:
         failure: StoreUnavailableError | None = None
         for place in places:
             try:
-                return self._at(place, wanted)
+                return self.row(wanted) if place == peers.own else self._ask(place, wanted, self._stale)
             except StoreUnavailableError as error:
                 failure = failure or error
         assert failure is not None
         raise failure
 
-    def everywhere(self, partitions: list[int] | None) -> dict[str, Any]:
+    def page_of_all(self, partitions: list[int] | None) -> dict[str, Any]:
         """Return a page of all instances' stores. Raises StoreUnavailableError while a partition is nowhere."""
         peers = self._service.peers
         places = [peers.own, *peers.others()]
@@ -139,10 +133,11 @@ class _Asking:
 
     def _all(self, places: list[str], stale: bool) -> list[dict[str, Any]]:
         """Return the pages of all instances that answer."""
+        own = self._service.peers.own
 
         def ask(place: str) -> dict[str, Any] | None:
             try:
-                return self._at(place, None, stale=stale)
+                return self.page(None, stale=stale) if place == own else self._ask(place, None, stale)
             except StoreUnavailableError:
                 # Whether anything is missing without it shows by the partitions.
                 return None
@@ -154,17 +149,13 @@ class _Asking:
                 found = list(pool.map(ask, places))
         return [page for page in found if page is not None]
 
-    def _at(self, place: str, partitions: list[int] | None, *, stale: bool | None = None) -> dict[str, Any]:
-        if place == self._service.peers.own:
-            return self.here(partitions, stale=stale)
-        parameters = {**self._parameters, **_LOCAL}
-        if stale is not None:
-            parameters["stale"] = str(stale).lower()
+    def _ask(self, place: str, partitions: list[int] | None, stale: bool) -> dict[str, Any]:
+        parameters = {**self._parameters, "scope": "local", "stale": str(stale).lower()}
         if partitions is not None:
             parameters["partition"] = str(partitions[0])
-        path = f"/stores/{self._definition.name}/{self._query.kind}"
-        page: dict[str, Any] = self._service.peers.ask(place, path, parameters)
-        return page
+        path = f"/stores/{quote(self._definition.name)}/{self._query.kind}"
+        answer: dict[str, Any] = self._service.peers.ask(place, path, parameters)
+        return answer
 
     def _page(self, rows: list[dict[str, Any]], partitions: Any, standbys: Any) -> dict[str, Any]:
         # A short page is the last one.

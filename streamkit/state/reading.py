@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from streamkit.errors import QueryError
 from streamkit.record import WindowedKey
+from streamkit.state.definitions import StoreDef
 from streamkit.state.key_value import KeyValueStore
 from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, prefix_end
 from streamkit.state.session import SessionStore
@@ -60,17 +61,21 @@ def kinds_of(store_type: str) -> tuple[str, ...]:
     return KINDS.get(store_type, ("all",))
 
 
+def require_kind(definition: StoreDef, kind: str) -> None:
+    """Raise QueryError unless a store answers this kind of query."""
+    offered = kinds_of(definition.type)
+    if kind not in offered:
+        raise QueryError(
+            f"store {definition.name} is a {definition.type} store: it answers {', '.join(offered)}, not {kind}"
+        )
+
+
 def read(store: Any, query: Query, partition: int) -> list[StoredRow]:
     """Return a page of a store that holds `partition`; the caller sees to it that nobody writes meanwhile.
 
     Raises QueryError for what the store's type does not offer.
     """
-    store_type = store.definition.type
-    offered = kinds_of(store_type)
-    if query.kind not in offered:
-        raise QueryError(
-            f"store {store.name} is a {store_type} store: it answers {', '.join(offered)}, not {query.kind}"
-        )
+    require_kind(store.definition, query.kind)
     if isinstance(store, KeyValueStore):
         return _key_value(store, query, partition)
     reader = next((read for kind, read in _READERS.items() if isinstance(store, kind)), _any_rows)
