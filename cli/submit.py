@@ -14,6 +14,9 @@ from .options import EnvFile, File, Settings
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
+    from streamkit.runtime.spark.options import JobOptions
+
+DIFFERS = 1
 
 Master = Annotated[
     str | None,
@@ -39,6 +42,27 @@ Emit = Annotated[
     str | None,
     typer.Option("--emit", metavar="updates|final", help="Every update, or the last of each key (default for tables)."),
 ]
+From = Annotated[
+    str, typer.Option("--from", metavar="POSITION", help="earliest, committed, a time, or a JSON file of offsets.")
+]
+Until = Annotated[str, typer.Option("--until", metavar="POSITION", help="latest, a time, or a JSON file of offsets.")]
+DataLoss = Annotated[
+    str,
+    typer.Option(
+        "--on-data-loss", metavar="error|warn", help="What to do where retention has removed what --from says."
+    ),
+]
+Shadow = Annotated[
+    str, typer.Option("--shadow", metavar="SUFFIX", help="Write to topics whose names end so, instead of the topics.")
+]
+Compare = Annotated[
+    list[str] | None,
+    typer.Option("--compare", metavar="TOPIC", help="Report how the result differs from the topic; exit 1 if it does."),
+]
+WriteState = Annotated[
+    bool, typer.Option("--write-state", help="Write the final stores as changelogs, for `run` to go on from.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the stages and what they would read; run nothing.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace directories that exist.")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
@@ -57,47 +81,95 @@ def command(
     inputs: Inputs = None,
     outputs: Outputs = None,
     emit: Emit = None,
+    start: From = "earliest",
+    end: Until = "latest",
+    on_data_loss: DataLoss = "error",
+    shadow: Shadow = "",
+    compare: Compare = None,
+    write_state: WriteState = False,
+    dry_run: DryRun = False,
     overwrite: Overwrite = False,
     conf: Conf = None,
     py_files: PyFiles = None,
     archives: Archives = None,
     settings: Settings = None,
     env_file: EnvFile = None,
-) -> None:
+) -> int | None:
     """Run a topology over history, as one batch job on Spark.
 
-    Inputs are files or ranges of the log, outputs files or topics, in the form of records.
+    Inputs are files or ranges of the log, outputs files or topics, in the form of records. What no option names is on the
+    log that bootstrap.servers says.
     """
-    from streamkit.runtime.spark.options import FINAL, UPDATES, JobOptions
-    from streamkit.runtime.spark.session import Cluster, open_session
-    from streamkit.runtime.spark.submit import check, submit
+    from streamkit.runtime.spark.options import FINAL, UPDATES, JobOptions, Range
+    from streamkit.runtime.spark.session import Cluster
+    from streamkit.runtime.spark.submit import check
 
-    if emit not in (None, UPDATES, FINAL):
-        raise UsageError(f"--emit {emit}: expected updates or final")
+    _one_of("--emit", emit, (None, UPDATES, FINAL))
+    _one_of("--on-data-loss", on_data_loss, ("error", "warn"))
     plan = load_plan(file, settings, env_file)
-    options = JobOptions(_inputs(plan, inputs), _outputs(plan, outputs), emit, overwrite=overwrite)
+    options = JobOptions(
+        _inputs(plan, inputs),
+        _outputs(plan, outputs),
+        emit,
+        Range(start, end, on_data_loss == "warn"),
+        overwrite,
+        shadow,
+        tuple(find_topic(plan, name).name for name in compare or ()),
+        write_state,
+    )
     check(plan, options)
+    if dry_run:
+        _show_stages(plan, options)
+        return None
     cluster = Cluster(master, _pairs(conf), _list(py_files), _list(archives), "--verbose" in sys.argv)
+    return _run(plan, options, cluster)
+
+
+def _show_stages(plan: Plan, options: JobOptions) -> None:
+    from streamkit.runtime.spark.submit import declared_counts, prepare
+
+    prepared = prepare(plan, options, declared_counts(plan, options.inputs))
+    for line in (*prepared.warnings, *prepared.describe()):
+        print(line)
+
+
+def _run(plan: Plan, options: JobOptions, cluster: Any) -> int | None:
+    from streamkit.runtime.spark.compare import describe
+    from streamkit.runtime.spark.progress import shown
+    from streamkit.runtime.spark.session import open_session
+    from streamkit.runtime.spark.ship import ship
+    from streamkit.runtime.spark.submit import submit
+
     spark = open_session(cluster, f"streamkit {plan.application}")
     try:
-        submit(plan, options, spark)
+        ship(spark, plan)
+        with shown(spark):
+            differences = submit(plan, options, spark, lambda line: print(line, file=sys.stderr))
     finally:
         spark.stop()
+    for difference in differences:
+        print("\n".join(describe(difference)))
+    return None if all(difference.is_none for difference in differences) else DIFFERS
+
+
+def _one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{option} {value}: expected {' or '.join(each for each in known if each)}")
 
 
 def _inputs(plan: Plan, texts: list[str] | None) -> dict[str, Any]:
     from streamkit.runtime.spark.options import parse_place
     from streamkit.runtime.spark.stages import matching
 
-    found = {}
+    found: dict[str, Any] = {}
     for text in texts or ():
         name, place = parse_place(text, "--input")
         topic = name if matching(plan, name) else find_topic(plan, name).name
         if topic in found:
             raise UsageError(f"--input {name}: given twice")
-        if place is not None:
-            found[topic] = place
-    return found
+        found[topic] = place
+    # Without a place they are on the log, as what is not named at all.
+    return {topic: place for topic, place in found.items() if place is not None}
 
 
 def _outputs(plan: Plan, texts: list[str] | None) -> dict[str, Any]:
@@ -105,7 +177,7 @@ def _outputs(plan: Plan, texts: list[str] | None) -> dict[str, Any]:
     from streamkit.runtime.spark.stages import has_routes
 
     entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
-    found = {}
+    found: dict[str, Any] = {}
     for text in texts or ():
         name, place = parse_place(text, "--output")
         topic = entries.get(name, name)

@@ -15,6 +15,7 @@ from streamkit.runtime.spark.worker import (
     Batches,
     Loaded,
     StageWork,
+    commit,
     drain,
     load,
     new_task,
@@ -99,7 +100,7 @@ class _Cycle:
     def finish(self) -> Iterator[Any]:
         """Commit, and yield the rest."""
         for task in self._tasks.values():
-            task.flush_stores()
+            commit(task, self._work.ends)
             self._collect(task)
         self._settle()
         yield from self.output()

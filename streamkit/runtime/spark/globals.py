@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamkit.record import RecordBatch, TopicPartition
@@ -16,6 +17,24 @@ if TYPE_CHECKING:
     from streamkit.runtime.spark.worker import Loaded
 
 _stores: dict[str, dict[str, Any]] = {}
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Rows that travel with each task, where Spark offers no broadcast (Spark Connect)."""
+
+    value: bytes
+
+
+def shipped(spark: Any, data: bytes) -> Any:
+    """Return something that has the data as its `value` in every worker."""
+    context = classic_context(spark)
+    return Inline(data) if context is None else context.broadcast(data)
+
+
+def classic_context(spark: Any) -> Any:
+    """Return the SparkContext of a session, None where it is remote and has none."""
+    return None if type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext
 
 
 class GlobalTables:

@@ -5,30 +5,40 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamkit.errors import UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import Layout, lay_out
+from streamkit.record import TopicPartition
 from streamkit.runtime.spark import wire
 from streamkit.runtime.spark.cycle import run_cycle
 from streamkit.runtime.spark.final import table_topics
-from streamkit.runtime.spark.globals import GlobalTables
+from streamkit.runtime.spark.globals import GlobalTables, shipped
 from streamkit.runtime.spark.options import REST, UPDATES, JobOptions
 from streamkit.runtime.spark.order import order_rows
 from streamkit.runtime.spark.outbox import Wanted
 from streamkit.runtime.spark.session import translated
 from streamkit.runtime.spark.stages import Stage, has_routes, make_stages, refuse_clocks
-from streamkit.runtime.spark.worker import StageWork, run_tasks
+from streamkit.runtime.spark.worker import OFFSETS, StageWork, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Read = Callable[[str, int], "DataFrame"]
-"""(topic on the log, its number of partitions) -> its records as rows."""
-Write = Callable[["DataFrame", str], None]
+CHANGELOGS = "changelogs"
+"""Among outputs, the final stores; no topic can be called so and be wanted, since internal ones carry a prefix."""
+
+
+class Inputs(Protocol):
+    """Where the records of topics come from."""
+
+    def frame(self, topic: str) -> DataFrame:
+        """Return the records of a topic as rows."""
+
+    def direct(self, topic: str, work: StageWork) -> DataFrame | None:
+        """Return the output of a stage that reads only this topic, where each partition can go straight into its task."""
 
 
 def batch_plan(plan: Plan, logging: bool = False) -> Plan:
@@ -48,14 +58,22 @@ def batch_plan(plan: Plan, logging: bool = False) -> Plan:
 class Job:
     """The stages of a plan as Spark's data frames. Raises InvalidTopologyError for what a batch can't run."""
 
-    def __init__(self, plan: Plan, counts: Mapping[str, int], options: JobOptions):
+    def __init__(
+        self,
+        plan: Plan,
+        counts: Mapping[str, int],
+        options: JobOptions,
+        ends: Mapping[TopicPartition, int] | None = None,
+    ):
         refuse_clocks(plan)
-        self.plan = batch_plan(plan)
+        self.plan = batch_plan(plan, options.write_state)
+        self._ends = ends if options.write_state else None
         self.counts = dict(counts)
         self.options = options
         self.layout: Layout = lay_out(self.plan, counts)
         self.stages = make_stages(self.plan, self.layout)
         self.partitions = {**counts, **self.layout.partitions}
+        self._changelogs = tuple(topic.name for topic in self.layout.changelogs) if options.write_state else ()
         self._pickled = pickle.dumps(self.plan)
         self._routed = has_routes(plan)
         self._written = {topic: stage for stage in self.stages for topic in stage.outputs}
@@ -72,6 +90,10 @@ class Job:
         internal = {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
         return tuple(topic for topic in self._written if topic not in internal)
 
+    def is_final(self, topic: str) -> bool:
+        """Return whether of a topic only the last record of each key counts."""
+        return topic in self._final
+
     def sources(self) -> tuple[str, ...]:
         """Return the topics that are read from outside: what the job itself writes is not, unless it is named as an input."""
         read = dict.fromkeys(topic for stage in self.stages for topic in stage.inputs)
@@ -83,51 +105,68 @@ class Job:
             if topic not in internal and (topic not in self._written or topic in self.options.inputs)
         )
 
-    def build(self, spark: SparkSession, read: Read) -> dict[str, DataFrame]:
-        """Return the rows of every output, by topic on the log; REST for those of routes."""
-        rows = {topic: [read(topic, self.partitions[topic])] for topic in self.sources()}
+    def build(self, spark: SparkSession, inputs: Inputs) -> dict[str, DataFrame]:
+        """Return the rows of every output, by topic on the log; REST for the others, CHANGELOGS and OFFSETS for state."""
+        sources = set(self.sources())
+        rows: dict[str, list[DataFrame]] = {}
         wanted = self._wanted_outputs()
         rest: list[DataFrame] = []
-        global_tables = self._global_tables(spark, rows)
+        state: list[DataFrame] = []
+        global_tables = self._global_tables(spark, inputs)
         for stage in self.stages:
-            outputs = self._stage(stage, rows, global_tables, wanted)
+            work = self._work(stage, global_tables, wanted)
+            outputs = self._directly(stage, work, inputs, rows)
+            if outputs is None:
+                for topic in sources.intersection(stage.inputs):
+                    rows.setdefault(topic, []).append(inputs.frame(topic))
+                    sources.remove(topic)
+                outputs = self._stage(stage, work, rows)
             if self._readers(stage, wanted) > 1:
                 outputs = outputs.persist()
             for topic in stage.outputs:
                 rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
-            rest.append(outputs.filter(~outputs.topic.isin([*wanted, *self._internal()])))
+            state.append(outputs)
+            rest.append(outputs.filter(~outputs.topic.isin([*wanted, *self._internal(), *self._changelogs, OFFSETS])))
             if self._routed:
                 for topic in set(wanted) - {REST, *self._written}:
                     rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
         found = {topic: _union(rows[topic]) for topic in wanted if topic != REST}
         if REST in wanted:
             found[REST] = _union(rest)
+        if self.options.write_state:
+            whole = _union(state)
+            found[CHANGELOGS] = whole.filter(whole.topic.isin(list(self._changelogs)))
+            found[OFFSETS] = whole.filter(whole.topic == OFFSETS)
         return found
 
     def _wanted_outputs(self) -> tuple[str, ...]:
-        named = self.options.outputs
-        if not named:
+        if self.options.writes_everything:
             return (*self.external_outputs, *((REST,) if self._routed else ()))
-        return tuple(named)
+        return tuple(dict.fromkeys((*self.options.outputs, *self.options.compare)))
 
     def _readers(self, stage: Stage, wanted: tuple[str, ...]) -> int:
         """Return how often the output of a stage is looked at."""
         outputs = set(stage.outputs)
         later = sum(1 for other in self.stages if other is not stage and outputs & set(other.inputs))
         routed = len(set(wanted) - set(self._written)) if self._routed else 0
-        return later + len(outputs & set(wanted)) + max(routed, REST in wanted)
+        return later + len(outputs & set(wanted)) + max(routed, REST in wanted) + 2 * self.options.write_state
 
-    def _stage(
-        self, stage: Stage, rows: Mapping[str, list[DataFrame]], tables: GlobalTables | None, wanted: tuple[str, ...]
-    ) -> DataFrame:
-        """Return the output of a stage."""
-        work = StageWork(
-            self._pickled,
-            stage,
-            {index: self.layout.sources[index] for index in stage.subs},
-            Wanted(self.partitions, self._kept(stage, wanted), self._final_of(stage), self._forbidden(stage)),
-            tables,
-        )
+    def _work(self, stage: Stage, tables: GlobalTables | None, wanted: tuple[str, ...]) -> StageWork:
+        sources = {index: self.layout.sources[index] for index in stage.subs}
+        kept = Wanted(self.partitions, self._kept(stage, wanted), self._final_of(), self._forbidden(stage))
+        return StageWork(self._pickled, stage, sources, kept, tables, self._ends)
+
+    def _directly(
+        self, stage: Stage, work: StageWork, inputs: Inputs, rows: Mapping[str, list[DataFrame]]
+    ) -> DataFrame | None:
+        """Return the output of a stage whose only topic nobody writes, if it can be read a task a partition."""
+        (topic, *others) = stage.inputs
+        if others or stage.cyclic or topic in rows or topic in self._internal() or topic in self._written:
+            return None
+        return inputs.direct(topic, work)
+
+    def _stage(self, stage: Stage, work: StageWork, rows: Mapping[str, list[DataFrame]]) -> DataFrame:
+        """Return the output of a stage over the rows of its topics."""
         external = [topic for topic in stage.inputs if topic not in self._internal()]
         frame = _union([each for topic in stage.inputs for each in rows.get(topic, ())])
         frame = _together(frame, 1 if stage.cyclic else max(1, stage.tasks))
@@ -148,12 +187,13 @@ class Job:
         if REST in wanted:
             return None
         read = {topic for other in self.stages for topic in other.inputs} | set(self._global_topics())
-        return frozenset(read & set(stage.outputs)) | frozenset(wanted)
+        state = {*self._changelogs, OFFSETS} if self.options.write_state else set()
+        return frozenset(read & set(stage.outputs)) | frozenset(wanted) | state
 
-    def _final_of(self, stage: Stage) -> frozenset[str]:
+    def _final_of(self) -> frozenset[str]:
         """Return the topics of which only the last record of a key counts; those that are read on need them all."""
         read = {topic for other in self.stages for topic in other.inputs}
-        return frozenset(topic for topic in stage.outputs if topic in self._final and topic not in read)
+        return frozenset(topic for topic in self._final if topic not in read) | frozenset(self._changelogs)
 
     def _forbidden(self, stage: Stage) -> frozenset[str]:
         if not self._routed:
@@ -167,7 +207,7 @@ class Job:
     def _global_topics(self) -> tuple[str, ...]:
         return tuple(topic for sub in self.plan.sub_topologies if sub.is_global for topic in sub.source_topics)
 
-    def _global_tables(self, spark: SparkSession, rows: Mapping[str, list[DataFrame]]) -> GlobalTables | None:
+    def _global_tables(self, spark: SparkSession, inputs: Inputs) -> GlobalTables | None:
         """Read the topics of global tables and send them to all workers."""
         topics = self._global_topics()
         if not topics:
@@ -180,11 +220,10 @@ class Job:
             )
         batches = []
         for topic in topics:
-            frame = _union(rows[topic]).coalesce(1).sortWithinPartitions("partition", "source", "offset")
+            frame = inputs.frame(topic).coalesce(1).sortWithinPartitions("partition", "source", "offset")
             with translated():
                 batches += _record_batches(frame.toArrow())
-        shipped = spark.sparkContext.broadcast(pickle.dumps(batches))
-        return GlobalTables(uuid.uuid4().hex, shipped, self.partitions)
+        return GlobalTables(uuid.uuid4().hex, shipped(spark, pickle.dumps(batches)), self.partitions)
 
 
 def _record_batches(table: Any) -> list[tuple]:

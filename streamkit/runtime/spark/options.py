@@ -51,6 +51,17 @@ class JobOptions:
     """UPDATES or FINAL; None: FINAL for tables."""
     range: Range = field(default_factory=Range)
     overwrite: bool = False
+    shadow: str = ""
+    """What follows the names of topics that are written to the log."""
+    compare: tuple[str, ...] = ()
+    """Topics on the log that the result is compared with."""
+    write_state: bool = False
+    """Whether the final stores become changelogs for a live run."""
+
+    @property
+    def writes_everything(self) -> bool:
+        """Whether all written topics go to the log: nothing else was asked for."""
+        return not (self.outputs or self.compare or self.write_state)
 
 
 def parse_place(text: str, option: str) -> tuple[str, Place | None]:

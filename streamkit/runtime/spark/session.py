@@ -9,13 +9,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamkit import errors
 from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError
+from streamkit.runtime.spark.globals import classic_context
 from streamkit.runtime.spark.worker import MARK
 
 if TYPE_CHECKING:
@@ -29,7 +31,10 @@ _QUIET = """rootLogger.level = off
 rootLogger.appenderRef.nowhere.ref = nowhere
 appender.nowhere.type = Null
 appender.nowhere.name = nowhere
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = off
 """
+_NOISE = b"WARNING: Using incubator modules"
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 
@@ -60,13 +65,11 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
         builder = builder.remote(master) if remote else builder.master(master)
     for key, value in _settings(cluster, remote).items():
         builder = builder.config(key, value)
-    with translated():
-        try:
+    try:
+        with nullcontext() if cluster.verbose else _without_launch_noise():
             return builder.getOrCreate()
-        except StreamkitError:
-            raise
-        except Exception as error:
-            raise TransportError(f"Spark did not start at {master or 'the default master'}: {reason(error)}") from error
+    except Exception as error:
+        raise TransportError(f"Spark did not start at {master or 'the default master'}: {reason(error)}") from error
 
 
 def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
@@ -74,7 +77,6 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
     if not remote:
         found["spark.ui.showConsoleProgress"] = "false"
         if not cluster.verbose:
-            found["spark.log.level"] = "OFF"
             found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_quiet_file()}"
     if cluster.py_files:
         found["spark.submit.pyFiles"] = ",".join(cluster.py_files)
@@ -90,6 +92,27 @@ def _quiet_file() -> str:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(_QUIET)
     return path
+
+
+@contextmanager
+def _without_launch_noise() -> Iterator[None]:
+    """Have what the JVM says on stderr pass through here, without its warning about a module that Spark itself asks for."""
+    real = os.dup(2)
+    reader, writer = os.pipe()
+    os.dup2(writer, 2)
+    os.close(writer)
+
+    def forward() -> None:
+        with os.fdopen(reader, "rb") as lines, os.fdopen(real, "wb", buffering=0) as out:
+            for line in lines:
+                if not line.startswith(_NOISE):
+                    out.write(line)
+
+    threading.Thread(target=forward, name="spark-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(real, 2)
 
 
 def _check_spark() -> None:
@@ -184,6 +207,8 @@ def reason(error: Exception) -> str:
     return type(error).__name__
 
 
-def quiet_settings() -> Mapping[str, Any]:
-    """Return the settings of a session for tests and benchmarks, which open one for many jobs."""
-    return _settings(Cluster(), False)
+def describe_job(spark: SparkSession, text: str) -> None:
+    """Say in Spark's own UI what the jobs that follow are."""
+    context = classic_context(spark)
+    if context is not None:
+        context.setJobDescription(text)

@@ -81,10 +81,14 @@ def topics_read(plan: Plan) -> tuple[str, ...]:
     return tuple(topic for topic in found if topic not in plan.internal_topics)
 
 
+def patterns(plan: Plan) -> list[str]:
+    """Return the patterns by which a plan takes in topics."""
+    return [node.pattern for node in _nodes(plan) if isinstance(node, SourceNode) and node.pattern]
+
+
 def matching(plan: Plan, topic: str) -> bool:
     """Return whether a pattern of the plan takes in a topic."""
-    patterns = (node.pattern for node in _nodes(plan) if isinstance(node, SourceNode) and node.pattern)
-    return any(re.fullmatch(pattern, topic) for pattern in patterns)
+    return any(re.fullmatch(pattern, topic) for pattern in patterns(plan))
 
 
 def refuse_clocks(plan: Plan) -> None:

@@ -3,37 +3,109 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamkit.errors import UsageError
+from streamkit.errors import TopicError, UsageError
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.files import Reading, count_partitions, open_files, read_files, write_files
-from streamkit.runtime.spark.job import Job
-from streamkit.runtime.spark.options import JobOptions, Place, check_input
-from streamkit.runtime.spark.session import translated
-from streamkit.runtime.spark.stages import matching, topics_read
+from streamkit.runtime.spark import state
+from streamkit.runtime.spark.compare import Difference, compare
+from streamkit.runtime.spark.files import Reading as FileReading
+from streamkit.runtime.spark.files import count_partitions, open_files, read_files, write_files
+from streamkit.runtime.spark.job import CHANGELOGS, Job
+from streamkit.runtime.spark.log import Address, LogRange, ensure_topics, read_frame, run_frame, topic_counts, write_log
+from streamkit.runtime.spark.log import Reading as LogReading
+from streamkit.runtime.spark.options import REST, JobOptions, Place, Range, check_input
+from streamkit.runtime.spark.ranges import find_ranges
+from streamkit.runtime.spark.session import describe_job, translated
+from streamkit.runtime.spark.stages import matching, patterns, topics_read, written_topics
+from streamkit.runtime.spark.worker import OFFSETS, StageWork
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEFTOVER = "_temporary"
+Say = Callable[[str], None]
 
 
-def submit(plan: Plan, options: JobOptions, spark: SparkSession) -> None:
-    """Run a job in a session. Raises StreamkitError of many kinds, each one line."""
+@dataclass(frozen=True)
+class Prepared:
+    """A job, and the parts of the log that it reads."""
+
+    job: Job
+    address: Address
+    ranges: tuple[LogRange, ...]
+    warnings: tuple[str, ...] = ()
+
+    def of(self, topic: str) -> tuple[LogRange, ...]:
+        """Return the ranges of a topic."""
+        return tuple(each for each in self.ranges if each.place.topic == topic)
+
+    def describe(self) -> list[str]:
+        """Return the stages and what they read, line by line."""
+        lines = [stage.describe() for stage in self.job.stages]
+        for topic in self.job.sources():
+            place = self.job.options.inputs.get(topic)
+            if place is not None:
+                lines.append(f"{topic}: {place.path} ({place.format})")
+            for each in self.of(topic):
+                count = each.stop - each.start
+                lines.append(
+                    f"{topic}-{each.place.partition}: offsets {each.start} to {each.stop}, at most {count} records"
+                )
+        return lines
+
+
+def prepare(plan: Plan, options: JobOptions, file_counts: Mapping[str, int]) -> Prepared:
+    """Return the job of a plan; file_counts: the partitions of topics that are read from files. Asks the log, not Spark.
+
+    Raises StreamkitError of many kinds.
+    """
+    address = Address.of(plan)
+    counts, ranges, warnings = dict(file_counts), list[LogRange](), list[str]()
+    written = {topic for sub in plan.sub_topologies for topic in written_topics(plan, sub)}
+    needed = [topic for topic in topics_read(plan) if topic not in counts and topic not in written]
+    by_pattern = patterns(plan) and not any(matching(plan, topic) for topic in counts)
+    to_log = options.writes_everything or None in options.outputs.values()
+    if needed or by_pattern or to_log or options.compare or options.write_state:
+        known = topic_counts(address, plan)
+        missing = [topic for topic in needed if topic not in known]
+        if missing:
+            raise TopicError(
+                f"topic {missing[0]} does not exist at {address.servers}; --input {missing[0]}=PATH reads files"
+            )
+        read = {topic: known[topic] for topic in needed}
+        if by_pattern:
+            read.update({topic: count for topic, count in known.items() if matching(plan, topic)})
+        ranges, warnings = find_ranges(address, plan.application, options.range, read, _global_topics(plan))
+        counts = {**{name: known[name] for name in plan.external_topics if name in known}, **read, **counts}
+    elif options.range != Range():
+        raise UsageError("--from and --until speak of the log, and every input is read from files")
+    counts.update(_undetermined(plan, counts))
+    ends = {each.place: each.stop for each in ranges}
+    return Prepared(Job(plan, counts, options, ends), address, tuple(ranges), tuple(warnings))
+
+
+def submit(plan: Plan, options: JobOptions, spark: SparkSession, say: Say = lambda line: None) -> list[Difference]:
+    """Run a job in a session; return how the topics to compare differ. Raises StreamkitError of many kinds, each one line."""
     check(plan, options)
     with translated():
         frames = {topic: open_files(spark, place) for topic, place in options.inputs.items()}
         counts = {topic: _count(plan, topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
-        counts.update(_written_and_read(plan, counts))
-        job = Job(plan, counts, options)
-        outputs = job.build(spark, _reader(job, frames))
-        for topic, frame in outputs.items():
-            place = options.outputs.get(topic)
-            if place is None:
-                raise UsageError(f"--output {topic}: give a directory")
-            write_files(frame, place, job.pickled, options.overwrite or _is_leftover(place))
+        prepared = prepare(plan, options, counts)
+        for warning in prepared.warnings:
+            say(warning)
+        if options.write_state:
+            if options.inputs:
+                raise UsageError("--write-state needs the offsets of the log: read all topics from it")
+            state.check_seedable(plan, prepared.address, prepared.job.layout)
+        outputs = prepared.job.build(spark, _Inputs(spark, prepared, frames))
+        _write_outputs(spark, prepared, outputs, say)
+        if options.write_state:
+            describe_job(spark, f"streamkit {plan.application}: state")
+            _write_state(plan, prepared, outputs, say)
+        return [_compare(spark, prepared, outputs[topic], topic) for topic in options.compare]
 
 
 def check(plan: Plan, options: JobOptions) -> None:
@@ -48,6 +120,82 @@ def check(plan: Plan, options: JobOptions) -> None:
             raise UsageError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
 
 
+class _Inputs:
+    """Topics from files and from the log (job.Inputs)."""
+
+    def __init__(self, spark: SparkSession, prepared: Prepared, files: Mapping[str, DataFrame]):
+        self._spark = spark
+        self._prepared = prepared
+        self._files = files
+
+    def frame(self, topic: str) -> DataFrame:
+        """Return the records of a topic as rows."""
+        job = self._prepared.job
+        if topic not in self._files:
+            return read_frame(self._spark, LogReading(self._prepared.address, self._prepared.of(topic)))
+        place, frame = job.options.inputs[topic], self._files[topic]
+        declared = job.plan.external_topics.get(topic)
+        names = (topic,) if declared is None else (topic, declared.entry)
+        files = {name: rank for rank, name in enumerate(sorted(frame.inputFiles()))}
+        timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
+        reading = FileReading(job.pickled, topic, names, job.partitions[topic], files, timed)
+        return read_files(frame, place, reading)
+
+    def direct(self, topic: str, work: StageWork) -> DataFrame | None:
+        """Return the output of a stage that reads only this topic, if it lies on the log."""
+        if topic in self._files:
+            return None
+        return run_frame(self._spark, LogReading(self._prepared.address, self._prepared.of(topic)), work)
+
+
+def _write_outputs(spark: SparkSession, prepared: Prepared, outputs: Mapping[str, DataFrame], say: Say) -> None:
+    job, options = prepared.job, prepared.job.options
+    compared_only = set(options.compare) - set(options.outputs)
+    for topic, frame in outputs.items():
+        if topic in (CHANGELOGS, OFFSETS) or topic in compared_only:
+            continue
+        place = options.outputs.get(topic)
+        describe_job(spark, f"streamkit {job.plan.application}: {topic}")
+        if place is not None:
+            write_files(frame, place, job.pickled, options.overwrite or _is_leftover(place))
+            say(f"{'other topics' if topic == REST else topic}: written to {place.path}")
+            continue
+        if topic != REST:
+            ensure_topics(prepared.address, {topic + options.shadow: _wanted(job, topic)})
+        count = write_log(frame, prepared.address, options.shadow)
+        name = "topics of routes" if topic == REST else topic + options.shadow
+        say(f"{name}: {count} records written to {prepared.address.servers}")
+
+
+def _wanted(job: Job, topic: str) -> tuple[int | None, int | None, Mapping[str, str]]:
+    declared = job.plan.external_topics.get(topic)
+    count = job.partitions.get(topic)
+    return (count, declared.replication_factor, declared.config) if declared is not None else (count, None, {})
+
+
+def _write_state(plan: Plan, prepared: Prepared, outputs: Mapping[str, DataFrame], say: Say) -> None:
+    job, address = prepared.job, prepared.address
+    state.create_topics(plan, address, job.layout)
+    count = write_log(outputs[CHANGELOGS], address)
+    # Last of all: until offsets are committed, a live run would begin at the beginning.
+    state.commit(plan, address, outputs[OFFSETS], prepared.ranges)
+    say(f"state: {count} records written to changelogs, offsets committed for {plan.application}")
+
+
+def _compare(spark: SparkSession, prepared: Prepared, made: DataFrame, topic: str) -> Difference:
+    job = prepared.job
+    count = topic_counts(prepared.address, job.plan).get(topic)
+    if count is None:
+        raise TopicError(f"--compare {topic}: it does not exist at {prepared.address.servers}")
+    ranges, _ = find_ranges(prepared.address, job.plan.application, Range(), {topic: count})
+    held = read_frame(spark, LogReading(prepared.address, tuple(ranges)))
+    return compare(made, held, job.plan, topic, job.is_final(topic))
+
+
+def _global_topics(plan: Plan) -> list[str]:
+    return [topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics]
+
+
 def _is_leftover(place: Place) -> bool:
     """Return whether a directory holds nothing but what a job that was killed had not committed."""
     return place.is_local and os.path.isdir(place.path) and set(os.listdir(place.path)) <= {_LEFTOVER}
@@ -60,23 +208,20 @@ def _count(plan: Plan, topic: str, frame: DataFrame, place: Place) -> int:
     return count_partitions(frame, place)
 
 
-def _written_and_read(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of topics that the job itself writes before it reads them: as declared, else as wide as inputs."""
+def _undetermined(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of topics that neither files nor the log have: as declared, else as wide as the inputs."""
     widest = max(counts.values(), default=1)
+    found = {}
+    for topic in plan.external_topics.values():
+        if topic.name in counts:
+            continue
+        if topic.partitions is not None or (topic.read and topic.written):
+            found[topic.name] = topic.partitions or widest
+    return found
+
+
+def declared_counts(plan: Plan, topics: Iterable[str]) -> dict[str, int]:
+    """Return the declared counts of topics, 1 where none is declared, for those who only want to see the stages."""
     return {
-        topic.name: topic.partitions or widest
-        for topic in plan.external_topics.values()
-        if topic.read and topic.written and topic.name not in counts
+        topic: plan.external_topics[topic].partitions or 1 if topic in plan.external_topics else 1 for topic in topics
     }
-
-
-def _reader(job: Job, frames: Mapping[str, DataFrame]) -> Callable[[str, int], DataFrame]:
-    def read(topic: str, partitions: int) -> DataFrame:
-        place, frame = job.options.inputs[topic], frames[topic]
-        declared = job.plan.external_topics.get(topic)
-        names = (topic,) if declared is None else (topic, declared.entry)
-        files = {name: rank for rank, name in enumerate(sorted(frame.inputFiles()))}
-        timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
-        return read_files(frame, place, Reading(job.pickled, topic, names, partitions, files, timed))
-
-    return read

@@ -84,3 +84,24 @@ def _headers_array(column: Any) -> Any:
         return pa.nulls(len(found), _headers_type())
     plain = [None if not headers else [{"name": name, "value": value} for name, value in headers] for headers in found]
     return pa.array(plain, _headers_type())
+
+
+def constant_batch(place: tuple[str, int], columns: Sequence[Sequence[Any]]) -> Any:
+    """Return records of one partition of the log as an Arrow batch: keys, values, timestamps, headers, offsets."""
+    import pyarrow as pa
+
+    topic, partition = place
+    keys, values, times, headers, offsets = columns
+    count = len(offsets)
+    arrays = [
+        pa.repeat(pa.scalar(topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(times, pa.int64()),
+        _headers_array(headers),
+        pa.nulls(count, pa.int64()),
+        pa.repeat(pa.scalar(0, pa.int64()), count),
+        pa.array(offsets, pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema())

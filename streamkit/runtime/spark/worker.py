@@ -29,6 +29,8 @@ from streamkit.runtime.task import Task
 MARK = "streamkit-failure:"
 """What stands before the JSON of an error in the text of Spark's exceptions."""
 Batches = Iterable[Any]
+OFFSETS = "committed offsets"
+"""Instead of a topic, in rows that say what a task would commit. No topic can be called so."""
 _NO_WAITING = Idling(-1)
 
 
@@ -43,6 +45,8 @@ class StageWork:
     """The topics that each sub-topology reads, patterns resolved."""
     wanted: Wanted
     global_tables: GlobalTables | None = None
+    ends: Mapping[TopicPartition, int] | None = None
+    """The offsets after what is read, where tasks are to say what they would commit."""
     spill_bytes: int = 128 * 1024 * 1024
     """Of one store in memory before it moves to disk."""
 
@@ -143,6 +147,7 @@ class _Running:
     def __init__(self, loaded: Loaded, work: StageWork, partition: int):
         self.partition = partition
         (index,) = work.stage.subs
+        self._work = work
         self._stores = SpillingStores(loaded.plan, work.spill_bytes)
         self._offsets: dict[str, int] = {}
         self._outbox = Outbox(work.wanted, source_id(index, partition))
@@ -166,7 +171,7 @@ class _Running:
     def finish(self) -> Iterator[Any]:
         """Commit once, at the end of the history; yield the rest of the output."""
         task = self._task
-        task.flush_stores()
+        commit(task, self._work.ends)
         yield from self._outbox.take(task.output)
         yield from self._outbox.rest()
         self.close()
@@ -177,6 +182,20 @@ class _Running:
             self._task.close()
         finally:
             self._stores.close()
+
+
+def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
+    """Empty the caches of a task, and put out what it would commit, where `ends` are known."""
+    if ends is None:
+        task.flush_stores()
+        return
+    task.commit_needed = True
+    # Repartition topics hold nothing, so what is committed of them is the time that they have come to.
+    found = task.prepare_commit(lambda place: ends.get(place, 0))
+    task.output.extend(
+        (OFFSETS, json.dumps(place).encode(), json.dumps([each.offset, each.metadata]).encode(), 0, None, 0)
+        for place, each in found.items()
+    )
 
 
 def drain(task: Task) -> None:

@@ -1,0 +1,222 @@
+"""Topics that lie on the log: ranges of offsets as rows of records, and rows as records, through the same clients as live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamkit.config.config import ROLES
+from streamkit.errors import TopicError, TransportError
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.outbox import NOWHERE
+from streamkit.runtime.spark.worker import Batches, StageWork, run_tasks, told
+from streamkit.transport import open_transport
+from streamkit.transport.base import Admin, Consumer, NewTopic, Transport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_POLL_RECORDS = 20_000
+_POLL_MS = 1000
+_SENT = "sent bigint"
+_PATIENCE = 60
+"""Empty polls of _POLL_MS after which a range that should hold records is given up."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """How to open the log; shipped to the workers."""
+
+    servers: str
+    settings: Mapping[str, Mapping[str, str]]
+    state_dir: str
+    read_committed: bool
+
+    @classmethod
+    def of(cls, plan: Plan) -> Address:
+        """Return the log of a plan, with its security settings."""
+        config = plan.config
+        servers = config["bootstrap.servers"]
+        text = servers if isinstance(servers, str) else ",".join(servers)
+        settings = {role: config.client(role) for role in ROLES}
+        return cls(text, settings, str(config["state.dir"]), config.exactly_once)
+
+    @contextmanager
+    def opened(self) -> Iterator[Transport]:
+        """Open the log, and close it at the end."""
+        transport = open_transport(self.servers, self.settings, self.state_dir)
+        try:
+            yield transport
+        finally:
+            transport.close()
+
+    @contextmanager
+    def admin(self) -> Iterator[Admin]:
+        """Open the log for administration."""
+        with self.opened() as transport:
+            admin = transport.admin()
+            try:
+                yield admin
+            finally:
+                admin.close()
+
+    @contextmanager
+    def consumer(self, group: str | None = None) -> Iterator[Consumer]:
+        """Open the log for reading."""
+        with self.opened() as transport:
+            consumer = transport.consumer(group, read_committed=self.read_committed, client_id="streamkit-submit")
+            try:
+                yield consumer
+            finally:
+                consumer.close()
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """Offsets of a partition, from `start` up to `stop`."""
+
+    place: TopicPartition
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Ranges of the log, one for each Spark task."""
+
+    address: Address
+    ranges: tuple[LogRange, ...]
+
+
+def read_frame(spark: SparkSession, reading: Reading) -> DataFrame:
+    """Return the records of ranges as rows, one Spark task a range."""
+    return _numbers(spark, reading).mapInArrow(partial(read_ranges, reading), wire.DDL)
+
+
+def run_frame(spark: SparkSession, reading: Reading, work: StageWork) -> DataFrame:
+    """Return the output of a stage that reads one topic: each partition goes from the log straight into its task."""
+    return _numbers(spark, reading).mapInArrow(partial(run_ranges, reading, work), wire.DDL)
+
+
+def _numbers(spark: SparkSession, reading: Reading) -> DataFrame:
+    count = len(reading.ranges)
+    return spark.range(0, count, 1, max(1, count))
+
+
+def read_ranges(reading: Reading, batches: Batches) -> Iterator[Any]:
+    """Yield the records of the ranges whose numbers come."""
+    yield from _read(reading, batches)
+
+
+def run_ranges(reading: Reading, work: StageWork, batches: Batches) -> Iterator[Any]:
+    """Yield what the tasks of the ranges whose numbers come put out."""
+    return run_tasks(work, _read(reading, batches))
+
+
+@told
+def _read(reading: Reading, batches: Batches) -> Iterator[Any]:
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    if not numbers:
+        return
+    with reading.address.consumer() as consumer:
+        for number in numbers:
+            yield from _read_range(consumer, reading.ranges[number])
+
+
+def _read_range(consumer: Consumer, wanted: LogRange) -> Iterator[Any]:
+    if wanted.start >= wanted.stop:
+        return
+    consumer.assign({wanted.place: wanted.start})
+    empty = 0
+    while consumer.position(wanted.place) < wanted.stop:
+        batches = consumer.poll(_POLL_RECORDS, _POLL_MS)
+        empty = 0 if batches else empty + 1
+        if empty > _PATIENCE:
+            raise TransportError(
+                f"{wanted.place.topic}-{wanted.place.partition}: nothing came for {_PATIENCE} s at offset "
+                f"{consumer.position(wanted.place)} of {wanted.stop}"
+            )
+        for batch in batches:
+            count = sum(1 for offset in batch.offsets if offset < wanted.stop)
+            if count:
+                columns = (batch.keys, batch.values, batch.timestamps, batch.headers)
+                keys, values, times, headers = (column[:count] for column in columns)
+                yield wire.constant_batch(
+                    (wanted.place.topic, wanted.place.partition), (keys, values, times, headers, batch.offsets[:count])
+                )
+    consumer.assign({})
+
+
+# -- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_log(frame: DataFrame, address: Address, suffix: str = "") -> int:
+    """Write rows to their topics, their names followed by `suffix`; return how many there were.
+
+    Each Spark task has an idempotent producer; a task that Spark runs again writes its records again.
+    """
+    rows = frame.mapInArrow(partial(send_rows, address, suffix), _SENT).collect()
+    return sum(row[0] for row in rows)
+
+
+@told
+def send_rows(address: Address, suffix: str, batches: Batches) -> Iterator[Any]:
+    """Send rows, and yield how many."""
+    import pyarrow as pa
+
+    sent = 0
+    with address.opened() as transport:
+        producer = None
+        try:
+            for batch in batches:
+                if not len(batch):
+                    continue
+                if producer is None:
+                    producer = transport.producer(client_id="streamkit-submit")
+                producer.send(_output_rows(batch, suffix))
+                sent += len(batch)
+            if producer is not None:
+                producer.flush()
+        finally:
+            if producer is not None:
+                producer.close()
+    yield pa.RecordBatch.from_arrays([pa.array([sent], pa.int64())], names=["sent"])
+
+
+def _output_rows(batch: Any, suffix: str) -> list[tuple]:
+    topics = wire.values_of(batch.column(wire.TOPIC))
+    if suffix:
+        topics = [topic + suffix for topic in topics]
+    columns = [wire.values_of(batch.column(index)) for index in (wire.KEY, wire.VALUE, wire.TIMESTAMP)]
+    places = wire.values_of(batch.column(wire.PARTITION))
+    numbers = [None if place == NOWHERE else place for place in places]
+    return list(zip(topics, *columns, wire.headers_of(batch.column(wire.HEADERS)), numbers, strict=True))
+
+
+def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int | None, Mapping[str, str]]]) -> None:
+    """Create topics that are missing: (partitions, replication factor, config) by name; None: the broker's default.
+
+    Raises TopicError where one exists with fewer partitions than rows have been made for.
+    """
+    with address.admin() as admin:
+        found = admin.topics(topics)
+        for name, (partitions, _, _) in topics.items():
+            if name in found and partitions is not None and found[name].partitions < partitions:
+                raise TopicError(f"topic {name} has {found[name].partitions} partitions; {partitions} are written")
+        missing = [
+            NewTopic(name, partitions or 1, config, replicas or -1)
+            for name, (partitions, replicas, config) in topics.items()
+            if name not in found
+        ]
+        admin.create_topics(missing)
+
+
+def topic_counts(address: Address, plan: Plan) -> dict[str, int]:
+    """Return the partition counts of all topics on the log. Raises UnreachableError."""
+    with address.admin() as admin:
+        return {name: info.partitions for name, info in admin.topics().items()}
