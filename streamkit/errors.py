@@ -84,7 +84,14 @@ class StateLockedError(StateError):
 
 
 class TaskCorruptedError(StateError):
-    """The state of a task can't be trusted and must be restored from its changelog (TaskCorruptedException)."""
+    """The state of tasks can't be trusted and must be restored from their changelogs (TaskCorruptedException).
+
+    `on_disk`: what is on disk can't be trusted either; otherwise it is as of the last commit.
+    """
+
+    def __init__(self, message: str, *, on_disk: bool = True):
+        super().__init__(message)
+        self.on_disk = on_disk
 
 
 class QueryError(StreamkitError):
@@ -109,6 +116,15 @@ class UnreachableError(TransportError):
 
 class TopicError(TransportError):
     """A topic is missing, or is not what the topology declares."""
+
+
+class OffsetOutOfRangeError(TopicError):
+    """The log has no record at this offset: it begins later or ends earlier (OffsetOutOfRangeException)."""
+
+    def __init__(self, message: str, topic: str, partition: int):
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
 
 
 class FencedError(TransportError):
@@ -138,3 +154,6 @@ class ProductionError(StreamkitError):
         super().__init__(message)
         self.rows = rows or []
         """The rows (record.OutputRow) that the log refused, as far as they are known; the others are written."""
+
+    retriable = False
+    """Whether the records themselves are well: writing them again may succeed."""

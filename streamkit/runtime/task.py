@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamkit.compile import FATAL
-from streamkit.compile.services import FailedRecord
+from streamkit.compile.services import BoundProgram, FailedRecord
 from streamkit.errors import ProcessingError, StateError, StreamkitError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime import metadata
 from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import ErrorPolicy, describe_failure
 from streamkit.runtime.punctuation import PunctuationQueue, Punctuator
-from streamkit.runtime.queues import Columns, QueueServices, RecordQueue
+from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
 from streamkit.transport.base import CommittedOffset
 
 
@@ -46,18 +46,18 @@ class Task:
         self._wall_punctuators = PunctuationQueue()
         self._running: _Run | None = None
         self._consumed: dict[TopicPartition, int] = {}
-        self._added: dict[TopicPartition, int] = dict.fromkeys(spec.inputs, 0)
+        self._added: dict[TopicPartition, int] = {}
         self._touched: set[TopicPartition] = set()
         self._committed_metadata: dict[str, int] = {}
+        self._bound: BoundProgram
+        self._group: PartitionGroup
         self.stores: dict[str, Any] = {}
         try:
             self._open_stores()
-            self._bound = spec.program.bind(self)
+            self._bind()
         except BaseException:
             self.close_stores()
             raise
-        self._sources = dict(self._bound.sources)
-        self._group = environment.group(map(self._queue, spec.inputs), environment.idling)
 
     # -- TaskServices ----------------------------------------------------------------------------------------------
 
@@ -117,6 +117,17 @@ class Task:
                     self.processor_metadata[name] = max(value, self.processor_metadata.get(name, value))
         self._committed_metadata = dict(self.processor_metadata)
         self._bound.init()
+
+    def reset(self) -> None:
+        """Close processors and go back to before `start`, with the stores as they are; everything has been committed."""
+        self._stream_punctuators.clear()
+        self._wall_punctuators.clear()
+        self._bound.close()
+        for store in self.stores.values():
+            store.forget()
+        self.processor_metadata.clear()
+        del self.output[:]
+        self._bind()
 
     def close(self) -> None:
         """Close processors and stores; what was not committed is gone. A failing close hides no earlier error."""
@@ -277,6 +288,13 @@ class Task:
         return dict(self._consumed)
 
     # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> None:
+        self._consumed, self._touched, self._committed_metadata = {}, set(), {}
+        self._added = dict.fromkeys(self.spec.inputs, 0)
+        self._bound = self.spec.program.bind(self)
+        self._sources = dict(self._bound.sources)
+        self._group = self._environment.group(map(self._queue, self.spec.inputs), self._environment.idling)
 
     def _open_stores(self) -> None:
         plan = self._environment.plan

@@ -93,6 +93,9 @@ class Store(ABC):
     def commit(self) -> None:
         """Make everything flushed durable in one write batch."""
 
+    def forget(self) -> None:  # noqa: B027 - most stores hold nothing back
+        """Drop cached entries that are written through: the rows below will change without the cache."""
+
     @abstractmethod
     def rows(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) decoded (WindowedKey for windows), cache included, in byte order of keys."""

@@ -101,6 +101,7 @@ def create(
     Raises StateError, StateLockedError.
     """
     # Imported here: the stores need StoreDef.
+    from streamkit.state.directory import store_path
     from streamkit.state.maps import open_map
     from streamkit.state.suppress import SuppressBuffer
 
@@ -108,7 +109,7 @@ def create(
         return SuppressBuffer(store, context)
     on_disk = store.persistent and directory is not None
     if rows is None:
-        rows = open_map("leveldb", Path(str(directory)) / "leveldb" / store.name) if on_disk else open_map("memory")
+        rows = open_map("leveldb", store_path(Path(str(directory)), store.name)) if on_disk else open_map("memory")
     cached, plain = _classes()
     if store.type in cached:
         return cached[store.type](store, rows, context, budget if store.in_cache else None)

@@ -47,6 +47,11 @@ def _by_number(task_id: str) -> tuple[int, ...]:
     return tuple(map(int, task_id.split("_")))
 
 
+def store_path(task: Path, store: str) -> Path:
+    """Return where a persistent store lies in its task's directory."""
+    return task / "leveldb" / store
+
+
 class StateDirectory:
     """`<state.dir>/<application.id>/`, owned by this process until `close`.
 
@@ -117,6 +122,13 @@ class StateDirectory:
     def wipe(self, task_id: str) -> None:
         """Delete what a task has stored, so that it is restored from its changelogs. Raises StateError."""
         path = self.path / task_id
+        with translated(path):
+            if path.exists():
+                shutil.rmtree(path)
+
+    def wipe_store(self, task_id: str, store: str) -> None:
+        """Delete what one store of a task has stored. Raises StateError."""
+        path = store_path(self.path / task_id, store)
         with translated(path):
             if path.exists():
                 shutil.rmtree(path)

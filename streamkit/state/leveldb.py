@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
-from streamkit.errors import StateError, StateLockedError
+from streamkit.errors import StateError, StateLockedError, TaskCorruptedError
 from streamkit.state.base import BytesMap
 from streamkit.state.memory import KeyOrder
 
@@ -129,5 +129,5 @@ def _state_error(path: Path, error: Exception) -> StateError:
     if number in (errno.EROFS, errno.EACCES, errno.EPERM) or "read-only" in lowered or "permission denied" in lowered:
         return StateError(f"The store in {path} can't be written: {text}")
     if "corruption" in lowered:
-        return StateError(f"The store in {path} is damaged, delete it to restore it from its changelog: {text}")
+        return TaskCorruptedError(f"The store in {path} is damaged: {text}")
     return StateError(f"The store in {path} can't be used: {text}")

@@ -100,8 +100,12 @@ class CachedMapStore(MapStore):
         if self.cache is not None:
             self.cache.flush()
 
-    def close(self) -> None:
-        """Release what the store holds; what is still cached or not committed is gone."""
+    def forget(self) -> None:
+        """Drop cached entries that are written through: the rows below will change without the cache."""
         if self.cache is not None:
             self.cache.clear()
+
+    def close(self) -> None:
+        """Release what the store holds; what is still cached or not committed is gone."""
+        self.forget()
         super().close()

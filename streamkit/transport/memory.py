@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time_ns
 
-from streamkit.errors import ProductionError, TopicError, TransportError
+from streamkit.errors import OffsetOutOfRangeError, ProductionError, TopicError, TransportError
 from streamkit.record import Headers, OutputRow, RecordBatch, TopicPartition
 from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.transport.base import (
@@ -139,7 +139,8 @@ class MemoryConsumer(Consumer):
         for place, position in self._positions.items():
             found = self._log.find(place)
             if not found.first <= position <= len(found.records):
-                raise TopicError(f"offset {position} of {place.topic} [{place.partition}] is out of range")
+                text = f"offset {position} of {place.topic} [{place.partition}] is out of range"
+                raise OffsetOutOfRangeError(text, *place)
             rows = found.records[position : position + max_records] if place not in self._paused else []
             if rows:
                 columns = tuple(map(list, zip(*rows, strict=True)))

@@ -9,7 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from streamkit.errors import FencedError, ProductionError, StreamkitError, TopicError, TransportError, UnreachableError
+from streamkit.errors import (
+    FencedError,
+    OffsetOutOfRangeError,
+    ProductionError,
+    StreamkitError,
+    TopicError,
+    TransportError,
+    UnreachableError,
+)
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.serdes.partitioner import partition
 from streamkit.transport import open_transport
@@ -258,8 +266,9 @@ def test_a_position_that_is_gone_is_an_error(transport, consumer, topic):
     place = TopicPartition(topic, 0)
     produce(transport, numbered(topic, 0, 3))
     consumer.assign({place: 1000})
-    with pytest.raises(TopicError, match="out of range"):
+    with pytest.raises(OffsetOutOfRangeError, match="out of range") as caught:
         read(consumer, 1)
+    assert (caught.value.topic, caught.value.partition) == place
 
 
 def test_a_missing_topic_is_an_error_that_names_it(transport, consumer):

@@ -7,9 +7,7 @@ import threading
 import pytest
 
 from streamkit.errors import StateError
-from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
-from streamkit.runtime.local.counters import Restorations
 from streamkit.runtime.local.gate import Gate
 from tests.broker.support import until
 from tests.runtime.fake_log import FakeLog
@@ -71,20 +69,6 @@ def test_an_end_that_is_not_known_leaves_the_lag_open(tmp_path, monkeypatch):
         assert application.status().lag is None
     finally:
         application.stop()
-
-
-def test_restorations_are_listed_until_their_end():
-    restorations = Restorations()
-    first, second = TopicPartition("a", 0), TopicPartition("b", 0)
-    restorations.progress(second, 0, 10)
-    restorations.progress(first, 5, 10)
-    restorations.progress(first, 7, 10)
-    assert [(each.partition, each.start, each.position) for each in restorations.running()] == [
-        (first, 5, 7),
-        (second, 0, 0),
-    ]
-    restorations.progress(first, 10, 10)
-    assert [each.partition for each in restorations.running()] == [second]
 
 
 def test_those_who_wait_come_in_while_the_owner_is_busy():

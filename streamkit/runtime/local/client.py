@@ -22,12 +22,12 @@ from streamkit.errors import (
 )
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.active import offset_sum
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
-from streamkit.runtime.local.counters import Restorations
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.global_thread import GlobalThread
+from streamkit.runtime.local.local_task import offset_sum
+from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.runtime.local.queries import LocalStores
 from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
@@ -109,10 +109,9 @@ class Application:
             raise StoreUnavailableError("the application has not started: its tasks are not known")
         return self._shared.topics.tasks()
 
-    @property
-    def restorations(self) -> Restorations:
-        """What is being restored right now."""
-        return Restorations() if self._shared is None else self._shared.restorations
+    def restore_progress(self) -> list[RestoreProgress]:
+        """Return how far the stores are that are being restored, or follow their changelogs as standbys."""
+        return [progress for thread in list(self.threads) for progress in thread.restore_progress()]
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 

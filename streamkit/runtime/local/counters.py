@@ -7,10 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
 
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.active import ActiveTask
+from streamkit.runtime.local.local_task import LocalTask
 
 PUBLISH_SECONDS = 0.25
 
@@ -64,7 +63,7 @@ class ThreadCounters:
             self._totals[f"{name}-seconds"] += time.perf_counter() - began
 
     def publish(
-        self, tasks: Iterable[ActiveTask], position: Callable[[TopicPartition], int], *, now: bool = False
+        self, tasks: Iterable[LocalTask], position: Callable[[TopicPartition], int], *, now: bool = False
     ) -> None:
         """Replace the view if it is due, or in any case with `now`; called once a round at most."""
         clock = time.monotonic()
@@ -74,7 +73,7 @@ class ThreadCounters:
         self.view = ThreadView(tuple(_task_view(active, position) for active in tasks), dict(self._totals))
 
 
-def _task_view(active: ActiveTask, position: Callable[[TopicPartition], int]) -> TaskView:
+def _task_view(active: LocalTask, position: Callable[[TopicPartition], int]) -> TaskView:
     task = active.task
     positions = {}
     for partition in task.inputs:
@@ -94,40 +93,3 @@ def _task_view(active: ActiveTask, position: Callable[[TopicPartition], int]) ->
         sum(map(task.buffered, task.inputs)),
         active.commits,
     )
-
-
-@dataclass(frozen=True)
-class Restoration:
-    """How far the restoring of one changelog partition is; offsets, and seconds of the monotonic clock."""
-
-    partition: TopicPartition
-    start: int
-    position: int
-    end: int
-    since: float
-    at: float
-
-
-class Restorations:
-    """Changelogs that are being restored right now; whoever restores tells of each batch."""
-
-    def __init__(self) -> None:
-        self._running: dict[TopicPartition, Restoration] = {}
-        self._lock = Lock()
-
-    def progress(self, partition: TopicPartition, position: int, end: int) -> None:
-        """Note how far a changelog is: first where it starts; at its end, or given up there, it is forgotten."""
-        now = time.monotonic()
-        with self._lock:
-            known = self._running.get(partition)
-            if position >= end:
-                self._running.pop(partition, None)
-            elif known is None:
-                self._running[partition] = Restoration(partition, position, position, end, now, now)
-            else:
-                self._running[partition] = Restoration(partition, known.start, position, end, known.since, now)
-
-    def running(self) -> list[Restoration]:
-        """Return what is being restored, by name of the changelog."""
-        with self._lock:
-            return [self._running[partition] for partition in sorted(self._running)]

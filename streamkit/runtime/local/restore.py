@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from streamkit.errors import TaskCorruptedError
-from streamkit.record import TopicPartition
-from streamkit.transport.base import EARLIEST, Consumer
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.transport.base import Consumer
 
 log = logging.getLogger(__name__)
 
@@ -17,100 +18,106 @@ BATCH = 10_000
 _POLL_MS = 100
 
 
-@dataclass
+@dataclass(eq=False)
 class Changelog:
-    """A store to restore: where from, and how far."""
+    """A store that follows its changelog: where from, and how far."""
 
     store: Any
     partition: TopicPartition
     checkpoint: int | None = None
-    """The last offset that the store has applied."""
+    """The last offset that the store had applied when it was opened."""
     limit: int | None = None
     """Stop before this offset: what is committed of a source topic that serves as the changelog."""
     restored: int = 0
+    """Records applied since `start`."""
+    start: int | None = None
+    position: int | None = None
+    """The next offset to apply; None: not looked up."""
     end: int | None = None
-    """The offset up to which the store was restored."""
+    """The offset up to which the store is to be restored; None: not looked up. A standby's is where the log ended."""
+
+    began: float = 0.0
+    """When it began, by the monotonic clock in seconds."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the store is restored to the end."""
+        return self.end is not None and self.position is not None and self.position >= self.end
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether nothing may be applied before more is committed."""
+        return self.limit is not None and self.position is not None and self.position >= self.limit
+
+    def begin(self, first: int, end: int) -> None:
+        """Take where the changelog begins and ends. Raises TaskCorruptedError for a position that the log does not have."""
+        where = f"{self.partition.topic}-{self.partition.partition}"
+        if self.position is None:
+            known = self.checkpoint is not None and self.checkpoint >= 0
+            self.position = self.checkpoint + 1 if known and self.checkpoint is not None else first
+            if self.position > end:
+                text = f"the checkpoint of {where} is {self.checkpoint}, but the changelog ends at {end}"
+                raise TaskCorruptedError(text)
+            if self.position < first:
+                text = f"the checkpoint of {where} is {self.checkpoint}, but the changelog begins at {first}"
+                raise TaskCorruptedError(text)
+        if self.start is None:
+            self.start, self.began = self.position, monotonic()
+        self.end = end if self.limit is None else min(end, self.limit)
+        log.debug("restoring %s from %s to %s", where, self.position, self.end)
+
+    def seconds(self) -> float:
+        """Return how long ago it began."""
+        return monotonic() - self.began if self.began else 0.0
+
+    def apply(self, batch: RecordBatch, stop: int | None) -> int:
+        """Apply the records of a batch before the offset `stop`, durably; return how many."""
+        keys, values, timestamps, headers = batch.keys, batch.values, batch.timestamps, batch.headers
+        count = len(batch.offsets)
+        if stop is not None and batch.offsets[-1] >= stop:
+            count = sum(offset < stop for offset in batch.offsets)
+            keys, values, timestamps, headers = keys[:count], values[:count], timestamps[:count], headers[:count]
+        if count:
+            self.store.restore_batch(keys, values, timestamps, headers)
+            self.store.commit()
+            self.restored += count
+        return count
 
 
-Progress = Callable[[TopicPartition, int, int], None]
-"""(changelog partition, next offset, end offset): at the start, after each batch, and at the end."""
-
-
-def restore(
-    changelogs: Iterable[Changelog],
-    consumer: Consumer,
-    stopped: Callable[[], bool],
-    progress: Progress = lambda partition, position, end: None,
-) -> bool:
+def restore(changelogs: Iterable[Changelog], consumer: Consumer, stopped: Callable[[], bool]) -> bool:
     """Restore stores up to the present ends of their changelogs; False when `stopped` said so before the end.
 
     Raises TaskCorruptedError where a checkpoint lies beyond the log, TransportError.
     """
     by_partition = {changelog.partition: changelog for changelog in changelogs}
-    if not by_partition:
-        return True
-    ends, starts = _bounds(by_partition, consumer)
-    pending = {partition for partition in by_partition if max(starts[partition], 0) < ends[partition]}
-    if not pending:
-        return True
-    consumer.assign({partition: starts[partition] for partition in pending})
-    for partition in pending:
-        progress(partition, max(starts[partition], 0), ends[partition])
+    partitions = list(by_partition)
+    ends, firsts = consumer.end_offsets(partitions), consumer.beginning_offsets(partitions)
+    for partition, changelog in by_partition.items():
+        changelog.begin(firsts[partition], ends[partition])
+    pending = {partition: changelog for partition, changelog in by_partition.items() if not changelog.complete}
+    consumer.assign({partition: changelog.position or 0 for partition, changelog in pending.items()})
     try:
         while pending:
             if stopped():
                 return False
             for batch in consumer.poll(BATCH, _POLL_MS):
-                partition = TopicPartition(batch.topic, batch.partition)
-                if partition in pending:
-                    _apply(by_partition[partition], batch, ends[partition])
-                    progress(partition, batch.offsets[-1] + 1, ends[partition])
-            # The end may be a control record of a transaction, which poll never gives.
-            pending = {partition for partition in pending if consumer.position(partition) < ends[partition]}
+                changelog = by_partition[TopicPartition(batch.topic, batch.partition)]
+                changelog.apply(batch, changelog.end)
+            for partition, changelog in pending.items():
+                # The end may be a control record of a transaction, which poll never gives.
+                changelog.position = min(consumer.position(partition), changelog.end or 0)
+            pending = {partition: changelog for partition, changelog in pending.items() if not changelog.complete}
     finally:
-        for partition in starts:
-            # Also where the rest of it will not be read now.
-            progress(partition, ends[partition], ends[partition])
         consumer.assign({})
-    for partition in sorted(starts):
-        changelog = by_partition[partition]
-        if changelog.restored:
-            noun = "record" if changelog.restored == 1 else "records"
-            place = f"{partition.topic}-{partition.partition} from offset {max(starts[partition], 0)}"
-            log.info("restored %d %s of %s", changelog.restored, noun, place)
+    for changelog in by_partition.values():
+        log_restored(changelog)
     return True
 
 
-def _bounds(
-    changelogs: Mapping[TopicPartition, Changelog], consumer: Consumer
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    partitions = list(changelogs)
-    ends = consumer.end_offsets(partitions)
-    beginnings = consumer.beginning_offsets(partitions)
-    starts = {}
-    for partition, changelog in changelogs.items():
-        start = beginnings[partition]
-        if changelog.checkpoint is not None and changelog.checkpoint >= 0:
-            if changelog.checkpoint >= ends[partition]:
-                raise TaskCorruptedError(
-                    f"the checkpoint of {partition.topic}-{partition.partition} is {changelog.checkpoint}, "
-                    f"but the changelog ends at {ends[partition]}"
-                )
-            start = max(start, changelog.checkpoint + 1)
-        starts[partition] = start if start else EARLIEST
-        if changelog.limit is not None:
-            ends[partition] = min(ends[partition], changelog.limit)
-        changelog.end = ends[partition]
-        log.debug("restoring %s from %s to %s", partition, start, ends[partition])
-    return ends, starts
-
-
-def _apply(changelog: Changelog, batch: Any, end: int) -> None:
-    keys, values, timestamps, headers = batch.keys, batch.values, batch.timestamps, batch.headers
-    count = len(batch.offsets)
-    if batch.offsets[-1] >= end:
-        count = sum(offset < end for offset in batch.offsets)
-        keys, values, timestamps, headers = keys[:count], values[:count], timestamps[:count], headers[:count]
-    changelog.store.restore_batch(keys, values, timestamps, headers)
-    changelog.store.commit()
-    changelog.restored += count
+def log_restored(changelog: Changelog) -> None:
+    """Tell how much was restored of a changelog."""
+    if changelog.restored:
+        noun = "record" if changelog.restored == 1 else "records"
+        partition = changelog.partition
+        place = f"{partition.topic}-{partition.partition} from offset {changelog.start}"
+        log.info("restored %d %s of %s", changelog.restored, noun, place)

@@ -15,16 +15,21 @@ from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TopicPartition
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.local.assignor import Id
-from streamkit.runtime.local.counters import Restorations
 from streamkit.runtime.queues import Idling
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import Transport
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.coordinator import Coordinator
+    from streamkit.runtime.local.progress import Event, RestoreProgress
 
 BATCH = 5000
 """Records a poll where max.poll.records is not set: Java's 1000 would cost Python a fifth of its speed."""
+
+
+def elapsed() -> int:
+    """Return milliseconds that only ever grow, for intervals: the time of day may be set back."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def wall_clock() -> int:
@@ -72,6 +77,25 @@ class Settings:
         return Idling(self.max_idle_ms)
 
 
+class Claims:
+    """Which thread holds which task: no two at once, so that a task moves only after it was closed (StateDirectory.lock)."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Id, str] = {}
+        self._lock = threading.Lock()
+
+    def take(self, task: Id, owner: str) -> bool:
+        """Return whether the task is the owner's now."""
+        with self._lock:
+            return self._owners.setdefault(task, owner) == owner
+
+    def give_up(self, task: Id, owner: str) -> None:
+        """Let others have the task."""
+        with self._lock:
+            if self._owners.get(task) == owner:
+                del self._owners[task]
+
+
 @dataclass
 class Shared:
     """What all threads of one application share; read only while they run, except what says otherwise."""
@@ -84,13 +108,19 @@ class Shared:
     cache_bytes: int = 0
     """Of one thread."""
     clock: Callable[[], int] = wall_clock
+    """The time of day in ms, which records and wall-clock timers see."""
+    elapsed: Callable[[], int] = elapsed
+    """The clock of intervals, in ms."""
     global_stores: Mapping[str, Any] = field(default_factory=dict)
     until_idle: threading.Event = field(default_factory=threading.Event)
     """Set: threads commit as soon as they find nothing to do."""
+    paused: threading.Event = field(default_factory=threading.Event)
+    """Set: nothing is processed, restored or updated (KafkaStreams.pause)."""
+    restore_listener: Callable[[Event, RestoreProgress], None] | None = None
+    claims: Claims = field(default_factory=Claims)
     changed: Callable[[Any], None] = lambda thread: None
     """Called by a thread after its state changed."""
     metrics: Metrics = field(default_factory=Metrics)
-    restorations: Restorations = field(default_factory=Restorations)
     coordinator: Coordinator | None = None
     """Set before threads start; None: commits go to the log without a membership."""
     programs: dict[int, Program] = field(default_factory=dict)

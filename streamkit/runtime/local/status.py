@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import StreamkitError
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.counters import Restoration, TaskView
+from streamkit.runtime.local.counters import TaskView
+from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.transport.base import Consumer, Transport
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class StatusReader:
             sum(thread.rate for thread in statuses),
             statuses,
             self._stores(statuses),
-            tuple(self._restore(each) for each in application.restorations.running()),
+            tuple(_restore(each) for each in application.restore_progress() if each.active and each.remaining),
             self._topics(statuses),
         )
 
@@ -265,25 +266,6 @@ class StatusReader:
             for name, sub in self._sub_of_store.items()
         )
 
-    def _restore(self, running: Restoration) -> RestoreStatus:
-        topic, partition = running.partition
-        store = next((name for name in self._plan.stores if self._plan.changelog_name(name) == topic), topic)
-        seconds = running.at - running.since
-        restored = running.position - running.start
-        rate = restored / seconds if seconds > 0 else 0.0
-        return RestoreStatus(
-            f"{self._sub_of_store.get(store, '?')}_{partition}",
-            store,
-            topic,
-            partition,
-            running.position,
-            running.end,
-            restored,
-            running.end - running.start,
-            rate,
-            (running.end - running.position) / rate if rate else None,
-        )
-
     def _topics(self, threads: Iterable[ThreadStatus]) -> tuple[TopicStatus, ...]:
         tasks = [task for thread in threads for task in thread.tasks]
         names = dict.fromkeys([each.topic for task in tasks for each in task.inputs])
@@ -303,6 +285,20 @@ class StatusReader:
                 )
             )
         return tuple(result)
+
+
+def _restore(progress: RestoreProgress) -> RestoreStatus:
+    return RestoreStatus(
+        progress.task,
+        progress.store,
+        *progress.changelog,
+        progress.position,
+        progress.end,
+        progress.position - progress.start,
+        progress.end - progress.start,
+        progress.rate,
+        progress.eta_seconds,
+    )
 
 
 class _Rates:

@@ -5,30 +5,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from streamkit.errors import (
     FencedError,
+    OffsetOutOfRangeError,
     RetriableTransportError,
-    StreamkitError,
     TaskCorruptedError,
     UnreachableError,
 )
 from streamkit.record import TopicPartition
-from streamkit.runtime.environment import TaskEnvironment, TaskSpec
-from streamkit.runtime.local.active import RUNNING, ActiveTask, open_files
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.counters import ThreadCounters
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.pace import Pace
-from streamkit.runtime.local.restore import restore
+from streamkit.runtime.local.patience import Patience
+from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.starts import reset_position
 from streamkit.runtime.local.states import ThreadState, check_transition
-from streamkit.runtime.stores import DirectoryStores
-from streamkit.runtime.task import Task
-from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset
+from streamkit.runtime.local.tasks import TaskManager, names
+from streamkit.transport.base import LATEST, Producer
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +52,15 @@ class StreamThread:
         self.counters = ThreadCounters()
         self.gate = Gate()
         """Held whenever the thread may touch its tasks and their stores."""
+        self.lost = threading.Event()
+        """Set: the thread has given up its active tasks because the group may have gone on without them."""
         self._shared = shared
         self._settings = shared.settings
-        self._stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes)
-        self._tasks: dict[Id, ActiveTask] = {}
-        self._by_partition: dict[TopicPartition, Task] = {}
+        self._tasks = TaskManager(name, shared)
         self._paused: set[TopicPartition] = set()
+        self._patience = Patience(self._settings.task_timeout_ms, shared.elapsed)
         self._pace = Pace(self._settings.max_poll_interval_ms)
-        self._assigned: list[Id] | None = None
+        self._assigned: tuple[list[Id], list[Id]] | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._settled = threading.Event()
@@ -75,24 +76,28 @@ class StreamThread:
     def assign(self, active: Sequence[Id], standby: Sequence[Id] = ()) -> None:
         """Have the thread run exactly these tasks, and keep these standbys, from its next round on."""
         with self._lock:
-            self._assigned = list(active)
+            self._assigned = list(active), list(standby)
             self._settled.clear()
             self.idle = False
 
     def settled(self) -> bool:
-        """Return whether the last assignment is in force: what it took away is closed, what it gave runs."""
+        """Return whether the last assignment is in force: what it took away is closed, what it gave is held here."""
         return self._settled.is_set()
 
     def stores(self, name: str) -> list[tuple[int, Any, bool]]:
         """Return (partition, store, whether active) of a store in the thread's tasks; for who came through the gate."""
         if self.state is not ThreadState.RUNNING:
             return []
-        tasks = [active.task for active in self._tasks.values()]
+        tasks = [held.task for held in self._tasks.running.values()]
         return [(task.partition, task.stores[name], True) for task in tasks if name in task.stores]
 
     def offset_sums(self) -> dict[Id, int]:
         """Return how far each stateful task of the thread is: RUNNING, or the sum of its changelogs' offsets."""
-        return {task: RUNNING for task, active in list(self._tasks.items()) if active.changelog_partitions()}
+        return self._tasks.offset_sums()
+
+    def restore_progress(self) -> list[RestoreProgress]:
+        """Return how far the stores are that are being restored, or follow as standbys."""
+        return self._tasks.updater.progress()
 
     def stop(self) -> None:
         """Ask the thread to commit, close its tasks and end."""
@@ -112,6 +117,7 @@ class StreamThread:
         self.gate.hold()
         try:
             self._open()
+            self._tasks.updater.start()
             self._to(ThreadState.STARTING)
             while not self._stop.is_set():
                 self._round()
@@ -126,91 +132,119 @@ class StreamThread:
                 self.gate.release()
 
     def _open(self) -> None:
-        shared = self._shared
-        application = shared.plan.application
-        exactly_once = self._settings.exactly_once
-        transport = shared.transport
-        self._consumer = transport.consumer(application, read_committed=exactly_once, client_id=f"{self.name}-consumer")
-        self._restorer = transport.consumer(
-            None, read_committed=exactly_once, role="restore", client_id=f"{self.name}-restore-consumer"
+        shared, transport = self._shared, self._shared.transport
+        self._consumer = transport.consumer(
+            shared.plan.application, read_committed=self._settings.exactly_once, client_id=f"{self.name}-consumer"
         )
-        producer = transport.producer(transactional_id=self._transactional_id, client_id=f"{self.name}-producer")
-        self._committer = Committer(shared, self._consumer, self._restorer, producer)
-        # Fences a predecessor and ends its transaction before committed offsets are read.
-        self._committer.begin()
+        self._committer = Committer(shared, self._consumer, self._make_producer)
+        self._tasks.connect(self._consumer, self._committer)
+
+    def _make_producer(self) -> Producer:
+        client_id = f"{self.name}-producer"
+        return self._shared.transport.producer(transactional_id=self._transactional_id, client_id=client_id)
 
     def _round(self) -> None:
+        tasks = self._tasks
         try:
+            # Fences a predecessor and ends its transaction before committed offsets are read.
+            self._committer.begin()
             self._take_assignment()
+            started = tasks.collect()
+            self.counters.add("task-created-total", started)
+            self._join_in()
             self._publish()
             with self.gate.opened(), self.counters.timed("poll"):
                 batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
-            polled_at = self._shared.clock()
+            polled_at = self._shared.elapsed()
             for batch in batches:
-                self._by_partition[TopicPartition(batch.topic, batch.partition)].add(batch)
+                tasks.by_partition[TopicPartition(batch.topic, batch.partition)].add(batch)
                 self.counters.add("poll-records-total", len(batch.offsets))
             self.counters.add("poll-total")
             self._update_lags()
             with self.counters.timed("process"):
-                worked = self._process(polled_at)
+                worked = not self._shared.paused.is_set() and self._process(polled_at)
             self._balance_fetching()
         except TaskCorruptedError as error:
-            log.warning("%s: %s; its tasks are restored from their changelogs", self.name, error)
-            self._revive(wipe=True)
+            log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
+            self._committer.restart()
+            tasks.revive(wipe=error.on_disk)
             return
         except FencedError as error:
-            if self._shared.coordinator is None or self._shared.coordinator.group_metadata() is None:
-                raise
-            # The group went on without this commit; a rebalance says what is left, until then from the last commit on.
-            log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
-            self._revive(wipe=False)
+            self._fenced(error)
+            return
+        except OffsetOutOfRangeError as error:
+            self._reset(error)
             return
         except (RetriableTransportError, UnreachableError) as error:
-            self._committer.failed(error)
+            # Reading costs nobody anything but time; what waits to be committed must not wait forever.
+            waiting = [task for task in tasks.running.values() if task.task.commit_needed]
+            self._patience.bear(error, names(waiting))
             with self.gate.opened():
                 self._stop.wait(RETRY_SECONDS)
             return
-        self._committer.went_well()
-        self._note_idleness(bool(batches) or worked)
+        self._note_idleness(bool(batches or worked or started))
+
+    def _fenced(self, error: FencedError) -> None:
+        """Give up everything active: others may have it. What is left, the group says next (TaskMigratedException)."""
+        coordinator = self._shared.coordinator
+        if coordinator is None or coordinator.group_metadata() is None:
+            raise error
+        log.warning("%s: %s; its tasks are given up, the group assigns them anew", self.name, error)
+        self._committer.restart()
+        self._tasks.lose()
+        with self._lock:
+            # What was assigned before is no longer true.
+            self._assigned = None
+            self._settled.set()
+        self.lost.set()
+
+    def _reset(self, error: OffsetOutOfRangeError) -> None:
+        """Go where the topic's reset policy says: the records at the committed offset are gone. Raises StreamkitError."""
+        partition = TopicPartition(error.topic, error.partition)
+        position = reset_position(self._shared, partition)
+        log.warning("%s; going on from %s", error, "the end" if position == LATEST else "the beginning")
+        self._consumer.remove([partition])
+        self._consumer.add({partition: position})
 
     def _process(self, polled_at: int) -> bool:
         """Let tasks process, punctuate and commit until nothing is left; return whether anything happened."""
         worked = False
-        pace, committer, clock = self._pace, self._committer, self._shared.clock
-        tasks = list(self._tasks.values())
+        pace, committer, elapsed = self._pace, self._committer, self._shared.elapsed
+        tasks = list(self._tasks.running.values())
         add = self.counters.add
         while True:
             count = 0
-            for active in tasks:
-                count += active.task.process(pace.records)
-                committer.send(active)
+            for held in tasks:
+                count += held.task.process(pace.records)
+                committer.send(held)
                 self.gate.let_in()
             add("process-total", count)
             interrupted = False
-            for active in tasks:
-                if active.task.punctuate():
+            for held in tasks:
+                if held.task.punctuate():
                     interrupted = True
                     add("punctuate-total")
-                    committer.send(active)
+                    committer.send(held)
             began = perf_counter()
-            if committer.commit_if_due(tasks):
+            if self._tasks.commit_if_due():
                 interrupted = True
                 add("commit-total")
                 add("commit-seconds", perf_counter() - began)
+                self._patience.relieve(names(tasks))
             worked = worked or interrupted or count > 0
             if not count or self._stop.is_set():
                 return worked
-            pace.after(interrupted=interrupted, since_poll_ms=clock() - polled_at)
+            pace.after(interrupted=interrupted, since_poll_ms=elapsed() - polled_at)
 
     def _publish(self, *, now: bool = False) -> None:
-        self.counters.publish(self._tasks.values(), self._consumer.position, now=now)
+        self.counters.publish(self._tasks.running.values(), self._consumer.position, now=now)
 
     def _update_lags(self) -> None:
         """Tell tasks that wait for empty partitions how far these lag; the log is asked only where it matters."""
         if self._settings.max_idle_ms < 0:
             return
-        for active in self._tasks.values():
-            task = active.task
+        for held in self._tasks.running.values():
+            task = held.task
             inputs = task.inputs
             if len(inputs) == 1 or not task.has_records():
                 continue
@@ -225,24 +259,28 @@ class StreamThread:
         Once a round instead of once a batch: queues are nearly always empty by now, and pausing costs a request.
         """
         limit = self._settings.buffered_records
-        full = {tp for tp, task in self._by_partition.items() if task.buffered(tp) > limit}
+        full = {tp for tp, task in self._tasks.by_partition.items() if task.buffered(tp) > limit}
         if full != self._paused:
-            self._consumer.resume(self._paused - full)
+            self._consumer.resume((self._paused - full) & self._tasks.by_partition.keys())
             self._consumer.pause(full - self._paused)
             self._paused = full
 
     def _note_idleness(self, worked: bool) -> None:
+        self._patience.relieve()
         if worked:
             self.activity += 1
             self.idle = False
             return
+        tasks = self._tasks
         if self._shared.until_idle.is_set():
-            if self._committer.commit(self._tasks.values()):
+            if tasks.commit():
                 self.activity += 1
-            self.positions = {tp: self._consumer.position(tp) for tp in self._by_partition}
+            self.positions = {tp: self._consumer.position(tp) for tp in tasks.by_partition}
         with self._lock:
-            self.idle = self._assigned is None and not any(
-                active.task.commit_needed or active.task.has_records() for active in self._tasks.values()
+            self.idle = (
+                self._assigned is None
+                and tasks.restored
+                and not any(held.task.commit_needed or held.task.has_records() for held in tasks.running.values())
             )
 
     # -- Assignment ---------------------------------------------------------------------------------------------------
@@ -251,151 +289,34 @@ class StreamThread:
         with self._lock:
             wanted, self._assigned = self._assigned, None
         if wanted is None:
-            return
-        self.activity += 1
-        try:
-            self._change_to(wanted)
-            self._publish(now=True)
-        except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError) as error:
-            # Tried again in the next round, unless something newer was assigned meanwhile.
-            with self._lock:
-                self._assigned = wanted if self._assigned is None else self._assigned
-            if isinstance(error, TaskCorruptedError):
-                # What could not be trusted is deleted; the other tasks go on.
-                return
-            raise
+            if not self._settled.is_set():
+                self._tasks.create_missing()
+        else:
+            self.activity += 1
+            try:
+                self._change_to(*wanted)
+                self._publish(now=True)
+            except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError):
+                # Tried again in the next round, unless something newer was assigned meanwhile.
+                with self._lock:
+                    self._assigned = wanted if self._assigned is None else self._assigned
+                raise
         with self._lock:
-            if self._assigned is None:
+            if self._assigned is None and self._tasks.settled:
                 self._settled.set()
 
-    def _change_to(self, wanted: list[Id]) -> None:
-        self._to(ThreadState.PARTITIONS_REVOKED)
-        gone = [task for task in self._tasks if task not in wanted]
-        if gone:
-            # Before anything is closed: a commit that fails in passing is tried again.
-            self._committer.commit([self._tasks[task] for task in gone])
-            self._close([self._tasks.pop(task) for task in gone], clean=True)
-            self.counters.add("task-closed-total", len(gone))
+    def _change_to(self, active: list[Id], standby: list[Id]) -> None:
+        leaving = sum(task not in active for task in self._tasks.running)
+        if leaving:
+            self._to(ThreadState.PARTITIONS_REVOKED)
+        self._tasks.change_to(active, standby)
+        self.counters.add("task-closed-total", leaving)
         self._to(ThreadState.PARTITIONS_ASSIGNED)
-        self._add_tasks([task for task in wanted if task not in self._tasks])
-        if not self._stop.is_set():
+
+    def _join_in(self) -> None:
+        """Run as soon as all active tasks do; until then those that do are not held up by the others."""
+        if self.state is ThreadState.PARTITIONS_ASSIGNED and self._tasks.restored and not self._stop.is_set():
             self._to(ThreadState.RUNNING)
-
-    def _add_tasks(self, ids: list[Id]) -> None:
-        """Create, restore and start tasks; all of them or none. What is not restored to the end is no task yet."""
-        fresh: dict[Id, ActiveTask] = {}
-        started = False
-        try:
-            for task in ids:
-                fresh[task] = self._create(task)
-            started = self._start_tasks(list(fresh.values()))
-        except TaskCorruptedError as error:
-            log.warning("%s: %s; its tasks are restored from their changelogs", self.name, error)
-            self._drop(fresh)
-            for sub, partition in fresh:
-                self._shared.directory.wipe(f"{sub}_{partition}")
-            fresh = {}
-            raise
-        finally:
-            if not started:
-                self._drop(fresh)
-        if started:
-            self._tasks.update(fresh)
-            self.counters.add("task-created-total", len(fresh))
-
-    def _drop(self, tasks: dict[Id, ActiveTask]) -> None:
-        """Close tasks that could not be started; their files stay as the last checkpoint says."""
-        for active in tasks.values():
-            self._by_partition = {tp: task for tp, task in self._by_partition.items() if task is not active.task}
-            self._consumer.remove(active.task.inputs)
-            try:
-                active.task.close()
-            except Exception:
-                log.debug("closing %s failed", active.id, exc_info=True)
-
-    def _create(self, task: Id) -> ActiveTask:
-        shared = self._shared
-        sub = next(each for each in shared.plan.sub_topologies if each.id == task[0])
-        task_id = f"{task[0]}_{task[1]}"
-        plan = shared.plan
-        persistent = any(plan.stores[name].persistent for name in sub.stores)
-        files = open_files(shared.directory, task_id, persistent, self._settings.exactly_once)
-        spec = TaskSpec(task_id, task[1], sub, shared.program(sub), shared.topics.partitions_of(task))
-        environment = TaskEnvironment(
-            plan,
-            clock=shared.clock,
-            open_store=self._stores.open,
-            partitions=shared.topics.count,
-            handlers=self._settings.handlers,
-            idling=self._settings.idling,
-            global_stores=shared.global_stores,
-        )
-        names = {
-            name: (topic, plan.stores[name].source_topic is not None)
-            for name in sub.stores
-            if (topic := plan.changelog_name(name)) is not None
-        }
-        return ActiveTask(Task(spec, environment), files, names)
-
-    def _start_tasks(self, tasks: list[ActiveTask]) -> bool:
-        """Bring tasks to where they stopped; False when the thread was stopped before the end."""
-        inputs = [partition for active in tasks for partition in active.task.inputs]
-        committed = self._consumer.committed(inputs) if inputs else {}
-        changelogs = [changelog for active in tasks for changelog in active.changelogs(committed)]
-        if not restore(changelogs, self._restorer, self._stop.is_set, self._shared.restorations.progress):
-            return False
-        self._consumer.add({partition: self._start_of(partition, committed) for partition in inputs})
-        for active in tasks:
-            active.task.start(committed)
-            self._by_partition.update(dict.fromkeys(active.task.inputs, active.task))
-            self._committer.send(active)
-        return True
-
-    def _start_of(self, partition: TopicPartition, committed: dict[TopicPartition, CommittedOffset]) -> int:
-        if partition in committed:
-            return committed[partition].offset
-        topic = self._shared.plan.external_topics.get(partition.topic)
-        reset = topic.reset if topic is not None else "earliest"
-        if reset == "none":
-            raise StreamkitError(
-                f"no offset is committed for {partition.topic}-{partition.partition}, and its reset policy is none"
-            )
-        return LATEST if reset == "latest" else EARLIEST
-
-    def _revive(self, *, wipe: bool) -> None:
-        """Close all tasks as they are and start again from committed offsets; `wipe`: without what is on disk."""
-        tasks = list(self._tasks)
-        self._committer.abort()
-        self._close(list(self._tasks.values()), clean=False)
-        self._tasks = {}
-        if wipe:
-            for sub, partition in tasks:
-                self._shared.directory.wipe(f"{sub}_{partition}")
-        with self._lock:
-            if self._assigned is None:
-                self._assigned = tasks
-                self._settled.clear()
-
-    def _close(self, tasks: list[ActiveTask], *, clean: bool) -> None:
-        partitions = [tp for tp, task in self._by_partition.items() if any(task is active.task for active in tasks)]
-        try:
-            if clean:
-                self._committer.commit(tasks)
-                self._committer.checkpoint(tasks, enforce=True)
-        finally:
-            for tp in partitions:
-                del self._by_partition[tp]
-                self._paused.discard(tp)
-            for active in tasks:
-                try:
-                    active.task.close()
-                except Exception:
-                    # A close that fails after something else did must not hide it.
-                    if clean:
-                        raise
-                    log.debug("closing %s failed", active.id, exc_info=True)
-            if partitions:
-                self._consumer.remove(partitions)
 
     # -- End ----------------------------------------------------------------------------------------------------------
 
@@ -404,24 +325,19 @@ class StreamThread:
         if not clean and not self._settings.exactly_once:
             # What was put out before the failure is out, dead letters included; offsets are not committed.
             self._send_rest()
-        try:
-            self._close(list(self._tasks.values()), clean=clean)
-        except BaseException as error:
-            self.error = self.error or error
-        self._tasks = {}
-        for name in ("_committer", "_consumer", "_restorer"):
-            resource = getattr(self, name, None)
+        committer, consumer = getattr(self, "_committer", None), getattr(self, "_consumer", None)
+        close_tasks = partial(self._tasks.close, clean=clean)
+        for close in (close_tasks, *(resource.close for resource in (committer, consumer) if resource is not None)):
             try:
-                if resource is not None:
-                    resource.close()
+                close()
             except BaseException as error:
                 self.error = self.error or error
         self._to(ThreadState.DEAD)
 
     def _send_rest(self) -> None:
         try:
-            for active in self._tasks.values():
-                self._committer.send(active)
+            for held in self._tasks.running.values():
+                self._committer.send(held)
         except Exception:
             log.debug("%s: sending the rest failed", self.name, exc_info=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import time_ns
 from typing import NamedTuple
 
-from streamkit.errors import ProductionError, TopicError
+from streamkit.errors import OffsetOutOfRangeError, ProductionError, TopicError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.transport.embedded.codec import decode, encode
@@ -108,9 +108,8 @@ def read(
     """
     found = bounds(execute, place)
     if not found.first <= position <= found.next:
-        raise TopicError(
-            f"offset {position} of {place.topic} [{place.partition}] is out of range: it has {found.first} to {found.next}"
-        )
+        text = f"offset {position} of {place.topic} [{place.partition}] is out of range: it has {found.first} to {found.next}"
+        raise OffsetOutOfRangeError(text, *place)
     batches: list[RecordBatch] = []
     left = max_records
     if position == found.next:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit.errors import RetriableTransportError, TransportError, UnreachableError
+from streamkit.errors import OffsetOutOfRangeError, RetriableTransportError, TransportError, UnreachableError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.kafka.columns import is_clean, split, to_batches
@@ -27,6 +27,8 @@ HELD_RECORDS = 20_000
 # How long no broker may answer before poll gives up: longer than a broker's restart.
 UNREACHABLE_SECONDS = 60.0
 RETRY_SECONDS = 0.1
+# With auto.offset.reset=error librdkafka says the second for the first.
+OUT_OF_RANGE = {"OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"}
 _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
 
 
@@ -227,6 +229,8 @@ class KafkaConsumer(Consumer):
                 # What came with the error would be lost, as librdkafka's position is past it.
                 self._keep(to_batches(records, None) if records else [])
                 where = f"{place.topic} [{place.partition}] could not be read"
+                if error.name() in OUT_OF_RANGE:
+                    raise OffsetOutOfRangeError(f"{where}: {error.str()}", *place) from KafkaException(error)
                 raise translate(error, where, self._address) from KafkaException(error)
         return to_batches(records, None) if records else []
 

@@ -18,6 +18,16 @@ from streamkit.transport.kafka.errors import kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
 
 _FULL_QUEUE_WAIT = 0.05
+# What Java's default production handler has written again. Not so a missing topic, which it waits for without an end.
+_RETRIABLE = {
+    "_MSG_TIMED_OUT",
+    "KAFKA_STORAGE_ERROR",
+    "NETWORK_EXCEPTION",
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "NOT_LEADER_FOR_PARTITION",
+    "REQUEST_TIMED_OUT",
+}
 
 
 class KafkaProducer(Producer):
@@ -171,6 +181,8 @@ class KafkaProducer(Producer):
         where = f" (broker {self._address})" if error.code() == KafkaError._MSG_TIMED_OUT else ""
         kind = FencedError if fenced else ProductionError
         failure = kind(f"a record for topic {topic} could not be written: {error.str()}{where}")
+        if isinstance(failure, ProductionError):
+            failure.retriable = error.name() in _RETRIABLE
         # It is raised later, from the next call: the cause is kept by hand.
         failure.__cause__ = cause or KafkaException(error)
         return failure

@@ -1,0 +1,279 @@
+"""The tasks of a stream thread: takes them up, has them restored, runs them, gives them up (TaskManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+
+from streamkit.errors import TaskCorruptedError
+from streamkit.record import TopicPartition
+from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.local.assignor import Id
+from streamkit.runtime.local.committer import Committer
+from streamkit.runtime.local.local_task import LocalTask, open_files
+from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.updater import StateUpdater
+from streamkit.runtime.stores import DirectoryStores
+from streamkit.runtime.task import Task
+from streamkit.state.checkpoint import delete_checkpoint
+from streamkit.transport.base import Consumer
+
+log = logging.getLogger(__name__)
+
+
+class TaskManager:
+    """What a stream thread has been assigned: running tasks here, the others with the updater."""
+
+    def __init__(self, owner: str, shared: Shared):
+        self.running: dict[Id, LocalTask] = {}
+        self.by_partition: dict[TopicPartition, Task] = {}
+        self.updater = StateUpdater(owner.replace("StreamThread", "StateUpdater"), shared)
+        self.stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes)
+        self._owner = owner
+        self._shared = shared
+        self._settings = shared.settings
+        self._wanted: dict[Id, bool] = {}
+        self._consumer: Consumer
+        self._committer: Committer
+
+    def connect(self, consumer: Consumer, committer: Committer) -> None:
+        """Take the main consumer and the committer of the thread, which keeps and closes them."""
+        self._consumer = consumer
+        self._committer = committer
+
+    def offset_sums(self) -> dict[Id, int]:
+        """Return how far each stateful task is (LocalTask.offset_sum); any thread may ask."""
+        tasks = [*self.updater.tasks(), *list(self.running.values())]
+        return {task.id: task.offset_sum() for task in tasks if task.changelogs}
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was assigned is held here, restored or not."""
+        return len(self._wanted) == len(self.running) + len(self.updater.tasks())
+
+    @property
+    def restored(self) -> bool:
+        """Whether all active tasks that were assigned run."""
+        return len(self.running) == sum(self._wanted.values())
+
+    # -- Assignment ---------------------------------------------------------------------------------------------------
+
+    def change_to(self, active: Sequence[Id], standby: Sequence[Id]) -> None:
+        """Hold exactly these tasks. Raises TransportError with nothing given up; then it may be tried again."""
+        wanted = {**dict.fromkeys(standby, False), **dict.fromkeys(active, True)}
+        leaving = [task for task in self.running.values() if not wanted.get(task.id)]
+        if leaving:
+            # Before anything is closed: a commit that fails in passing is tried again.
+            self.commit()
+            self._note_positions(leaving)
+        self._wanted = wanted
+        for task in leaving:
+            self._unhook(task)
+            task.checkpoint(enforce=True)
+            self._follow_or_close(task)
+        wrong = [task.id for task in self.updater.tasks() if wanted.get(task.id) is not task.active]
+        for task in self.updater.take(wrong):
+            self._follow_or_close(task)
+        self.create_missing()
+
+    def create_missing(self) -> None:
+        """Take up what is assigned and not here yet, unless another thread of the process still holds it."""
+        if self.settled:
+            return
+        here = {*self.running, *(task.id for task in self.updater.tasks())}
+        for task_id, active in self._wanted.items():
+            if task_id not in here and self._shared.claims.take(task_id, self._owner):
+                try:
+                    task = self._create(task_id)
+                except BaseException:
+                    self._shared.claims.give_up(task_id, self._owner)
+                    raise
+                task.active = active
+                self.updater.add(task)
+
+    def collect(self) -> int:
+        """Start what the updater has restored, and answer its failures; return how many tasks were started.
+
+        Raises what a task failed with, except that a corrupted one is restored from the beginning.
+        """
+        failed = self.updater.failed()
+        fatal = [error for _, error in failed if not isinstance(error, TaskCorruptedError)]
+        for task, error in failed:
+            self._close(task, quietly=True)
+            if isinstance(error, TaskCorruptedError):
+                log.warning("task %s: %s; it is restored from its changelogs", task.name, error)
+                self._wipe(task.id)
+        if fatal:
+            raise fatal[0]
+        if failed:
+            self.create_missing()
+        restored = self.updater.restored()
+        for task in restored:
+            self._start(task)
+        return len(restored)
+
+    # -- Commit -------------------------------------------------------------------------------------------------------
+
+    def commit_if_due(self) -> bool:
+        """Commit when the interval has passed or a task asked for it; return whether anything was committed."""
+        return self._checkpoint(self._committer.commit_if_due(self.running.values()))
+
+    def commit(self) -> bool:
+        """Commit what has been done; return whether there was anything.
+
+        Always all tasks: under exactly-once they share a transaction, which makes the output of all of them visible.
+        """
+        return self._checkpoint(self._committer.commit(self.running.values()))
+
+    def _checkpoint(self, committed: list[LocalTask]) -> bool:
+        if committed and not self._settings.exactly_once:
+            with_files = [task for task in committed if task.files.directory is not None]
+            self._note_positions(with_files)
+            for task in with_files:
+                task.checkpoint(enforce=False)
+        return bool(committed)
+
+    def _note_positions(self, tasks: list[LocalTask]) -> None:
+        partitions = [changelog.partition for task in tasks for changelog in task.changelogs if changelog.limit is None]
+        ends = self._consumer.end_offsets(partitions) if partitions else {}
+        for task in tasks:
+            task.note_positions(ends)
+
+    # -- Failures -----------------------------------------------------------------------------------------------------
+
+    def revive(self, *, wipe: bool) -> None:
+        """Close the running tasks as they are and have them start again from what was committed.
+
+        `wipe`: without what is on disk. Under exactly-once that can never be trusted then.
+        """
+        self._drop(list(self.running.values()), wipe=wipe)
+        self.create_missing()
+
+    def lose(self) -> None:
+        """Give up all active tasks as they are: others may have them already. Standbys stay (TaskManager.handleLostAll)."""
+        self._wanted = {task_id: active for task_id, active in self._wanted.items() if not active}
+        self._drop(list(self.running.values()), wipe=False)
+        for task in self.updater.take([task.id for task in self.updater.tasks() if task.active]):
+            self._close(task, quietly=True)
+
+    def close(self, *, clean: bool) -> None:
+        """Give up everything; `clean`: committed and with checkpoints. Raises what a clean end fails with."""
+        try:
+            if clean:
+                self.commit()
+                self._note_positions(list(self.running.values()))
+                for task in self.running.values():
+                    task.checkpoint(enforce=True)
+        except BaseException:
+            clean = False
+            raise
+        finally:
+            for task in list(self.running.values()):
+                self._unhook(task)
+                self._close(task, quietly=not clean)
+            self.updater.stop()
+            self.updater.close()
+            for task in self.updater.take([task.id for task in self.updater.tasks()]):
+                self._close(task, quietly=not clean)
+            self._wanted = {}
+
+    def _drop(self, tasks: Iterable[LocalTask], *, wipe: bool) -> None:
+        for task in tasks:
+            self._unhook(task)
+            self._close(task, quietly=True)
+            if (wipe or self._settings.exactly_once) and task.files.directory is not None:
+                self._wipe(task.id)
+
+    def _wipe(self, task_id: Id) -> None:
+        """Delete a task's state, so that it is restored from the beginning; under at-least-once not what has no changelog."""
+        directory, name = self._shared.directory, _name(task_id)
+        if self._settings.exactly_once:
+            directory.wipe(name)
+            return
+        for store in self._changelogs(task_id, persistent=True):
+            directory.wipe_store(name, store)
+        delete_checkpoint(directory.task(name))
+
+    # -- Inside -------------------------------------------------------------------------------------------------------
+
+    def _create(self, task_id: Id) -> LocalTask:
+        shared = self._shared
+        plan = shared.plan
+        sub = next(each for each in plan.sub_topologies if each.id == task_id[0])
+        name = _name(task_id)
+        persistent = self._changelogs(task_id, persistent=True)
+        spec = TaskSpec(name, task_id[1], sub, shared.program(sub), shared.topics.partitions_of(task_id))
+        environment = TaskEnvironment(
+            plan,
+            clock=shared.clock,
+            open_store=self.stores.open,
+            partitions=shared.topics.count,
+            handlers=self._settings.handlers,
+            idling=self._settings.idling,
+            global_stores=shared.global_stores,
+        )
+        files = open_files(shared.directory, name, persistent, self._settings.exactly_once)
+        try:
+            task = Task(spec, environment)
+        except TaskCorruptedError as error:
+            log.warning("task %s: %s; it is restored from its changelogs", name, error)
+            self._wipe(task_id)
+            files = open_files(shared.directory, name, persistent, self._settings.exactly_once)
+            task = Task(spec, environment)
+        return LocalTask(task_id, task, files, self._changelogs(task_id))
+
+    def _changelogs(self, task_id: Id, *, persistent: bool = False) -> dict[str, tuple[TopicPartition, bool]]:
+        """Return a task's changelogs by store: the partition, and whether it is an input of the task."""
+        plan = self._shared.plan
+        sub = next(each for each in plan.sub_topologies if each.id == task_id[0])
+        return {
+            name: (TopicPartition(topic, task_id[1]), plan.stores[name].source_topic is not None)
+            for name in sub.stores
+            if (topic := plan.changelog_name(name)) is not None and (plan.stores[name].persistent or not persistent)
+        }
+
+    def _start(self, task: LocalTask) -> None:
+        self.running[task.id] = task
+        self.by_partition.update(dict.fromkeys(task.starts, task.task))
+        if self._settings.exactly_once:
+            task.delete_checkpoint()
+        task.running = True
+        self._consumer.add(task.starts)
+        task.task.start(task.committed)
+        self._committer.send(task)
+
+    def _follow_or_close(self, task: LocalTask) -> None:
+        active = self._wanted.get(task.id)
+        if active is None:
+            self._close(task, quietly=False)
+        else:
+            task.follow(active=active)
+            self.updater.add(task)
+
+    def _unhook(self, task: LocalTask) -> None:
+        """Take a task out of the loop."""
+        del self.running[task.id]
+        partitions = [partition for partition, owner in self.by_partition.items() if owner is task.task]
+        for partition in partitions:
+            del self.by_partition[partition]
+        self._consumer.remove(partitions)
+
+    def _close(self, task: LocalTask, *, quietly: bool) -> None:
+        try:
+            task.task.close()
+        except Exception:
+            # A close that fails after something else did must not hide it.
+            if not quietly:
+                raise
+            log.debug("closing %s failed", task.name, exc_info=True)
+        finally:
+            self._shared.claims.give_up(task.id, self._owner)
+
+
+def _name(task_id: Id) -> str:
+    return f"{task_id[0]}_{task_id[1]}"
+
+
+def names(tasks: Collection[LocalTask]) -> list[str]:
+    """Return the tasks' names."""
+    return [task.name for task in tasks]
