@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamkit.errors import ProcessingError, RetriableTransportError, StateError, TaskCorruptedError
+from streamkit.errors import ProcessingError, RetriableTransportError, StateError, TaskCorruptedError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.active import ActiveTask, TaskFiles, open_files
 from streamkit.runtime.local.assignor import assign
+from streamkit.runtime.local.local_task import LocalTask, TaskFiles, open_files
 from streamkit.runtime.local.pace import START, Pace
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.runtime.local.setup import Settings, Shared, TopicsOnLog
@@ -90,6 +91,7 @@ class ListStore:
     """Keeps what was restored; `log` is its changelog."""
 
     persistent = True
+    name = "counts"
 
     def __init__(self, services: Any = None):
         self.rows: list[tuple] = []
@@ -107,6 +109,9 @@ class ListStore:
 
     def commit(self):
         self.commits += 1
+
+    def forget(self):
+        pass
 
     def close(self):
         pass
@@ -142,28 +147,41 @@ def test_a_checkpoint_beyond_the_log_is_corruption():
         restored(checkpoint=9)
 
 
-def active_task(tmp_path, offsets=None) -> ActiveTask:
-    task: Any = SimpleNamespace(task_id="0_0", partition=0, stores={"counts": ListStore()}, consumed=lambda: {IN: 7})
-    return ActiveTask(task, TaskFiles(tmp_path, offsets or {}), {"counts": (LOG.topic, False)})
-
-
 def test_checkpoints_are_written_every_10_000_records(tmp_path):
-    active = active_task(tmp_path)
-    assert not active.checkpoint({LOG: 10_000}, enforce=False)
-    assert active.checkpoint({LOG: 10_001}, enforce=False)
+    task: Any = SimpleNamespace(task_id="0_0", partition=0, stores={"counts": ListStore()}, consumed=lambda: {IN: 7})
+    held = LocalTask((0, 0), task, TaskFiles(tmp_path), {"counts": (LOG, False)})
+
+    def checkpoint(end: int, *, enforce: bool = False) -> bool:
+        held.note_positions({LOG: end})
+        return held.checkpoint(enforce=enforce)
+
+    assert not checkpoint(10_000)
+    assert checkpoint(10_001)
     assert read_checkpoint(tmp_path) == {LOG: 10_000}
-    assert not active.checkpoint({LOG: 20_001}, enforce=False)
-    assert active.checkpoint({LOG: 20_001}, enforce=True)
+    assert not checkpoint(20_001)
+    assert checkpoint(20_001, enforce=True)
 
 
 def test_exactly_once_trusts_no_state_without_a_checkpoint(tmp_path):
     directory = StateDirectory(tmp_path, "app")
+    changelogs = {"counts": (LOG, False)}
     (directory.task("0_0") / "leveldb").mkdir()
-    assert open_files(directory, "0_0", True, eos=True).offsets == {}
+    assert open_files(directory, "0_0", changelogs, eos=True).offsets == {}
     assert list(directory.task("0_0").iterdir()) == []
     write_checkpoint(directory.task("0_0"), {LOG: 3})
-    assert open_files(directory, "0_0", True, eos=True).offsets == {LOG: 3}
+    assert open_files(directory, "0_0", changelogs, eos=True).offsets == {LOG: 3}
     assert read_checkpoint(directory.task("0_0")) == {}
+
+
+def test_a_store_that_the_checkpoint_does_not_name_is_restored_into_nothing(tmp_path):
+    directory = StateDirectory(tmp_path, "app")
+    for store in ("counts", "others", "unlogged"):
+        (directory.task("0_0") / "leveldb" / store).mkdir(parents=True)
+    foreign = TopicPartition("another-counts-changelog", 0)
+    write_checkpoint(directory.task("0_0"), {LOG: 3, foreign: 9})
+    changelogs = {"counts": (LOG, False), "others": (TopicPartition("app-others-changelog", 0), False)}
+    assert open_files(directory, "0_0", changelogs, eos=False).offsets == {LOG: 3}
+    assert sorted(os.listdir(directory.task("0_0") / "leveldb")) == ["counts", "unlogged"]
 
 
 # -- Threads -----------------------------------------------------------------------------------------------------------
@@ -194,10 +212,12 @@ class Harness:
             StateDirectory(tmp_path, "app"),
             TopicsOnLog({"in": 1}, {0: program.topics}),
             clock=self.clock,
+            elapsed=self.clock,
             programs={0: program},  # type: ignore[dict-item]
         )
         self.thread = StreamThread("t", self.shared)
-        self.thread._stores = SimpleNamespace(open=lambda spec, name, services: self._store(services))  # type: ignore
+        stores: Any = SimpleNamespace(open=lambda spec, name, services: self._store(services))
+        self.thread._tasks.stores = stores
         self.stores: list[ListStore] = []
         self.thread._open()
         self.thread._to(ThreadState.STARTING)
@@ -215,6 +235,12 @@ class Harness:
         return [row[2] for row in self.log.rows[TopicPartition(topic, 0)]]
 
     def round(self) -> None:
+        """Have the updater do what there is between taking up an assignment and the rest of a round."""
+        tasks = self.thread._tasks
+        self.thread._committer.begin()
+        self.thread._take_assignment()
+        while any(task.active for task in tasks.updater._tasks.values()):
+            tasks.updater.round()
         self.thread._round()
 
 
@@ -289,13 +315,27 @@ def test_exactly_once_commits_output_and_offsets_together(tmp_path):
 
 def test_passing_faults_are_borne_for_the_task_timeout(tmp_path):
     harness = Harness(tmp_path, FakeProgram(), Settings(task_timeout_ms=1000))
+    harness.send(1)
+    harness.round()
     harness.log.failures = [RetriableTransportError("no leader") for _ in range(3)]
     harness.round()
     harness.clock.now = 1000
     harness.round()
     harness.clock.now = 1001
-    with pytest.raises(RetriableTransportError):
+    with pytest.raises(TransportError, match="task 0_0 made no progress within 1000 ms"):
         harness.round()
+
+
+def test_without_anything_to_commit_faults_are_borne_forever(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(task_timeout_ms=1000))
+    harness.round()
+    harness.log.failures = [RetriableTransportError("no leader") for _ in range(2)]
+    harness.round()
+    harness.clock.now = 100_000
+    harness.round()
+    harness.send(1)
+    harness.round()
+    assert harness.values() == [b"0"]
 
 
 def test_full_partitions_are_paused_and_resumed(tmp_path):

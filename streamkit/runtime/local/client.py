@@ -254,7 +254,12 @@ class Application:
             self._assign(self._next)
             self._next = None
             return
+        lost = [thread for thread in self.threads if thread.lost.is_set()]
+        for thread in lost:
+            thread.lost.clear()
         try:
+            if lost:
+                self._coordinator.rejoin()
             tasks = self._coordinator.poll()
         except FencedError as error:
             log.warning("%s; joining again", error)

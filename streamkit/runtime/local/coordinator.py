@@ -61,6 +61,11 @@ class Coordinator:
             self._membership.commit(offsets)
         return True
 
+    def rejoin(self) -> None:
+        """Ask the group anew what is this process's own: a thread has given its tasks up."""
+        if self._membership is not None:
+            self._membership.rebalance()
+
     def leave(self) -> None:
         """Leave the group."""
         if self._membership is not None:

@@ -61,6 +61,7 @@ class StreamThread:
         self._patience = Patience(self._settings.task_timeout_ms, shared.elapsed)
         self._pace = Pace(self._settings.max_poll_interval_ms)
         self._assigned: tuple[list[Id], list[Id]] | None = None
+        self._lose = False
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._settled = threading.Event()
@@ -77,6 +78,14 @@ class StreamThread:
         """Have the thread run exactly these tasks, and keep these standbys, from its next round on."""
         with self._lock:
             self._assigned = list(active), list(standby)
+            self._settled.clear()
+            self.idle = False
+
+    def lose(self) -> None:
+        """Have the thread give up all active tasks as they are: others own them now (TaskManager.handleLostAll)."""
+        with self._lock:
+            self._lose = True
+            self._assigned = None
             self._settled.clear()
             self.idle = False
 
@@ -190,13 +199,16 @@ class StreamThread:
         if coordinator is None or coordinator.group_metadata() is None:
             raise error
         log.warning("%s: %s; its tasks are given up, the group assigns them anew", self.name, error)
-        self._committer.restart()
-        self._tasks.lose()
         with self._lock:
             # What was assigned before is no longer true.
             self._assigned = None
-            self._settled.set()
+        self._give_up()
+        self._settled.set()
         self.lost.set()
+
+    def _give_up(self) -> None:
+        self._committer.restart()
+        self._tasks.lose()
 
     def _reset(self, error: OffsetOutOfRangeError) -> None:
         """Go where the topic's reset policy says: the records at the committed offset are gone. Raises StreamkitError."""
@@ -288,6 +300,9 @@ class StreamThread:
     def _take_assignment(self) -> None:
         with self._lock:
             wanted, self._assigned = self._assigned, None
+            lose, self._lose = self._lose, False
+        if lose:
+            self._give_up()
         if wanted is None:
             if not self._settled.is_set():
                 self._tasks.create_missing()
