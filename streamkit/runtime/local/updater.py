@@ -118,13 +118,16 @@ class StateUpdater:
         """Wait for the end of the thread and leave the log."""
         if self._thread.ident is not None:
             self._thread.join()
-        self._starts.close()
+        self._leave()
 
     # -- The thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stop.is_set():
             if not self.round():
+                if not self._tasks:
+                    # For as long as nobody needs it, which is mostly forever, no connection is kept.
+                    self._leave()
                 self._wake.wait(RETRY_SECONDS if self._tasks else None)
                 self._wake.clear()
 
@@ -269,6 +272,10 @@ class StateUpdater:
             for progress in self.progress():
                 if progress.active:
                     log.info("restoring %s", progress)
+
+    def _leave(self) -> None:
+        self._reading = {}
+        self._starts.close()
 
     # -- Faults -------------------------------------------------------------------------------------------------------
 
