@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
-from streamkit.errors import TaskCorruptedError
+from streamkit.errors import TaskCorruptedError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.assignor import Id
@@ -135,7 +135,12 @@ class TaskManager:
 
     def _note_positions(self, tasks: list[LocalTask]) -> None:
         partitions = [changelog.partition for task in tasks for changelog in task.changelogs if changelog.limit is None]
-        ends = self._consumer.end_offsets(partitions) if partitions else {}
+        try:
+            ends = self._consumer.end_offsets(partitions) if partitions else {}
+        except TransportError as error:
+            # Those that are known hold as well: from there on is read again what the stores have already.
+            log.info("%s; the checkpoints stay behind", error)
+            return
         for task in tasks:
             task.note_positions(ends)
 
