@@ -48,11 +48,16 @@ class Peers:
 
     def others(self) -> list[str]:
         """Return the other instances that say where they answer."""
-        return []
+        servers = (each.server for each in self._application.metadata_for_all())
+        return sorted({server for server in servers if server} - {self.own})
 
     def owner(self, store: str, key: bytes) -> Owner:
-        """Return where a key of a store is."""
-        return Owner(None, self.own)
+        """Return where a key of a store is. Raises StoreUnavailableError before the start."""
+        if not self.own:
+            # Nobody can be told to ask here, so nobody else is asked.
+            return Owner(None, self.own)
+        found = self._application.key_metadata(store, key)
+        return Owner(found.partition, found.active, found.standbys)
 
     def ask(self, address: str, path: str, parameters: dict[str, str], method: str = "GET") -> Any:
         """Return what another instance answers.

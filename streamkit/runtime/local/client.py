@@ -26,10 +26,11 @@ from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.global_thread import GlobalThread
+from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, holding, key_metadata
 from streamkit.runtime.local.local_task import offset_sum
 from streamkit.runtime.local.progress import RestoreProgress
-from streamkit.runtime.local.queries import LocalStores
-from streamkit.runtime.local.setup import Settings, Shared
+from streamkit.runtime.local.queries import LocalStores, is_global, require_store
+from streamkit.runtime.local.setup import Settings, Shared, TopicsOnLog
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
@@ -103,11 +104,33 @@ class Application:
             and all(thread.settled() for thread in self.threads)
         )
 
+    def metadata_for_all(self) -> list[InstanceMetadata]:
+        """Return the instances of the application as the group knows them, none before it has met."""
+        return [] if self._coordinator is None else list(self._coordinator.instances)
+
+    def metadata_for_store(self, name: str) -> list[InstanceMetadata]:
+        """Return the instances that hold a store. Raises UnknownStoreError."""
+        require_store(self.plan, name)
+        return holding(self.plan, name, self.metadata_for_all())
+
+    def key_metadata(self, name: str, key: bytes) -> KeyMetadata:
+        """Return where a key is, by its bytes: of a window or a session those without it.
+
+        Of a global store's key this instance is told. Raises UnknownStoreError, StoreUnavailableError before the start.
+        """
+        require_store(self.plan, name)
+        if is_global(self.plan, name):
+            return KeyMetadata(0, self.plan.config.get("application.server") or "")
+        return key_metadata(self.plan, self._topics(), name, key, self.metadata_for_all())
+
     def tasks(self) -> list[Id]:
         """Return the tasks of the whole application. Raises StoreUnavailableError before the start."""
+        return self._topics().tasks()
+
+    def _topics(self) -> TopicsOnLog:
         if self._shared is None:
             raise StoreUnavailableError("the application has not started: its tasks are not known")
-        return self._shared.topics.tasks()
+        return self._shared.topics
 
     def restore_progress(self) -> list[RestoreProgress]:
         """Return how far the stores are that are being restored, or follow their changelogs as standbys."""
@@ -225,7 +248,7 @@ class Application:
             self._global.start()
         process = str(self._directory.process_id())
         names = [f"{plan.application}-{process}-StreamThread-{number}" for number in range(1, count + 1)]
-        self._coordinator = shared.coordinator = Coordinator(topics, names)
+        self._coordinator = shared.coordinator = Coordinator(topics, names, config.get("application.server") or "")
         self.threads = [
             StreamThread(
                 name, shared, f"{plan.application}-{process}-{number}" if self._settings.exactly_once else None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id, assign
+from streamkit.runtime.local.instances import InstanceMetadata, decode_instances, encode_instances
 from streamkit.runtime.local.setup import TopicsOnLog
 from streamkit.transport.base import CommittedOffset, Member, MemberAssignment, Membership, Transport
 
@@ -18,9 +19,12 @@ class Coordinator:
     Without a membership (None) the process has all tasks to itself.
     """
 
-    def __init__(self, topics: TopicsOnLog, threads: Sequence[str]):
+    def __init__(self, topics: TopicsOnLog, threads: Sequence[str], server: str = ""):
         self._topics = topics
         self._threads = list(threads)
+        self._server = server
+        self.instances: tuple[InstanceMetadata, ...] = ()
+        """What the group's leader said last of who holds what."""
         self.assigned = False
         """Whether this process knows what is its own."""
         self._owned: dict[str, list[Id]] = {}
@@ -36,6 +40,7 @@ class Coordinator:
 
     def first(self) -> dict[str, list[Id]]:
         """Return the tasks of each thread where there is no group to ask."""
+        self.instances = (InstanceMetadata(self._server, tuple(self._topics.tasks())),)
         return self._spread(self._topics.tasks())
 
     def poll(self) -> dict[str, list[Id]] | None:
@@ -47,6 +52,7 @@ class Coordinator:
             if rebalance is None:
                 return None
             self._metadata = self._membership.group_metadata()
+            self.instances = decode_instances(rebalance.data)
         return self._spread(self._whole_tasks(rebalance.partitions))
 
     def group_metadata(self) -> bytes | None:
@@ -84,11 +90,15 @@ class Coordinator:
             mine = [slot for slot, owner in slots.items() if owner == name]
             for number, task in enumerate(self._whole_tasks(member.owned)):
                 previous.setdefault(mine[number % len(mine)], []).append(task)
-        wanted: dict[str, list[TopicPartition]] = {name: [] for name in members}
+        wanted: dict[str, list[Id]] = {name: [] for name in members}
         for slot, tasks in assign(self._topics.tasks(), sorted(slots), previous).items():
-            for task in tasks:
-                wanted[slots[slot]].extend(self._topics.partitions_of(task))
-        return {name: MemberAssignment(tuple(partitions)) for name, partitions in wanted.items()}
+            wanted[slots[slot]].extend(tasks)
+        servers = {name: json.loads(member.metadata or b"{}").get("server", "") for name, member in members.items()}
+        data = encode_instances(InstanceMetadata(servers[name], tuple(tasks)) for name, tasks in wanted.items())
+        return {
+            name: MemberAssignment(tuple(tp for task in tasks for tp in self._topics.partitions_of(task)), data)
+            for name, tasks in wanted.items()
+        }
 
     def _spread(self, tasks: list[Id]) -> dict[str, list[Id]]:
         self.assigned = True
@@ -100,4 +110,4 @@ class Coordinator:
         return [task for task in self._topics.tasks() if partitions.issuperset(self._topics.partitions_of(task))]
 
     def _describe(self) -> bytes:
-        return json.dumps({"threads": len(self._threads)}).encode()
+        return json.dumps({"threads": len(self._threads), "server": self._server}).encode()

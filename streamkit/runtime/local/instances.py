@@ -1,0 +1,76 @@
+"""Which instance of the application holds which tasks and keys (StreamsMetadataState)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamkit.plan.model import Plan
+from streamkit.runtime.local.assignor import Id
+from streamkit.runtime.local.setup import TopicsOnLog
+from streamkit.serdes.partitioner import partition as partition_of
+
+
+@dataclass(frozen=True)
+class InstanceMetadata:
+    """An instance and its tasks (StreamsMetadata)."""
+
+    server: str
+    """Its application.server; empty where it tells none, so that nobody can ask it."""
+    active: tuple[Id, ...] = ()
+    standby: tuple[Id, ...] = ()
+
+
+@dataclass(frozen=True)
+class KeyMetadata:
+    """Where a key is (KeyQueryMetadata)."""
+
+    partition: int
+    active: str | None
+    """The server of the instance with the active task; None while nobody has it."""
+    standbys: tuple[str, ...] = ()
+
+
+def encode_instances(instances: Iterable[InstanceMetadata]) -> bytes:
+    """Return what the leader tells every member of the group.
+
+    >>> decode_instances(encode_instances([InstanceMetadata("a:1", ((0, 1),))]))
+    (InstanceMetadata(server='a:1', active=((0, 1),), standby=()),)
+    """
+    return json.dumps([[each.server, each.active, each.standby] for each in instances]).encode()
+
+
+def decode_instances(data: bytes) -> tuple[InstanceMetadata, ...]:
+    """Read encode_instances' bytes; none without any."""
+
+    def ids(pairs: list) -> tuple[Id, ...]:
+        return tuple((sub, partition) for sub, partition in pairs)
+
+    return tuple(
+        InstanceMetadata(server, ids(active), ids(standby)) for server, active, standby in json.loads(data or b"[]")
+    )
+
+
+def holding(plan: Plan, store: str, instances: Iterable[InstanceMetadata]) -> list[InstanceMetadata]:
+    """Return the instances that hold a store, as active task or standby; all of them hold a global one."""
+    subs = {sub.id: sub.is_global for sub in plan.sub_topologies if store in sub.stores}
+    if any(subs.values()):
+        return list(instances)
+    return [each for each in instances if any(task[0] in subs for task in (*each.active, *each.standby))]
+
+
+def key_metadata(
+    plan: Plan, topics: TopicsOnLog, store: str, key: bytes, instances: Iterable[InstanceMetadata]
+) -> KeyMetadata:
+    """Return where a key of a store is that is not global, by the default partitioner.
+
+    `key`: its bytes, of a window or a session those without it.
+    """
+    sub = next(each.id for each in plan.sub_topologies if store in each.stores)
+    # A task for each partition of the widest source topic.
+    partition = partition_of(key, sum(task[0] == sub for task in topics.tasks()))
+    known = list(instances)
+    active = next((each.server for each in known if (sub, partition) in each.active and each.server), None)
+    standbys = tuple(each.server for each in known if (sub, partition) in each.standby and each.server)
+    return KeyMetadata(partition, active, standbys)
