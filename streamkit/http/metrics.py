@@ -114,7 +114,12 @@ class _Status:
         )
 
     def _tasks(self) -> Iterator[Metric]:
-        rows = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
+        rows = [
+            ([thread.name, task.id], task)
+            for thread in self._status.threads
+            for task in thread.tasks
+            if task.state == "RUNNING" and task.kind == "active"
+        ]
         labels = ["thread_id", "task_id"]
         yield _counter(_TASK, "process", "Records processed", labels, [(ids, task.processed) for ids, task in rows])
         yield _gauge(
@@ -139,12 +144,15 @@ class _Status:
         )
 
     def _restoring(self) -> Iterator[Metric]:
-        remaining: dict[str, int] = {}
-        for each in self._status.restoring:
-            remaining[each.task] = remaining.get(each.task, 0) + each.end - each.position
-        rows = [([task], count) for task, count in remaining.items()]
-        meaning = "Changelog records left to restore"
-        yield _gauge(_TASK, "restore-remaining-records-total", meaning, ["task_id"], rows)
+        rows = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
+        labels = ["thread_id", "task_id"]
+        for kind, name in (("active", "restore"), ("standby", "update")):
+            meaning = f"Changelog records applied to {kind} tasks"
+            yield _counter(
+                _TASK, name, meaning, labels, [(ids, task.restored) for ids, task in rows if task.kind == kind]
+            )
+        restoring = [(ids, task.behind) for ids, task in rows if task.kind == "active"]
+        yield _gauge(_TASK, "restore-remaining-records-total", "Changelog records left to restore", labels, restoring)
 
     def _topics(self) -> Iterator[Metric]:
         labels = ["thread_id", "task_id", "processor_node_id", "topic_name"]

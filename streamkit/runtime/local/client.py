@@ -20,6 +20,7 @@ from streamkit.errors import (
     StreamkitError,
     UnreachableError,
 )
+from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
@@ -131,6 +132,11 @@ class Application:
         if self._shared is None:
             raise StoreUnavailableError("the application has not started: its tasks are not known")
         return self._shared.topics
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was counted since the start; nothing before."""
+        return Metrics() if self._shared is None else self._shared.metrics
 
     def restore_progress(self) -> list[RestoreProgress]:
         """Return how far the stores are that are being restored, or follow their changelogs as standbys."""

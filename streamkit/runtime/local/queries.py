@@ -7,21 +7,30 @@ none half done.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamkit.errors import StateError, StoreUnavailableError, UnknownStoreError
 from streamkit.plan.model import Plan
-from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.states import ClientState, ThreadState
 from streamkit.state.reading import Query, StoredRow, read
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.thread import StreamThread
 
 WAIT_SECONDS = 10.0
 """How long a query waits for a thread that is busy with one batch."""
+
+
+_ALIVE = (ThreadState.RUNNING, ThreadState.PARTITIONS_ASSIGNED, ThreadState.PARTITIONS_REVOKED)
+Enter = Callable[[float], AbstractContextManager[None]]
+"""Waits so many seconds at most for the moment at which stores may be read."""
+Find = Callable[[], list[tuple[int, Any, bool]]]
+"""Gives (partition, store, whether of a running task) to who has entered."""
 
 
 class Row(NamedTuple):
@@ -39,7 +48,7 @@ class Answer:
     rows: list[Row]
     partitions: frozenset[int]
     standbys: frozenset[int]
-    """Those of the partitions that were read from a standby or a task that is being restored."""
+    """Those of the partitions that were read from a standby, or from a task that is being restored."""
 
 
 class LocalStores:
@@ -63,9 +72,9 @@ class LocalStores:
             raise StoreUnavailableError(f"the application is {state.value}: its stores can't be read")
         pages: dict[int, list[StoredRow]] = {}
         standbys = set()
-        for gate, found in self._places(name, stale):
+        for enter, found in self._places(name, stale):
             try:
-                with gate.entered(WAIT_SECONDS):
+                with enter(WAIT_SECONDS):
                     for partition, store, active in found():
                         if partition in pages or (partitions is not None and partition not in partitions):
                             continue
@@ -89,16 +98,25 @@ class LocalStores:
         owners = {sub.id for sub in self._plan.sub_topologies if name in sub.stores}
         return [partition for sub, partition in tasks if sub in owners]
 
-    def _places(self, name: str, stale: bool) -> Iterable[tuple[Gate, Callable[[], list[tuple[int, Any, bool]]]]]:
-        """Yield gates, and behind each the (partition, store, whether active) of a store, active tasks first."""
+    def _places(self, name: str, stale: bool) -> Iterator[tuple[Enter, Find]]:
+        """Yield ways in, and what finds the store behind each: running tasks first, then those of the updaters."""
         application = self._application
         if is_global(self._plan, name):
-            yield application.global_stores(name)
+            gate, find = application.global_stores(name)
+            yield gate.entered, find
             return
         threads = list(application.threads)
         for thread in threads:
-            if thread.state is ThreadState.RUNNING:
-                yield thread.gate, lambda thread=thread: thread.stores(name)  # type: ignore[misc]
+            # A thread that takes up tasks may have some that it is about to give away.
+            if thread.state is ThreadState.RUNNING or (stale and thread.state in _ALIVE):
+                yield thread.gate.entered, partial(_running_stores, thread, name, stale)
+        for thread in threads if stale else ():
+            yield thread.updater.entered, partial(thread.updater.stores, name)
+
+
+def _running_stores(thread: StreamThread, name: str, stale: bool) -> list[tuple[int, Any, bool]]:
+    # Its state may have changed while the reader waited.
+    return thread.stores(name) if stale or thread.state is ThreadState.RUNNING else []
 
 
 def require_store(plan: Plan, name: str) -> None:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING
 
-from streamkit.errors import StreamkitError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.counters import TaskView
 from streamkit.runtime.local.progress import RestoreProgress
-from streamkit.transport.base import Consumer, Transport
+from streamkit.runtime.local.sampling import Ends, Key, Rates
+from streamkit.transport.base import Transport
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.thread import StreamThread
 
 log = logging.getLogger(__name__)
-
-RATE_SECONDS = 10.0
-"""The time over which rates are taken."""
-_SAMPLE_SECONDS = 0.5
-_ENDS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +45,8 @@ class TaskStatus:
     """active or standby."""
     state: str
     """RUNNING or RESTORING."""
+    behind: int
+    """Changelog records that are to be applied yet: of standbys, and of tasks that are being restored."""
     processed: int
     rate: float
     dropped: int
@@ -61,6 +57,8 @@ class TaskStatus:
     produced: Mapping[str, int]
     """Records written by topic, changelogs included."""
     produced_rates: Mapping[str, float]
+    restored: int
+    """Changelog records applied while the task was restored, and while it was a standby."""
     stores: tuple[str, ...]
 
 
@@ -154,17 +152,14 @@ class ApplicationStatus:
         return None if None in lags else sum(lag for lag in lags if lag is not None)
 
 
-Key = tuple[str, ...]
-
-
 class StatusReader:
     """Makes snapshots of one application; may be used by any number of threads."""
 
     def __init__(self, application: Application, transport: Transport):
         self._application = application
         self._plan = application.plan
-        self._ends = _Ends(transport)
-        self._rates = _Rates()
+        self._ends = Ends(transport)
+        self._rates = Rates()
         self._started = time.monotonic()
         self._sub_of_store = {
             name: sub.id for sub in self._plan.sub_topologies for name in sub.stores if name in self._plan.stores
@@ -184,7 +179,7 @@ class StatusReader:
                 thread.state.value,
                 None if thread.error is None else str(thread.error),
                 self._rates.of(("thread", thread.name, "process-total")),
-                tuple(self._task(task, ends) for task in view.tasks),
+                (*(self._task(task, ends) for task in view.tasks), *self._updating(thread)),
                 view.totals,
                 {name: self._rates.of(("thread", thread.name, name)) for name in view.totals},
             )
@@ -235,6 +230,7 @@ class StatusReader:
             task.id,
             "active",
             "RUNNING",
+            0,
             task.processed,
             self._rates.of(("task", task.id)),
             task.dropped,
@@ -244,8 +240,42 @@ class StatusReader:
             tuple(inputs),
             task.produced,
             {topic: self._rates.of(("out", task.id, topic)) for topic in task.produced},
+            self._restored(task.id),
             task.stores,
         )
+
+    def _updating(self, thread: StreamThread) -> list[TaskStatus]:
+        """Return the standbys of a thread, and the tasks that are to run when they are restored."""
+        behind: dict[str, int] = {}
+        for each in thread.restore_progress():
+            behind[each.task] = behind.get(each.task, 0) + each.remaining
+        running = {task.id for task in thread.counters.view.tasks}
+        return [
+            TaskStatus(
+                held.name,
+                "active" if held.active else "standby",
+                "RESTORING" if held.active else "RUNNING",
+                behind.get(held.name, 0),
+                *(0, 0.0, 0, 0.0, 0, 0),
+                # Where they will begin is not known before they are restored.
+                tuple(
+                    PartitionStatus(each.topic, each.partition, None, None, None, 0, 0.0)
+                    for each in held.task.inputs
+                    if held.active
+                ),
+                {},
+                {},
+                self._restored(held.name),
+                tuple(held.task.stores),
+            )
+            for held in thread.updater.tasks()
+            # The view may be a moment older than the updater.
+            if held.name not in running
+        ]
+
+    def _restored(self, task: str) -> int:
+        totals = self._application.metrics.totals()
+        return totals.get(("restore-total", task), 0) + totals.get(("update-total", task), 0)
 
     def _stores(self, threads: Iterable[ThreadStatus]) -> tuple[StoreStatus, ...]:
         holders: dict[str, list[str]] = {}
@@ -299,74 +329,3 @@ def _restore(progress: RestoreProgress) -> RestoreStatus:
         progress.rate,
         progress.eta_seconds,
     )
-
-
-class _Rates:
-    """Samples of totals over the last seconds."""
-
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, Mapping[Key, float]]] = deque()
-        self._lock = Lock()
-
-    def due(self) -> bool:
-        """Return whether the last sample is old enough for another."""
-        with self._lock:
-            return not self._samples or time.monotonic() - self._samples[-1][0] >= _SAMPLE_SECONDS
-
-    def add(self, totals: Mapping[Key, float]) -> None:
-        """Add a sample, and drop those that are too old."""
-        with self._lock:
-            now = time.monotonic()
-            self._samples.append((now, totals))
-            while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_SECONDS:
-                self._samples.popleft()
-
-    def of(self, key: Key) -> float:
-        """Return growth a second; 0 for what is new, or began anew."""
-        with self._lock:
-            if not self._samples:
-                return 0.0
-            last, totals = self._samples[-1]
-            first = next((each for each in self._samples if key in each[1]), None)
-        if first is None or key not in totals or last <= first[0]:
-            return 0.0
-        return max(0.0, totals[key] - first[1][key]) / (last - first[0])
-
-
-class _Ends:
-    """The ends of partitions as the log tells them, with a consumer of its own."""
-
-    def __init__(self, transport: Transport):
-        self._transport = transport
-        self._lock = Lock()
-        self._consumer: Consumer | None = None
-        self._known: dict[TopicPartition, int] = {}
-        self._asked_at = float("-inf")
-        self._closed = False
-
-    def of(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the ends that are known, as of the last second; fewer while the log does not answer."""
-        wanted = list(partitions)
-        with self._lock:
-            stale = time.monotonic() - self._asked_at > _ENDS_SECONDS or any(tp not in self._known for tp in wanted)
-            if wanted and stale and not self._closed:
-                self._ask(wanted)
-            return self._known
-
-    def _ask(self, partitions: list[TopicPartition]) -> None:
-        try:
-            if self._consumer is None:
-                self._consumer = self._transport.consumer(None, read_committed=True, client_id="status")
-            self._known = dict(self._consumer.end_offsets(partitions))
-        except StreamkitError as error:
-            log.info("the ends of the inputs are not known: %s", error)
-            self._known = {}
-        self._asked_at = time.monotonic()
-
-    def close(self) -> None:
-        """Leave the log."""
-        with self._lock:
-            self._closed = True
-            if self._consumer is not None:
-                self._consumer.close()
-                self._consumer = None

@@ -28,6 +28,7 @@ from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.starts import reset_position
 from streamkit.runtime.local.states import ThreadState, check_transition
 from streamkit.runtime.local.tasks import TaskManager, names
+from streamkit.runtime.local.updater import StateUpdater
 from streamkit.transport.base import LATEST, Producer
 
 log = logging.getLogger(__name__)
@@ -94,15 +95,18 @@ class StreamThread:
         return self._settled.is_set()
 
     def stores(self, name: str) -> list[tuple[int, Any, bool]]:
-        """Return (partition, store, whether active) of a store in the thread's tasks; for who came through the gate."""
-        if self.state is not ThreadState.RUNNING:
-            return []
+        """Return (partition, store, True) of a store in the tasks that run; for who came through the gate."""
         tasks = [held.task for held in self._tasks.running.values()]
         return [(task.partition, task.stores[name], True) for task in tasks if name in task.stores]
 
     def offset_sums(self) -> dict[Id, int]:
         """Return how far each stateful task of the thread is: RUNNING, or the sum of its changelogs' offsets."""
         return self._tasks.offset_sums()
+
+    @property
+    def updater(self) -> StateUpdater:
+        """What restores the thread's tasks, and keeps its standbys."""
+        return self._tasks.updater
 
     def restore_progress(self) -> list[RestoreProgress]:
         """Return how far the stores are that are being restored, or follow as standbys."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from streamkit.errors import (
     OffsetOutOfRangeError,
     RetriableTransportError,
+    StateError,
     TaskCorruptedError,
     UnreachableError,
 )
@@ -97,6 +100,21 @@ class StateUpdater:
         """Return the tasks that are here."""
         with self._lock:
             return self._held()
+
+    @contextmanager
+    def entered(self, timeout: float) -> Iterator[None]:
+        """Keep the updater from changing its stores, for a read. Raises StateError when it was busy for `timeout` seconds."""
+        if not self._lock.acquire(timeout=timeout):
+            raise StateError(f"the state updater was busy for {timeout:g} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def stores(self, name: str) -> list[tuple[int, Any, bool]]:
+        """Return (partition, store, False) of a store in the tasks here; for who has entered."""
+        tasks = [held.task for held in self._held()]
+        return [(task.partition, task.stores[name], False) for task in tasks if name in task.stores]
 
     def progress(self) -> list[RestoreProgress]:
         """Return how far the changelogs of the tasks here are, those that have been looked up."""
