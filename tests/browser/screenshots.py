@@ -49,6 +49,7 @@ def _page(address: str, path: Path, *, dark: bool) -> None:
             browser.dark()
         browser.open(f"http://{address}/")
         browser.until("document.querySelectorAll('#graph .line.busy').length >= 3")
+        browser.until("byId('instances-total').innerText === '2' && byId('tasks-total').innerText === '4'")
         browser.evaluate("byId('kind').value = 'prefix'; fields(); byId('q-prefix').value = 'st'")
         browser.evaluate("byId('query').requestSubmit()")
         browser.until("document.querySelectorAll('#answer tbody tr').length > 2")
@@ -60,15 +61,19 @@ def _page(address: str, path: Path, *, dark: bool) -> None:
 
 @contextmanager
 def _at_work(folder: Path) -> Iterator[str]:
-    """Run the example on the embedded log while lines arrive, and give its address."""
+    """Run two instances of the example on the embedded log while lines arrive, and give the address of one."""
     log = EmbeddedTransport(folder / "log")
     text = (EXAMPLE / "topology.yaml").read_text(encoding="utf-8")
     stop = threading.Event()
     writer = threading.Thread(target=_write, args=(log, stop))
     try:
-        with served(folder / "a", log, text=text, **{"commit.interval.ms": 500}) as (address, application):
+        config = {"commit.interval.ms": 500, "num.stream.threads": 1}
+        with (
+            served(folder / "a", log, text=text, **config) as (address, one),
+            served(folder / "b", log, text=text, **config) as (_, two),
+        ):
             writer.start()
-            until(lambda: application.status().rate > 100, "lines are counted")
+            until(lambda: one.status().rate > 100 and two.status().rate > 100, "both instances count lines")
             yield address
             stop.set()
             writer.join()
