@@ -127,8 +127,10 @@ def command(
 
 def _show_stages(plan: Plan, options: JobOptions) -> None:
     from streamkit.runtime.spark.submit import declared_counts, prepare
+    from streamkit.runtime.spark.trial import try_tasks
 
     prepared = prepare(plan, options, declared_counts(plan, options.inputs))
+    try_tasks(prepared.job)
     for line in (*prepared.warnings, *prepared.describe()):
         print(line)
 

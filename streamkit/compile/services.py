@@ -42,6 +42,9 @@ class TaskServices(Protocol):
     def now(self) -> int:
         """Return the task's clock in milliseconds."""
 
+    def wall_clock(self) -> int:
+        """Return the clock in milliseconds as processors see it; a batch job has none and raises StreamkitError."""
+
     def stream_time(self) -> int:
         """Return the highest timestamp that the task has taken from its queues, -1 before the first (clock a)."""
 

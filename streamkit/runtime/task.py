@@ -101,6 +101,10 @@ class Task:
             return self._wall_punctuators.schedule(self.now() + interval_ms, punctuator)
         raise ProcessingError(f"schedule: {kind!r} is no clock; expected 'stream_time' or 'wall_clock'")
 
+    def wall_clock(self) -> int:
+        """Return the time (ms) that processors see."""
+        return self.now()
+
     def request_commit(self) -> None:
         """Ask for a commit after the records in hand (ProcessorContext.commit)."""
         self.commit_requested = True

@@ -129,7 +129,7 @@ class ProcessorContext:
     @property
     def wall_clock(self) -> int:
         """The task's clock."""
-        return self._rt.now()
+        return self._rt.wall_clock()
 
     def _now(self) -> tuple[int, Any]:
         # What the changelog record of a write gets: the time of the record in hand, or of the timer that fires.

@@ -72,7 +72,7 @@ def count_partitions(frame: DataFrame, place: Place) -> int:
     else:
         return 1
     (row,) = frame.agg(sf.max(number)).collect()
-    return 1 if row[0] is None else row[0] + 1
+    return 1 if row[0] is None else max(1, row[0] + 1)
 
 
 def read_files(frame: DataFrame, place: Place, reading: Reading) -> DataFrame:

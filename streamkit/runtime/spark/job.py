@@ -114,7 +114,7 @@ class Job:
         state: list[DataFrame] = []
         global_tables = self._global_tables(spark, inputs)
         for stage in self.stages:
-            work = self._work(stage, global_tables, wanted)
+            work = self._work(stage, global_tables)
             outputs = self._directly(stage, work, inputs, rows)
             if outputs is None:
                 for topic in sources.intersection(stage.inputs):
@@ -151,10 +151,14 @@ class Job:
         routed = len(set(wanted) - set(self._written)) if self._routed else 0
         return later + len(outputs & set(wanted)) + max(routed, REST in wanted) + 2 * self.options.write_state
 
-    def _work(self, stage: Stage, tables: GlobalTables | None, wanted: tuple[str, ...]) -> StageWork:
+    def wanted(self, stage: Stage) -> Wanted:
+        """Return which of a stage's output is kept."""
+        kept = self._kept(stage, self._wanted_outputs())
+        return Wanted(self.partitions, kept, self._final_of(), self._forbidden(stage))
+
+    def _work(self, stage: Stage, tables: GlobalTables | None) -> StageWork:
         sources = {index: self.layout.sources[index] for index in stage.subs}
-        kept = Wanted(self.partitions, self._kept(stage, wanted), self._final_of(), self._forbidden(stage))
-        return StageWork(self._pickled, stage, sources, kept, tables, self._ends)
+        return StageWork(self._pickled, stage, sources, self.wanted(stage), tables, self._ends)
 
     def _directly(
         self, stage: Stage, work: StageWork, inputs: Inputs, rows: Mapping[str, list[DataFrame]]

@@ -196,6 +196,9 @@ def _is_sparks(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """Return the one line of Spark's exception that says most."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
+    if "Traceback (most recent call last):" in lines and raised:
+        return raised[-1]
     for line in lines:
         if line.startswith("Caused by:"):
             continue

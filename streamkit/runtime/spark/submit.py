@@ -20,6 +20,7 @@ from streamkit.runtime.spark.options import REST, JobOptions, Place, Range, chec
 from streamkit.runtime.spark.ranges import find_ranges
 from streamkit.runtime.spark.session import describe_job, translated
 from streamkit.runtime.spark.stages import matching, patterns, topics_read, written_topics
+from streamkit.runtime.spark.trial import try_tasks
 from streamkit.runtime.spark.worker import OFFSETS, StageWork
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def submit(plan: Plan, options: JobOptions, spark: SparkSession, say: Say = lamb
         frames = {topic: open_files(spark, place) for topic, place in options.inputs.items()}
         counts = {topic: _count(plan, topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
         prepared = prepare(plan, options, counts)
+        try_tasks(prepared.job)
         for warning in prepared.warnings:
             say(warning)
         if options.write_state:

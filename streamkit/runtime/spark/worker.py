@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from streamkit.compile import Program, compile_sub_topology
-from streamkit.errors import ProcessingError, StreamkitError
+from streamkit.errors import StreamkitError
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
@@ -82,10 +82,14 @@ class BatchTask(Task):
     """A task without a clock."""
 
     def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Any:
-        """Call back at "stream_time" intervals. Raises ProcessingError for "wall_clock"."""
+        """Call back at "stream_time" intervals. Raises StreamkitError for "wall_clock"."""
         if kind == "wall_clock":
-            raise ProcessingError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
+            raise StreamkitError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
         return super().schedule(node, interval_ms, kind, callback)
+
+    def wall_clock(self) -> int:
+        """Raise StreamkitError."""
+        raise StreamkitError("a batch job has no wall clock, so that it gives the same whenever it runs")
 
 
 def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores: SpillingStores) -> BatchTask:

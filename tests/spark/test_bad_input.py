@@ -1,0 +1,193 @@
+"""What goes wrong says so in one clear line."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import (
+    DeserializationError,
+    InvalidTopologyError,
+    ProcessingError,
+    TransportError,
+    UsageError,
+)
+from streamkit.plan import load
+from streamkit.runtime.spark.options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.submit import submit
+from tests.cli.support import assert_one_clear_line, streamkit
+from tests.spark.support import write_lines
+
+HEAD = "streamkit: 1\napplication: bad\n"
+DOUBLE = """\
+topics: {numbers: {value: long}, doubles: {value: long}}
+pipelines:
+  doubles:
+    stream: numbers
+    steps:
+      - map_values: {value: value * 2, value_serde: long}
+    to: doubles
+"""
+
+
+def topology(folder: Path, text: str = DOUBLE, head: str = HEAD) -> Path:
+    path = folder / "topology.yaml"
+    path.write_text(head + text)
+    return path
+
+
+def run(spark: Any, path: Path, place: Place, folder: Path, **options: Any) -> None:
+    submit(load(path), JobOptions({"numbers": place}, {REST: Place(str(folder / "out"), JSON_LINES)}, **options), spark)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("no json", ["numbers", "not JSON", "no json"]),
+        ('{"value": "text", "timestamp": 1}', ["numbers", "value", "text"]),
+        ('{"value": 1, "timestamp": "noon"}', ["timestamp", "noon", "milliseconds"]),
+        ('{"value": 1, "timestamp": 1, "partition": -1}', ["partition is -1"]),
+        ("[1]", ["expected an object"]),
+    ],
+)
+def test_lines_that_are_no_records(line: str, words: list[str], spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(f'{{"value": 1, "timestamp": 1}}\n{line}\n')
+    with pytest.raises(TransportError) as caught:
+        run(spark, topology(tmp_path), Place(str(tmp_path / "in"), JSON_LINES), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert not list((tmp_path / "out").glob("part*"))
+
+
+def test_columns_that_are_missing(spark: Any, tmp_path: Path) -> None:
+    spark.createDataFrame([(1, "x")], "value bigint, other string").write.parquet(str(tmp_path / "in"))
+    with pytest.raises(TransportError, match=r"column 'timestamp' is missing.*this has value, other"):
+        run(spark, topology(tmp_path), Place(str(tmp_path / "in"), PARQUET), tmp_path)
+
+
+def test_bytes_that_do_not_decode(spark: Any, tmp_path: Path) -> None:
+    frame = spark.createDataFrame([(bytearray(b"abc"), 1)], "value binary, timestamp bigint")
+    frame.write.parquet(str(tmp_path / "in"))
+    with pytest.raises(DeserializationError, match="topic numbers, partition 0, offset 0"):
+        run(spark, topology(tmp_path), Place(str(tmp_path / "in"), PARQUET), tmp_path)
+
+
+def test_a_failing_step(spark: Any, tmp_path: Path) -> None:
+    path = topology(tmp_path, DOUBLE.replace("value * 2", "value // 0"))
+    place = write_lines(tmp_path / "in", [{"value": 1, "timestamp": 1}])
+    with pytest.raises(ProcessingError, match=r"topology.yaml:\d+: pipeline doubles, step map_values: .*zero"):
+        run(spark, path, place, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (DOUBLE.replace("value * 2", "now()"), ["step map_values", "now()"]),
+        (DOUBLE.replace("numbers: {value: long}", "numbers: {value: long, timestamp: wallclock}"), ["wallclock"]),
+        (
+            DOUBLE.replace("map_values: {value: value * 2, value_serde: long}", "process: {call: ticking:Tick}"),
+            ["process"],
+        ),
+        (
+            DOUBLE.replace("map_values: {value: value * 2, value_serde: long}", "process: {call: ticking:Late}"),
+            ["step process", "no wall clock"],
+        ),
+    ],
+)
+def test_clocks_are_refused(text: str, words: list[str], spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "ticking.py").write_text(
+        "class Tick:\n"
+        "    def init(self, context):\n"
+        "        context.schedule('1s', 'wall_clock', print)\n"
+        "    def process(self, record):\n"
+        "        return record\n"
+        "class Late(Tick):\n"
+        "    def init(self, context):\n"
+        "        self.context = context\n"
+        "    def process(self, record):\n"
+        "        return record.replace(timestamp=self.context.wall_clock)\n"
+    )
+    path = topology(tmp_path, text)
+    place = write_lines(tmp_path / "in", [{"value": 1, "timestamp": 1}])
+    with pytest.raises((InvalidTopologyError, ProcessingError)) as caught:
+        run(spark, path, place, tmp_path)
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert "topology.yaml" in str(caught.value)
+
+
+def test_a_route_into_what_is_read(spark: Any, tmp_path: Path) -> None:
+    path = topology(tmp_path, DOUBLE.replace("to: doubles", "to: {route: '\"numbers\"'}"))
+    place = write_lines(tmp_path / "in", [{"value": 1, "timestamp": 1}])
+    with pytest.raises(ProcessingError, match="a route chose topic numbers, which the file also reads"):
+        run(spark, path, place, tmp_path)
+
+
+def test_a_directory_that_exists(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    place = write_lines(tmp_path / "in", [])
+    done = streamkit(
+        "submit", topology(tmp_path), "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"
+    )
+    assert_one_clear_line(done, 2, "doubles", "exists", "--overwrite")
+
+
+def test_inputs_and_outputs_that_there_are_not(tmp_path: Path) -> None:
+    path = topology(tmp_path)
+    assert_one_clear_line(streamkit("submit", path, "--input", "numbers=nowhere"), 2, "nowhere", "no such file")
+    assert_one_clear_line(streamkit("submit", path, "--input", "number=x"), 2, "number", "did you mean 'numbers'")
+    assert_one_clear_line(streamkit("submit", path, "--output", "double=x"), 2, "double", "did you mean 'doubles'")
+    assert_one_clear_line(streamkit("submit", path, "--emit", "all"), 2, "--emit", "updates or final")
+
+
+def test_a_master_that_is_away(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = write_lines(tmp_path / "in", [])
+    line = ["submit", topology(tmp_path), "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"]
+    done = streamkit(*line, "--master", f"spark://127.0.0.1:{port}")
+    assert_one_clear_line(done, 1, "no Spark master answers", port)
+    done = streamkit(*line, "--master", "local[1]", JAVA_HOME="/nowhere")
+    assert_one_clear_line(done, 1, "Java 17", "/nowhere")
+
+
+def test_an_old_java(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
+    java.chmod(0o755)
+    place = write_lines(tmp_path / "in", [])
+    done = streamkit(
+        *("submit", topology(tmp_path), "--master", "local[1]"),
+        *("--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"),
+        JAVA_HOME=str(tmp_path),
+    )
+    assert_one_clear_line(done, 1, "Java 17 or newer", "Java 11")
+
+
+def test_places() -> None:
+    assert parse_place("a=b.parquet", "--input") == ("a", Place("b.parquet", PARQUET))
+    assert parse_place("a=b,format=orc", "--input") == ("a", Place("b", "orc"))
+    for wrong in ("=x", "a=", "a=b,color=red"):
+        with pytest.raises(UsageError):
+            parse_place(wrong, "--input")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = topology(tmp_path)
+    place = write_lines(tmp_path / "in", [{"key": None, "value": number, "timestamp": number} for number in range(5)])
+    line = ["submit", path, "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"]
+    shown = streamkit(*line, "--dry-run")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.splitlines()[0] == "stage 1: sub-topology 0, 1 task: numbers -> doubles"
+    done = streamkit(*line, "--master", "local[1]", "--conf", "spark.ui.enabled=false")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"doubles: written to {tmp_path / 'out'}\n"
+    texts = [part.read_text() for part in (tmp_path / "out").glob("part-*")]
+    values = [json.loads(text)["value"] for text in "".join(texts).splitlines()]
+    assert values == [0, 2, 4, 6, 8]
