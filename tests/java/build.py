@@ -27,9 +27,13 @@ def available() -> bool:
 
 
 def command(sources: str, main: str, *options: str) -> list[str]:
-    """The command that runs a main class of a folder below tests/; it is compiled when its sources changed."""
-    jars = _made(_jars(), _fetch)
+    """The command that runs a main class of a folder below tests/; it is compiled when its sources changed.
+
+    A folder with a pom.xml of its own has other jars.
+    """
     folder = _TESTS / sources
+    pom = folder / "pom.xml" if (folder / "pom.xml").exists() else _POM
+    jars = _made(_jars(pom), lambda target: _fetch(pom, target))
     classes = _made(_cache() / f"classes-{_digest(folder)}", lambda target: _compile(folder, jars, target))
     return ["java", *options, "-cp", f"{classes}{os.pathsep}{jars}/*", main]
 
@@ -38,8 +42,8 @@ def _cache() -> Path:
     return Path(os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests")
 
 
-def _jars() -> Path:
-    return _cache() / f"programs-{_digest(_POM)}"
+def _jars(pom: Path = _POM) -> Path:
+    return _cache() / f"programs-{_digest(pom)}"
 
 
 def _digest(path: Path) -> str:
@@ -65,8 +69,8 @@ def _made(folder: Path, make) -> Path:
     return folder
 
 
-def _fetch(target: Path) -> None:
-    _run(["mvn", "-q", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}"])
+def _fetch(pom: Path, target: Path) -> None:
+    _run(["mvn", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"])
 
 
 def _compile(folder: Path, jars: Path, target: Path) -> None:

@@ -1,0 +1,172 @@
+"""What streamkit writes is read by Confluent's client and by Java, through one registry, and the reverse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from streamkit import serdes
+from streamkit.serdes.base import Binding, Serde
+from streamkit.serdes.protobuf import ProtobufSchema
+from streamkit.serdes.registry import Registry
+from tests.broker.support import Log, fresh
+from tests.cli.support import streamkit
+from tests.java import build
+from tests.registry.server import SchemaRegistry
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "customer", "type": "string"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "map", "values": "double"}}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+ORDERS = [
+    {"id": 1, "customer": "Ann", "note": None, "lines": [{"a": 1.5}], "at": 1000},
+    {"id": -(2**62), "customer": "Bérénice", "note": "x", "lines": [], "at": 0},
+]
+JSON_SCHEMA = {"title": "User", "type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+PROTO = 'syntax = "proto3"; message First { int32 a = 1; } message Second { string b = 1; repeated int64 c = 2; }'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
+    (tmp_path / "user.json").write_text(json.dumps(JSON_SCHEMA))
+    (tmp_path / "all.proto").write_text(PROTO)
+    return tmp_path
+
+
+def bound(server: SchemaRegistry, folder: Path, spec: Any, topic: str) -> Serde:
+    registry = Registry({"schema.registry.url": (server.url,)})
+    return serdes.parse(spec, str(folder)).bind(Binding(registry, topic, False))
+
+
+def both_ways(serde: Serde, write: Callable[..., bytes], read: Callable[..., Any], topic: str, value: Any) -> None:
+    context = SerializationContext(topic, MessageField.VALUE)
+    assert read(serde.encode(value), context) == value
+    data = write(value, context)
+    assert data == serde.encode(value)
+    assert serde.decode(data) == value
+
+
+def test_avro_and_confluent(registry: SchemaRegistry, folder: Path) -> None:
+    client, topic = SchemaRegistryClient({"url": registry.url}), fresh("avro")
+    # The other side takes dates for times; this test is about the bytes.
+    fields = [field for field in ORDER["fields"] if field["name"] != "at"]  # type: ignore[index]
+    (folder / "order.avsc").write_text(json.dumps({**ORDER, "fields": fields}))
+    serde = bound(registry, folder, {"avro": "order.avsc"}, topic)
+    for order in ORDERS:
+        value = {name: item for name, item in order.items() if name != "at"}
+        schema = json.dumps({**ORDER, "fields": fields}, separators=(",", ":"))
+        both_ways(serde, AvroSerializer(client, schema), AvroDeserializer(client), topic, value)
+
+
+def test_json_schema_and_confluent(registry: SchemaRegistry, folder: Path) -> None:
+    client, topic = SchemaRegistryClient({"url": registry.url}), fresh("json")
+    serde = bound(registry, folder, {"json_schema": "user.json"}, topic)
+    value, context = {"id": 5, "name": "Ann"}, SerializationContext(topic, MessageField.VALUE)
+    text = json.dumps(JSON_SCHEMA)
+    assert JSONDeserializer(text, schema_registry_client=client)(serde.encode(value), context) == value
+    assert serde.decode(JSONSerializer(text, client)(value, context)) == value  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["First", "Second"])
+def test_protobuf_and_confluent(registry: SchemaRegistry, folder: Path, name: str) -> None:
+    # Confluent's client wants .proto files in a binary form, which only Confluent's registry makes: without one here.
+    topic = fresh("protobuf")
+    serde = bound(registry, folder, {"protobuf": "all.proto", "message": name}, topic)
+    value = {"a": 7} if name == "First" else {"b": "x", "c": [1, 2**40]}
+    message_class = ProtobufSchema(PROTO, (), name)._class
+    context = SerializationContext(topic, MessageField.VALUE)
+    data = serde.encode(value)
+    assert ProtobufDeserializer(message_class, {"use.deprecated.format": False})(data, context) == message_class(
+        **value
+    )
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    written = ProtobufSerializer(message_class, client, {"use.deprecated.format": False})(
+        message_class(**value), context
+    )
+    assert written is not None
+    assert serde.decode(data[:5] + written[5:]) == value
+    assert written[5:] == data[5:]
+
+
+TOPOLOGY = """
+streamkit: 1
+application: {application}
+config:
+  bootstrap.servers: embedded:{state}/log
+  state.dir: {state}
+  schema.registry.url: {url}
+topics:
+  orders: {{topic: {orders}, key: string, value: {{avro: order.avsc}}, partitions: 2}}
+  notes: {{topic: {notes}, key: string, value: {{avro: {{subject: {notes}-value}}}}, partitions: 2}}
+pipelines:
+  notes:
+    stream: orders
+    steps:
+      - filter: value.id != 0
+      - group_by: {{key: value.customer}}
+      - reduce: {{add: value, store: latest}}
+      - to_stream
+      - map_values: {{value: "merge(value, {{'note': 'seen ' + str(value.at)}})"}}
+    to: notes
+"""
+
+
+def test_avro_and_java_over_a_running_application(registry: SchemaRegistry, folder: Path) -> None:
+    application, orders, notes = fresh("shop"), fresh("orders"), fresh("notes")
+    # Java writes what streamkit reads, and the reverse; both sides meet in the registry only.
+    lines = [{**order, "note": {"string": order["note"]} if order["note"] else None} for order in ORDERS]
+    sent = java(registry, "write", orders, *lines, schema=folder / "order.avsc")
+    registry.register(f"{notes}-value", json.dumps(ORDER, separators=(",", ":")))
+    file = folder / "shop.yaml"
+    file.write_text(
+        TOPOLOGY.format(application=application, state=folder / "state", url=registry.url, orders=orders, notes=notes)
+    )
+    assert streamkit("validate", file).out == ""
+    serde = bound(registry, folder, {"avro": "order.avsc"}, orders)
+    assert [serde.decode(bytes.fromhex(line)) for line in sent] == ORDERS
+    records = "".join(json.dumps({"key": "k", "value": order, "timestamp": 1}) + "\n" for order in ORDERS)
+    assert streamkit("produce", file, "orders", stdin=records).code == 0
+    done = streamkit("run", file, "--until-idle")
+    assert (done.code, done.err) == (0, "")
+    log = Log(f"embedded:{folder}/state/log")
+    try:
+        assert sorted(raw.value.hex() for raw in log.read(orders) if raw.value) == sorted(sent)
+        written = [raw.value.hex() for raw in log.read(notes) if raw.value]
+    finally:
+        log.close()
+    found = [json.loads(line) for line in java(registry, "read", notes, *written)]
+    expected = [{**order, "note": f"seen {order['at']}"} for order in ORDERS]
+    assert sorted(found, key=lambda order: order["id"]) == sorted(expected, key=lambda order: order["id"])
+    subjects = [name for name in registry.ask("subjects") if name.startswith(application)]
+    assert sorted(subjects) == [f"{application}-latest-changelog-value", f"{application}-latest-repartition-value"]
+    read = streamkit("consume", file, "notes", "--until-idle")
+    assert sorted(json.loads(line)["value"]["note"] for line in read.out.splitlines()) == ["seen 0", "seen 1000"]
+
+
+def java(server: SchemaRegistry, mode: str, topic: str, *lines: Any, schema: Path | None = None) -> list[str]:
+    """Give the program lines and return those that it prints."""
+    command = build.command("registry/java", "AvroBytes", "-XX:TieredStopAtLevel=1")
+    arguments = [mode, server.apicurio_url, topic, *([str(schema)] if schema else [])]
+    given = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    done = subprocess.run([*command, *arguments], input=given, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
