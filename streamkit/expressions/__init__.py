@@ -80,6 +80,7 @@ def parse(
         tuple(translator.links.values()),
         not piece.refs and not any(link.call is not None for link in translator.links.values()),
         piece.kind if piece.kind in _KINDS else None,
+        locate,
     )
 
 

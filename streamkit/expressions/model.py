@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamkit.errors import Position
+from streamkit.expressions.syntax import Locate
 
 
 class Link(NamedTuple):
@@ -34,6 +35,16 @@ class Expression:
     links: tuple[Link, ...] = field(default=(), repr=False)
     is_constant: bool = False
     result_kind: str | None = None
+    locate: Locate | None = field(default=None, compare=False, repr=False)
+    """The way back to places in the file, as long as the file is at hand: it is not pickled."""
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether any Python of the user's takes part, which may change what it is given."""
+        return any(link.call is not None for link in self.links)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "locate": None}
 
     def source(self, bindings: Mapping[str, str]) -> str:
         """Return one line of Python, in parentheses where needed, with record names replaced by variables.

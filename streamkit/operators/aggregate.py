@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from streamkit.expressions.types import one_of
 from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggregate_table
 from streamkit.operators.base import BuildError, Example, Operator
 from streamkit.operators.cogroup import aggregate_cogroup
 from streamkit.operators.context import Context
 from streamkit.operators.fields import AGGREGATE_NAMES, NAME, STORE, VALUE_SERDE, Expr, Field, Step
+from streamkit.operators.typing import Types, Typing, windowed
 from streamkit.operators.upstream import CogroupedStream, GroupedTable, Table, WindowedCogroup
 from streamkit.operators.windows import SessionWindows
 
@@ -60,6 +62,19 @@ pipelines:
         output="""{"topic": "totals", "key": "ada", "value": {"orders": 1, "cents": 250}, "timestamp": 0}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        first = hand.of("initial")
+        if "add" not in hand.step.options:
+            return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key)
+        # `add` and the others see what each of them may have made.
+        made = [first]
+        made += [hand.quietly(name) for name in ("add", "subtract", "merge") if name in hand.step.options]
+        result = hand.stored(one_of(made))
+        for name in ("add", "subtract"):
+            hand.of(name, aggregate=result)
+        hand.of("merge", left=result, right=result)
+        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key, result)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         serde = step.get("value_serde", builder.default_value)

@@ -12,6 +12,7 @@ from streamkit.operators.frozen import frozen
 
 if TYPE_CHECKING:
     from streamkit.operators.context import Context
+    from streamkit.operators.typing import Types, Typing
 
 
 class BuildError(StreamkitError):
@@ -55,6 +56,13 @@ class Operator(ABC):
 
         Raises BuildError for a user's mistake.
         """
+
+    def types(self, hand: Typing) -> Types:
+        """Check the fields that the step's expressions name, and return what is known of what the next step stands on.
+
+        Here: keys and values stay as they are.
+        """
+        return hand.kept()
 
 
 @frozen

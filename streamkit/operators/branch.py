@@ -14,6 +14,7 @@ from streamkit.operators.fields import NAME, BranchSpec, Field, Step, Text
 from streamkit.operators.frozen import frozen
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Branches, Stream
 
 
@@ -88,6 +89,11 @@ pipelines:
         default = step.get("default")
         if default is not None and any(spec.name == default for spec in step.get("when") or ()):
             yield Problem(step.at("default"), f"branch: `default` must have a name of its own, {default} is in `when`")
+
+    def types(self, hand: Typing) -> Types:
+        for branch in hand.step.options["when"]:
+            hand.infer(branch.predicate)
+        return hand.own
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Branches:
         specs: list[BranchSpec] = list(step.options["when"])

@@ -14,6 +14,7 @@ from streamkit.operators.pass_through import TablePassThrough
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stores import materialize
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import (
     AggregateWork,
     CogroupedStream,
@@ -141,6 +142,12 @@ pipelines:
 {"topic": "balances", "key": "ada", "value": 7, "timestamp": 1}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        hand.of("add")
+        for each, other in zip(hand.step.get("inputs", ()), hand.others, strict=True):
+            hand.infer(each.add, key=other.key, value=other.value)
+        return Types(hand.own.key)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> CogroupedStream:
         inputs: dict[GroupedStream, Any] = {upstream: step.options["add"]}

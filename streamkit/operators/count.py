@@ -8,6 +8,7 @@ from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggre
 from streamkit.operators.base import Example, Operator
 from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, STORE, Step
+from streamkit.operators.typing import Types, Typing, windowed
 from streamkit.operators.upstream import GroupedTable, Table
 
 
@@ -44,6 +45,9 @@ pipelines:
 {"topic": "counts", "key": "be", "value": 2, "timestamp": 1}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         serde = builder.serde("long")

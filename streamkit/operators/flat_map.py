@@ -10,6 +10,7 @@ from streamkit.operators.context import Context
 from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
 
@@ -61,6 +62,10 @@ pipelines:
         output="""{"topic": "lines", "key": "a", "value": 2, "timestamp": 0}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        hand.of("records")
+        return Types()
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         key_serde = step.get("key_serde", builder.default_key)

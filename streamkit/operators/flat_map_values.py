@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from streamkit.expressions.types import item
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
@@ -11,6 +12,7 @@ from streamkit.operators.fields import NAME, VALUE_SERDE, Expr, Field, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
 
@@ -62,6 +64,9 @@ pipelines:
 {"topic": "words", "key": "k", "value": "be", "timestamp": 0}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        return Types(hand.own.key, item(hand.of("values")))
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         serde = step.get("value_serde", builder.default_value)

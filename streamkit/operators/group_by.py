@@ -11,6 +11,7 @@ from streamkit.operators.fields import NAME, Expr, Field, SerdeField, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.select_key import select_key
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import GroupedStream, GroupedTable, Stream, Table
 
 
@@ -88,6 +89,10 @@ pipelines:
 {"topic": "people-per-city", "key": "Bonn", "value": 2, "timestamp": 1}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        value = hand.of("value") if "value" in hand.step.options else hand.own.value
+        return Types(hand.of("key"), value)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Any:
         if isinstance(upstream, Table):

@@ -24,6 +24,7 @@ from streamkit.operators.stream_global_join import join_global
 from streamkit.operators.stream_stream_join import join_streams
 from streamkit.operators.stream_table_join import join_table
 from streamkit.operators.table_join import join_tables
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import GlobalTable, Stream, Table
 
 _WINDOW = ("within", "before", "after")
@@ -94,6 +95,11 @@ pipelines:
             for option in ("before", "after"):
                 if step.get(option) is not None:
                     yield Problem(step.at(option), f"{self.name}: `within` already says what `{option}` would")
+
+    def types(self, hand: Typing) -> Types:
+        hand.of("on")
+        value = hand.of("value", left=hand.own.value, right=hand.others[0].value)
+        return Types(hand.own.key, value)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Any:
         other = builder.resolve(step.options["with"], step)

@@ -13,6 +13,7 @@ from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
 
@@ -74,6 +75,11 @@ pipelines:
         for side in ("key", "value"):
             if f"{side}_serde" in step.options and side not in step.options:
                 yield Problem(step.at(f"{side}_serde"), f"map: `{side}_serde` needs `{side}`, which is what it is for")
+
+    def types(self, hand: Typing) -> Types:
+        key = hand.of("key") if "key" in hand.step.options else hand.own.key
+        value = hand.of("value") if "value" in hand.step.options else hand.own.value
+        return Types(key, value)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         key, value = step.get("key"), step.get("value")

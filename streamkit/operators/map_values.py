@@ -14,6 +14,7 @@ from streamkit.operators.getters import Getter, MapValuesGetter, StoreGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.stores import materialize
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream, Table, TableWork
 
 
@@ -110,6 +111,9 @@ pipelines:
         output="""{"topic": "loud", "key": "a", "value": "HELLO", "timestamp": 0}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        return Types(hand.own.key, hand.of("value"))
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Any:
         serde = step.get("value_serde", builder.default_value)

@@ -12,6 +12,7 @@ from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, Field, PipelineRef, Step
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.serdes import meet, plain_or_none
+from streamkit.operators.typing import Types, Typing, meet_types
 from streamkit.operators.upstream import Stream
 
 
@@ -55,6 +56,9 @@ pipelines:
     def check(self, step: Step) -> Iterable[Problem]:
         if step.get("name") is not None and len(step.get("with") or ()) > 1:
             yield Problem(step.at("name"), "merge: one `name` can't stand for several merges; merge one stream a step")
+
+    def types(self, hand: Typing) -> Types:
+        return meet_types([hand.own, *hand.others])
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         stream: Stream = upstream

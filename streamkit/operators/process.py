@@ -11,6 +11,7 @@ from streamkit.operators.context import Context
 from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Callable_, CallRef, Field, Step, StoreNames
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
 
@@ -80,6 +81,9 @@ pipelines:
     )
     prefix: ClassVar[str] = "KSTREAM-PROCESSOR-"
     fixed_key: ClassVar[bool] = False
+
+    def types(self, hand: Typing) -> Types:
+        return Types()
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         names = tuple(step.get("stores") or ())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from streamkit.expressions.types import one_of
 from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggregate_table
 from streamkit.operators.base import BuildError, Example, Operator
 from streamkit.operators.context import Context
 from streamkit.operators.fields import AGGREGATE_NAMES, NAME, STORE, Expr, Field, SerdeField, Step
+from streamkit.operators.typing import Types, Typing, windowed
 from streamkit.operators.upstream import GroupedTable, Table
 
 _EXPRESSION = Expr(AGGREGATE_NAMES, ("aggregate", "value"))
@@ -52,6 +54,14 @@ pipelines:
 {"topic": "highest", "key": "vase", "value": 9, "timestamp": 1}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        value = hand.own.value
+        # The first value becomes the aggregate unchanged.
+        result = hand.stored(one_of([value, hand.quietly("add", aggregate=value)]))
+        hand.of("add", aggregate=result)
+        hand.of("subtract", aggregate=result)
+        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key, result)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         add, subtract = step.options["add"], step.get("subtract")

@@ -11,6 +11,7 @@ from streamkit.operators.fields import KEY_SERDE, NAME, Expr, Field, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
 
@@ -68,6 +69,9 @@ pipelines:
         output="""{"topic": "by-customer", "key": "ada", "value": {"customer": "ada"}, "timestamp": 0}
 """,
     )
+
+    def types(self, hand: Typing) -> Types:
+        return Types(hand.of("key"), hand.own.value)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         serde = step.get("key_serde", builder.default_key)

@@ -13,6 +13,7 @@ from streamkit.operators.fields import KEY_SERDE, NAME, Expr, Field, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.select_key import select_key
 from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream, Table
 
 
@@ -63,6 +64,9 @@ pipelines:
     def check(self, step: Step) -> Iterable[Problem]:
         if "key_serde" in step.options and "key" not in step.options:
             yield Problem(step.at("key_serde"), "to_stream: `key_serde` needs `key`, which is what it is for")
+
+    def types(self, hand: Typing) -> Types:
+        return Types(hand.of("key"), hand.own.value) if "key" in hand.step.options else hand.own
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         table: Table = upstream

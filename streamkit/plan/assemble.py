@@ -16,6 +16,7 @@ from streamkit.operators.sink import add_for_each, add_sink
 from streamkit.operators.source import global_table_source, stream_source, table_source
 from streamkit.operators.upstream import Branches, Stream
 from streamkit.plan.model import StepRef
+from streamkit.plan.typebook import TypeBook
 from streamkit.serdes.base import Serde
 from streamkit.spec.model import PipelineSpec, StoreSpec, TopicSpec, TopologyModel
 from streamkit.state.definitions import StoreDef
@@ -39,6 +40,7 @@ class Assembler:
         self._results: dict[str, Any] = {}
         self._stack: list[str] = []
         self._stores: dict[str, StoreDef] = {}
+        self._types = TypeBook()
 
     def build(self) -> None:
         """Build every pipeline in file order; `problems` holds the mistakes."""
@@ -56,7 +58,7 @@ class Assembler:
     def resolve(self, ref: Ref, step: Step) -> Any:
         """Return what a reference means, building it first if need be. Raises BuildError where it failed."""
         if ref.kind != "pipeline":
-            return self._source(ref, step.pipeline, step.position)
+            return self._types.referred(self._source(ref, step.pipeline, step.position))
         result = self._referred(ref, ref.position or step.position)
         if result is _FAILED:
             raise BuildError()
@@ -65,7 +67,7 @@ class Assembler:
                 ref.position or step.position,
                 f"pipeline {ref.pipeline} ends in branches; refer to one of them: {_choices(ref.pipeline, result)}",
             )
-        return result
+        return self._types.referred(result)
 
     def custom_store(self, name: str, step: Step) -> Any:
         """Return the definition of one of the file's stores, or the name of one that a step makes."""
@@ -80,7 +82,7 @@ class Assembler:
         """Build the steps and ends below each branch."""
         results = {}
         for upstream, branch in zip(upstreams, branches, strict=True):
-            result: Any = upstream
+            result: Any = self._types.branch(upstream)
             for step in branch.steps:
                 result = self._step(step, result)
             self._end(result, branch.to, branch.for_each, branch.position, self._stack[-1])
@@ -152,12 +154,16 @@ class Assembler:
         saved = self.graph.origin, self.graph.on_error
         self.graph.origin = StepRef(step.pipeline, step.operator, step.position)
         self.graph.on_error = self._on_error(step)
+        self._types.begin(upstream)
         try:
             if upstream.kind not in operator.accepts:
                 raise BuildError(step.position, _wrong_kind(step, operator, upstream))
-            return operator.build(step, upstream, self)
+            result = operator.build(step, upstream, self)
+            self.problems.extend(self._types.end(operator, step, upstream, result))
+            return result
         except BuildError as error:
             self.problems.extend(error.problems)
+            self._types.give_up()
             return _FAILED
         finally:
             self.graph.origin, self.graph.on_error = saved
@@ -181,9 +187,12 @@ class Assembler:
         try:
             description, serdes = self._description(ref)
             if ref.kind == "stream":
-                return stream_source(self, description, serdes, ref.name)
-            make = table_source if ref.kind == "table" else global_table_source
-            return make(self, description, serdes, ref.name, ref.store)
+                result: Any = stream_source(self, description, serdes, ref.name)
+            else:
+                make = table_source if ref.kind == "table" else global_table_source
+                result = make(self, description, serdes, ref.name, ref.store)
+            self.problems.extend(self._types.source(result, [self.model.topics[name] for name in ref.topics]))
+            return result
         finally:
             self.graph.origin, self.graph.on_error = saved
 
@@ -233,6 +242,7 @@ class Assembler:
             self.graph.origin, self.graph.on_error = saved
 
     def _to(self, stream: Stream, to: SinkSpec) -> None:
+        self.problems.extend(self._types.sink(stream, to))
         if to.topic is not None:
             entry = self.model.topics[to.topic]
             self.written.add(entry.name)

@@ -9,7 +9,6 @@ import uuid
 from typing import Any
 
 from streamkit.errors import SerdeError
-from streamkit.expressions import types
 from streamkit.serdes.base import Serde
 
 
@@ -44,7 +43,6 @@ class StringSerde(Serde):
 
     spec = "string"
     immutable = True
-    type = types.TEXT
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not str:
@@ -82,7 +80,6 @@ class BytesSerde(Serde):
 
     spec = "bytes"
     immutable = True
-    type = types.BYTES
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, bytes):
@@ -116,10 +113,6 @@ class NumberSerde(Serde):
     """A number of fixed size."""
 
     immutable = True
-
-    @property
-    def type(self) -> types.Type:  # type: ignore[override]
-        return types.NUMBER if self._floating else types.INTEGER
 
     def __init__(self, name: str, code: str, floating: bool = False):
         self.spec = name
@@ -190,7 +183,6 @@ class BooleanSerde(Serde):
 
     spec = "boolean"
     immutable = True
-    type = types.BOOLEAN
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not bool:
@@ -218,7 +210,6 @@ class UuidSerde(Serde):
 
     spec = "uuid"
     immutable = True
-    type = types.TEXT
 
     def encode(self, value: Any) -> bytes:
         try:

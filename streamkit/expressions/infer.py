@@ -1,0 +1,228 @@
+"""What type an expression gives, as far as types are known, and the fields in it that no value can have.
+
+What is not certain is ANY, and of ANY every field is right: what is reported would fail for every record. Objects that
+the expression itself makes count as known, its scalars do not: they have no fields, and nobody asks them for any.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from streamkit.errors import Problem
+from streamkit.expressions.model import Expression
+from streamkit.expressions.syntax import Source
+from streamkit.expressions.types import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    NOTHING,
+    NUMBER,
+    TEXT,
+    ListOf,
+    MapOf,
+    OneOf,
+    Record,
+    Type,
+    field_names,
+    item,
+    member,
+    one_of,
+)
+
+_CONSTANTS: dict[type, Type] = {
+    str: TEXT,
+    bool: BOOLEAN,
+    int: INTEGER,
+    float: NUMBER,
+    bytes: BYTES,
+    type(None): NOTHING,
+}
+_CALLS: dict[str, Type] = {
+    "len": INTEGER,
+    "int": INTEGER,
+    "str": TEXT,
+    "float": NUMBER,
+    "bool": BOOLEAN,
+    "now": INTEGER,
+}
+
+
+def infer(expression: Expression, names: Mapping[str, Type], problems: list[Problem]) -> Type:
+    """Return the type of an expression where its names have these types (absent ones: any), and add what is wrong."""
+    source = Source(expression.text, expression.position, expression.locate)
+    tree = source.parse([])
+    if tree is None:  # a Python callable, whose text is its name
+        return ANY
+    finder = _Finder(source, names, _looked_for(tree))
+    found = finder.of(tree)
+    problems.extend(finder.problems)
+    return found
+
+
+def _looked_for(tree: ast.AST) -> set[Any]:
+    """Return the names that the expression itself tests for, as in `"user" in value`; it is ready for their absence."""
+    found: set[Any] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(isinstance(each, (ast.In, ast.NotIn)) for each in node.ops):
+            found.update(part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return found
+
+
+class _Finder:
+    """Walks one expression; `scope` has the types of the names that are bound where it is."""
+
+    def __init__(self, source: Source, scope: Mapping[str, Type], looked_for: set[Any]):
+        self.source = source
+        self.scope = dict(scope)
+        self.looked_for = looked_for
+        self.problems: list[Problem] = []
+
+    def of(self, node: ast.AST) -> Type:
+        """Return the type of a part."""
+        method = getattr(self, f"on_{type(node).__name__}", None)
+        if method is not None:
+            return method(node)
+        for child in ast.iter_child_nodes(node):
+            self.of(child)
+        return ANY
+
+    def all_of(self, nodes: Iterable[ast.AST]) -> list[Type]:
+        """Return the types of several parts."""
+        return [self.of(node) for node in nodes]
+
+    # -- Fields --
+
+    def field(self, owner: Type, name: str, place: ast.AST) -> Type:
+        """Return the type of a field, and report one that no value has."""
+        found = member(owner, name)
+        if found is not None or name in self.looked_for:
+            return found or ANY
+        known = field_names(owner)
+        close = get_close_matches(name, known, 1, 0.6) if len(name) < 200 else []
+        hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(known)}" if known else ""
+        self.problems.append(Problem(self.source.place(place), f"{owner.word} has no field {name!r}{hint}"))
+        return ANY
+
+    def on_Attribute(self, node: ast.Attribute) -> Type:
+        return self.field(self.of(node.value), node.attr, node)
+
+    def on_Subscript(self, node: ast.Subscript) -> Type:
+        owner, index = self.of(node.value), node.slice
+        if isinstance(index, ast.Constant) and isinstance(index.value, str):
+            return self.field(owner, index.value, index)
+        self.of(index)
+        if isinstance(index, ast.Slice):
+            return owner if isinstance(owner, ListOf) or owner is TEXT else ANY
+        if isinstance(owner, MapOf):
+            return owner.value
+        return item(owner) if isinstance(owner, ListOf) else ANY
+
+    # -- Names and calls --
+
+    def on_Name(self, node: ast.Name) -> Type:
+        return self.scope.get(node.id, ANY)
+
+    def on_Call(self, node: ast.Call) -> Type:
+        arguments = self.all_of(node.args)
+        self.all_of(keyword.value for keyword in node.keywords)
+        if isinstance(node.func, ast.Attribute):
+            return _method(self.of(node.func.value), node)
+        if not isinstance(node.func, ast.Name):
+            return ANY
+        name = node.func.id
+        if name == "merge" and arguments and not any(isinstance(each, ast.Starred) for each in node.args):
+            return _merged(arguments)
+        if name in ("sorted", "list", "set") and len(arguments) == 1:
+            return ListOf(item(arguments[0]))
+        return ANY
+
+    def on_Lambda(self, node: ast.Lambda) -> Type:
+        outer = self.scope
+        self.scope = {**outer, **{each.arg: ANY for each in node.args.args}}
+        self.of(node.body)
+        self.scope = outer
+        return ANY
+
+    # -- Literals --
+
+    def on_Constant(self, node: ast.Constant) -> Type:
+        return NOTHING if node.value is None else ANY
+
+    def on_Dict(self, node: ast.Dict) -> Type:
+        parts: list[Type] = []
+        for key, value in zip(node.keys, node.values, strict=True):
+            found = self.of(value)
+            if key is None:
+                parts.append(found)
+                continue
+            self.of(key)
+            is_field = isinstance(key, ast.Constant) and isinstance(key.value, str)
+            parts.append(Record("the object", {key.value: found}) if is_field else ANY)  # type: ignore[attr-defined]
+        return _merged(parts) if parts else ANY
+
+    def on_List(self, node: ast.List | ast.Set) -> Type:
+        return ListOf(one_of(self.all_of(node.elts))) if node.elts else ListOf(ANY)
+
+    on_Set = on_List
+
+    # -- Operators --
+
+    def on_IfExp(self, node: ast.IfExp) -> Type:
+        self.of(node.test)
+        return one_of([self.of(node.body), self.of(node.orelse)])
+
+    def on_BoolOp(self, node: ast.BoolOp) -> Type:
+        return one_of(self.all_of(node.values))
+
+    # -- Loops --
+
+    def on_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Type:
+        outer = self._enter(node.generators)
+        found = ListOf(self.of(node.elt))
+        self.scope = outer
+        return found
+
+    on_SetComp = on_GeneratorExp = on_ListComp
+
+    def on_DictComp(self, node: ast.DictComp) -> Type:
+        outer = self._enter(node.generators)
+        self.of(node.key)
+        found = MapOf(self.of(node.value))
+        self.scope = outer
+        return found
+
+    def _enter(self, generators: list[ast.comprehension]) -> dict[str, Type]:
+        """Bind what loops bind, and return the scope around them."""
+        outer = self.scope
+        for each in generators:
+            one = item(self.of(each.iter))
+            self.scope = dict(self.scope)
+            if isinstance(each.target, ast.Name):
+                self.scope[each.target.id] = one
+            else:
+                self.scope.update((part.id, ANY) for part in ast.walk(each.target) if isinstance(part, ast.Name))
+            self.all_of(each.ifs)
+        return outer
+
+
+def _method(owner: Type, node: ast.Call) -> Type:
+    assert isinstance(node.func, ast.Attribute)
+    name, first = node.func.attr, node.args[0] if node.args else None
+    if name == "get" and isinstance(first, ast.Constant) and isinstance(first.value, str) and len(node.args) == 1:
+        return member(owner, first.value) or ANY
+    if name == "values" and isinstance(owner, MapOf):
+        return ListOf(owner.value)
+    return ListOf(TEXT) if name == "keys" and isinstance(owner, (Record, MapOf)) else ANY
+
+
+def _merged(parts: list[Type]) -> Type:
+    """Return the type of an object with the fields of several; later ones win."""
+    if any(isinstance(part, OneOf) or not isinstance(part, Record) for part in parts):
+        return ANY
+    records = [part for part in parts if isinstance(part, Record)]
+    fields = {name: type_ for record in records for name, type_ in record.fields.items()}
+    return Record("the object", fields, closed=all(record.closed for record in records))
