@@ -22,6 +22,8 @@ _QUIX = "quixstreams==3.28.0"
 
 def of(scenario: Scenario, with_quix: bool) -> list[str]:
     """The programs that can do a scenario."""
+    if scenario.processes > 1:
+        return [STREAMKIT]
     return [
         STREAMKIT,
         JAVA,
@@ -37,6 +39,7 @@ def command(
     if program == STREAMKIT:
         sets = [f"--set={key}={value}" for key, value in scenario.settings.items()]
         run = [sys.executable, "-m", "streamkit_cli", "run", str(_TOPOLOGIES / f"{scenario.program}.yaml"), *sets]
+        sets += [f"--processes={scenario.processes}"] if scenario.processes > 1 else []
         own = {key.upper(): value for key, value in names.items()}
         return [*run, *([] if stays else ["--until-idle"])], {**os.environ, **own, "STATE": str(folder / "state")}
     if program == JAVA:

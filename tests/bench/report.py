@@ -67,7 +67,7 @@ def _number(value: float | None) -> str:
 
 def picture(results: list[dict[str, Any]]) -> str:
     """An SVG of bars: each program's rate relative to Kafka Streams."""
-    shown = [each for each in results if each["unit"] == "records/s"]
+    shown = [each for each in results if each["unit"] == "records/s" and JAVA in each["median"]]
     left, width, bar, gap = 230, 420, 14, 18
     top = max(
         (each["median"][program] / each["median"][JAVA] for each in shown for program in each["median"]), default=1

@@ -49,6 +49,8 @@ class Scenario:
     settings: dict[str, object] = field(default_factory=dict)
     by_hand: ByHand | None = None
     quix: bool = False
+    processes: int = 1
+    """Instances of streamkit; more than one takes --processes."""
     restores: bool = False
     """Whether a restore is measured afterwards: another start without the state directory."""
 
@@ -64,6 +66,7 @@ class Scenario:
 
 EXACTLY_ONCE = {"processing.guarantee": "exactly_once_v2", "commit.interval.ms": 100}
 MILLION = {"records": 1_200_000, "warm": 200_000}
+PARTITIONS = Scenario("partitions", "count, 64 partitions", ("lines",), **MILLION, topology="count", partitions=64)
 
 ALL = [
     Scenario(
@@ -88,5 +91,9 @@ ALL = [
         "exactly-once", "count, exactly once, 100 ms", ("lines",), **MILLION, topology="count", settings=EXACTLY_ONCE
     ),
     Scenario("distinct", "count, 1 M distinct keys", ("distinct",), **MILLION, topology="count", restores=True),
-    Scenario("partitions", "count, 64 partitions", ("lines",), **MILLION, topology="count", partitions=64),
+    PARTITIONS,
+]
+SCALING = [
+    replace(PARTITIONS, name=f"processes-{count}", title=f"count, 64 partitions, {count} processes", processes=count)
+    for count in (2, 4)
 ]
