@@ -64,7 +64,8 @@ class Bench:
             digest = topics.result(reader, names["output"], scenario.compare)
             restored = self._restore(program, scenario, names, folder, reader) if scenario.restores else None
         reader.close()
-        seconds = (times[scenario.records][1] - times[scenario.warm][0]) / 1000
+        # A quick run may end in the millisecond in which its warm-up did.
+        seconds = max(1, times[scenario.records][1] - times[scenario.warm][0]) / 1000
         return Measured((scenario.records - scenario.warm) / seconds, digest, memory, restored)
 
     def start_seconds(self, program: str, scenario: Scenario, tag: str) -> float:
