@@ -59,8 +59,9 @@ def command(
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     # First of all, so that a signal during the start ends in order too.
     if level is not logging.INFO:
-        # What librdkafka says of its connections is for whoever looks closely; what matters comes as an error or warning.
-        logging.getLogger("streamkit.kafka").setLevel(logging.CRITICAL)
+        # What the clients say of their connections is for whoever looks closely; what matters comes as an error or warning.
+        for clients in ("streamkit.kafka", "kafka"):
+            logging.getLogger(clients).setLevel(logging.CRITICAL + 1)
     if processes is not None:
         from .instances import run_instances
 

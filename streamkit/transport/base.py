@@ -215,24 +215,35 @@ class Rebalance:
 
 
 class Membership(ABC):
-    """This member's place in a consumer group; heartbeats go on in the background. Used by one thread.
+    """This member's place in a consumer group; heartbeats go on in the background.
 
-    A Kafka membership client fits behind this: poll() is its poll with all partitions paused, `assign` its assignor.
+    Used by one thread, except commit and group_metadata, which any thread may call.
     """
 
-    member_id: str
+    gated = False
+    """Whether a commit that is under way while this member joins may be refused as stale (see `rebalancing`)."""
+
+    @property
+    @abstractmethod
+    def member_id(self) -> str:
+        """Return the member's id in the group; empty where it is not known yet."""
 
     @abstractmethod
     def join(self, metadata: bytes, topics: Iterable[str]) -> None:
         """Join, or tell the group of new metadata or topics; either brings a rebalance. Returns at once."""
 
     @abstractmethod
-    def poll(self, timeout_ms: int) -> Rebalance | None:
+    def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
         """Take part in the group; return a changed assignment, or None after timeout_ms.
 
-        Must be called more often than max_poll_interval_ms. Raises FencedError once when the group went on without
-        this member (its partitions are lost, don't commit); the next poll joins again.
+        join False: stay a member, but begin no rebalance now. Must be called more often than max_poll_interval_ms.
+        Raises FencedError once when the group went on without this member (its partitions are lost, commits are
+        refused); the next poll joins again.
         """
+
+    def rebalancing(self) -> bool:
+        """Return whether a poll would join, or has begun to and not returned a Rebalance; asked only where `gated`."""
+        return False
 
     @abstractmethod
     def rebalance(self) -> None:
@@ -245,6 +256,10 @@ class Membership(ABC):
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit for the group, synchronously. Raises FencedError when the generation is stale."""
+
+    @abstractmethod
+    def give_up(self, reason: str) -> None:
+        """Leave as one that is not to be trusted now: the others get the partitions, the next poll raises FencedError."""
 
     @abstractmethod
     def leave(self) -> None:

@@ -21,14 +21,15 @@ class Generation(NamedTuple):
     member: str = ""
 
 
-def encode_generation(generation: Generation) -> bytes:
-    """Return the bytes that librdkafka takes for a group's metadata (no static member id).
+def encode_generation(generation: Generation, instance: str | None = None) -> bytes:
+    """Return the bytes that librdkafka takes for a group's metadata; `instance`: the static member's group.instance.id.
 
     >>> decode_generation(encode_generation(Generation("app", 3, "m-1")))
     Generation(group='app', number=3, member='m-1')
     """
     number = generation.number.to_bytes(4, "little", signed=True)
-    return _MAGIC + number + generation.group.encode() + b"\0" + generation.member.encode() + b"\0\x01"
+    static = b"\1" if instance is None else b"\0" + instance.encode() + b"\0"
+    return _MAGIC + number + generation.group.encode() + b"\0" + generation.member.encode() + b"\0" + static
 
 
 def decode_generation(data: bytes) -> Generation:

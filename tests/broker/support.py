@@ -100,8 +100,8 @@ class Log:
         with self._closing(self.transport.consumer(None)) as consumer:
             return list(consumer.beginning_offsets(self._places(topic)).values())
 
-    def ends(self, topic: str) -> list[int]:
-        with self._closing(self.transport.consumer(None)) as consumer:
+    def ends(self, topic: str, *, committed_only: bool = False) -> list[int]:
+        with self._closing(self.transport.consumer(None, read_committed=committed_only)) as consumer:
             return list(consumer.end_offsets(self._places(topic)).values())
 
     def committed(self, group: str, topic: str) -> dict[int, tuple[int, str]]:

@@ -303,6 +303,27 @@ def test_what_is_not_offered_says_so(transport, topic):
         plain.begin()
 
 
+@pytest.mark.broker
+@pytest.mark.parametrize("length", [0, 1, 8, 12, 24, 25, 100])
+def test_metadata_that_another_client_committed_is_read_exactly(broker, length):
+    # Read as a C string it would go on in memory that nobody owns.
+    from kafka import KafkaConsumer
+    from kafka.structs import OffsetAndMetadata
+    from kafka.structs import TopicPartition as KafkaPartition
+
+    transport, group = KafkaTransport(broker.address), f"group-{uuid4()}"
+    topic = create(transport, 1)
+    other = KafkaConsumer(bootstrap_servers=broker.address, group_id=group, metrics_enabled=False)
+    other.commit({KafkaPartition(topic, 0): OffsetAndMetadata(3, "A" * length, -1)})
+    other.close()
+    consumer = transport.consumer(group)
+    assert consumer.committed([TopicPartition(topic, 0)]) == {
+        TopicPartition(topic, 0): CommittedOffset(3, "A" * length)
+    }
+    consumer.close()
+    transport.close()
+
+
 @with_transactions
 def test_committed_transactions_are_read_with_their_offsets(transport, consumer, topic):
     place = TopicPartition(topic, 0)

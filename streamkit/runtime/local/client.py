@@ -13,7 +13,6 @@ from typing import Any
 
 from streamkit.errors import (
     ConfigError,
-    FencedError,
     RetriableTransportError,
     StateError,
     StoreUnavailableError,
@@ -25,6 +24,7 @@ from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
+from streamkit.runtime.local.following import Following
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.global_thread import GlobalThread
 from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, holding, key_metadata
@@ -64,8 +64,7 @@ class Application:
         self._directory: StateDirectory | None = None
         self._coordinator: Coordinator | None = None
         self._shared: Shared | None = None
-        self._assigned: dict[str, list[Id]] = {}
-        self._next: dict[str, list[Id]] | None = None
+        self._following: Following | None = None
         self._settings = Settings.of(plan.config)
         if self._settings.exactly_once and TRANSACTIONS not in transport.features:
             raise ConfigError(f"exactly_once_v2 needs transactions, which {type(transport).__name__} does not offer")
@@ -96,14 +95,7 @@ class Application:
     @property
     def ready(self) -> bool:
         """Whether this instance knows its tasks, and every thread runs those that it has."""
-        coordinator = self._coordinator
-        return (
-            self.state is ClientState.RUNNING
-            and coordinator is not None
-            and coordinator.assigned
-            and self._next is None
-            and all(thread.settled() for thread in self.threads)
-        )
+        return self.state is ClientState.RUNNING and self._following is not None and self._following.settled
 
     def metadata_for_all(self) -> list[InstanceMetadata]:
         """Return the instances of the application as the group knows them, none before it has met."""
@@ -261,54 +253,26 @@ class Application:
             )
             for number, name in enumerate(names, 1)
         ]
+        interval = self._settings.max_poll_interval_ms
+        self._following = Following(self._coordinator, lambda: self.threads, interval)
         if MEMBERSHIP in self._transport.features:
             self._coordinator.join(self._transport, plan.application, f"{process}-{socket.gethostname()}-{os.getpid()}")
-            self._assign({})
+            self._following.begin({})
         else:
-            self._assign(self._coordinator.first())
+            self._following.begin(self._coordinator.first())
         for thread in self.threads:
             thread.start()
 
-    def _assign(self, tasks: dict[str, list[Id]]) -> None:
-        self._assigned = tasks
-        for thread in self.threads:
-            thread.assign(tasks.get(thread.name, []))
-
     def _look_after(self) -> None:
-        """Follow a rebalance: a thread first gives up what is revoked, then others may take it."""
         self._status.sample()
-        if self._coordinator is None or not all(thread.settled() for thread in self.threads):
-            return
-        if self._next is not None:
-            self._assign(self._next)
-            self._next = None
-            return
-        lost = [thread for thread in self.threads if thread.lost.is_set()]
-        for thread in lost:
-            thread.lost.clear()
-        try:
-            if lost:
-                self._coordinator.rejoin()
-            tasks = self._coordinator.poll()
-        except FencedError as error:
-            log.warning("%s; joining again", error)
-            tasks = {}
-        if tasks is not None:
-            # No two threads may have a task at once: first everybody gives up, then everybody takes.
-            self._assign(
-                {name: [task for task in mine if task in self._assigned.get(name, ())] for name, mine in tasks.items()}
-            )
-            self._next = tasks
+        if self._following is not None:
+            self._following.look()
 
     def _all_idle(self) -> bool:
         self._wake.clear()
         threads = self.threads
-        assert self._coordinator is not None
-        if (
-            not self._coordinator.assigned
-            or self._next is not None
-            or not all(thread.idle and thread.settled() for thread in threads)
-        ):
+        assert self._following is not None
+        if not self._following.settled or not all(thread.idle for thread in threads):
             return False
         before = [thread.activity for thread in threads]
         try:
@@ -364,6 +328,8 @@ class Application:
         def left() -> float | None:
             return None if deadline is None else max(0.0, deadline - time.monotonic())
 
+        if self._following is not None:
+            self._following.finish()
         for thread in self.threads:
             thread.stop()
         ended = [thread.join(left()) for thread in self.threads].count(False) == 0

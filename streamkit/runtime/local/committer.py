@@ -32,6 +32,8 @@ class Committer:
         self._make_producer = make_producer
         self._producer = make_producer()
         self._begun = False
+        self.put_off = False
+        """Whether the last commit had to wait for the group."""
         self._admin: Admin | None = None
         self._last_commit = self._last_purge = shared.elapsed()
         self._repartitions = {
@@ -65,6 +67,8 @@ class Committer:
         now = self._shared.elapsed()
         if now - self._last_commit > self._settings.commit_interval_ms:
             done = self.commit(tasks)
+            if self.put_off:
+                return []
             self._purge(tasks, now)
             self._last_commit = now
             return done
@@ -76,13 +80,27 @@ class Committer:
     def commit(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
         """Commit what these tasks, all that run, did since the last time; return those that had anything.
 
-        Raises TransportError, ProductionError, and TaskCorruptedError where a transaction may be committed or not.
+        Put off while the group finds its next generation; then none are returned, and it may be tried again. Raises
+        TransportError, ProductionError, and TaskCorruptedError where a transaction may be committed or not.
         """
+        self.put_off = False
         dirty = [each for each in tasks if each.task.commit_needed]
         if not dirty:
             for each in tasks:
                 each.task.commit_requested = False
             return []
+        coordinator = self._shared.coordinator
+        if coordinator is None:
+            self._commit(dirty)
+            return dirty
+        with coordinator.committing() as free:
+            self.put_off = not free
+            if not free:
+                return []
+            self._commit(dirty)
+        return dirty
+
+    def _commit(self, dirty: Collection[LocalTask]) -> None:
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for each in dirty:
             each.task.leave_record()
@@ -100,7 +118,6 @@ class Committer:
             each.commits += 1
             self._count_dropped(each)
         self.begin()
-        return dirty
 
     def _commit_transaction(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
         """Make offsets of records, output and changelogs visible together, or none of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
-from streamkit.errors import TaskCorruptedError, TransportError
+from streamkit.errors import RetriableTransportError, TaskCorruptedError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.assignor import Id
@@ -65,6 +65,8 @@ class TaskManager:
         if leaving:
             # Before anything is closed: a commit that fails in passing is tried again.
             self.commit()
+            if self._committer.put_off:
+                raise RetriableTransportError("the group is about to change again")
             self._note_positions(leaving)
         self._wanted = wanted
         for task in leaving:
@@ -166,9 +168,11 @@ class TaskManager:
         try:
             if clean:
                 self.commit()
-                self._note_positions(list(self.running.values()))
-                for task in self.running.values():
-                    task.checkpoint(enforce=True)
+                # What could not be committed must not stand in a checkpoint either.
+                if not self._committer.put_off:
+                    self._note_positions(list(self.running.values()))
+                    for task in self.running.values():
+                        task.checkpoint(enforce=True)
         except BaseException:
             clean = False
             raise

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from functools import partial
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 from streamkit.errors import (
@@ -50,6 +50,8 @@ class StreamThread:
         """Whether the last round found nothing and left nothing to commit."""
         self.positions: dict[TopicPartition, int] = {}
         """The next offsets to read, as of the last idle round."""
+        self.polled_at = monotonic()
+        """When the thread last came around to polling: a sign of life, on the monotonic clock."""
         self.counters = ThreadCounters()
         self.gate = Gate()
         """Held whenever the thread may touch its tasks and their stores."""
@@ -73,6 +75,7 @@ class StreamThread:
 
     def start(self) -> None:
         """Start."""
+        self.polled_at = monotonic()
         self._thread.start()
 
     def assign(self, active: Sequence[Id], standby: Sequence[Id] = ()) -> None:
@@ -158,6 +161,7 @@ class StreamThread:
 
     def _round(self) -> None:
         tasks = self._tasks
+        self.polled_at = monotonic()
         try:
             # Fences a predecessor and ends its transaction before committed offsets are read.
             self._committer.begin()

@@ -22,11 +22,14 @@ class EmbeddedMembership(Membership):
     """A member; its owned partitions are what the last Rebalance gave, and until the next poll what it revoked too."""
 
     def __init__(self, directory: Path, group: str, member_id: str, assign: Assign, timeouts: tuple[int, int]):
-        self.member_id = member_id
+        self._member_id = member_id
         self._group = group
         self._assign = assign
         self._timeouts = groups.Timeouts(*timeouts)
         self._database = Database(directory)
+        # Threads commit beside the one that polls, and a connection is one thread's at a time.
+        self._commits = Database(directory)
+        self._lock = threading.Lock()
         self._said: Member | None = None
         self._generation = NO_GENERATION
         self._partitions: frozenset[TopicPartition] = frozenset()
@@ -34,6 +37,10 @@ class EmbeddedMembership(Membership):
         self._again = False
         self._seen_version = -1
         self._heart = _Heart(directory, group, member_id, self._timeouts)
+
+    @property
+    def member_id(self) -> str:
+        return self._member_id
 
     def join(self, metadata: bytes, topics: Iterable[str]) -> None:
         self._said = Member(metadata, frozenset(topics), frozenset())
@@ -43,10 +50,12 @@ class EmbeddedMembership(Membership):
     def rebalance(self) -> None:
         self._again = True
 
-    def poll(self, timeout_ms: int) -> Rebalance | None:
+    def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
         if self._said is None:
             raise TransportError("join the group before polling it")
         self._heart.polled()
+        if not join:
+            return None
         if self._revoked:
             # Whoever gets these waits for this word.
             self._revoked = frozenset()
@@ -68,21 +77,26 @@ class EmbeddedMembership(Membership):
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         rows = [(p.topic, p.partition, c.offset, c.metadata) for p, c in offsets.items()]
-        with self._database.write() as execute:
+        with self._lock, self._commits.write() as execute:
             # A member that was never in a generation has nothing to commit.
             if self._generation == NO_GENERATION:
-                raise FencedError(f"member {self.member_id} is in no generation of group {self._group}")
+                raise FencedError(f"member {self._member_id} is in no generation of group {self._group}")
             groups.check_generation(execute, self._current())
             commit_offsets(execute, self._group, rows)
+
+    def give_up(self, reason: str) -> None:
+        with self._database.write() as execute:
+            groups.remove(execute, self._group, self._member_id)
 
     def leave(self) -> None:
         self._heart.stop()
         with self._database.write() as execute:
-            groups.remove(execute, self._group, self.member_id)
+            groups.remove(execute, self._group, self._member_id)
         self._database.close()
+        self._commits.close()
 
     def _current(self) -> Generation:
-        return Generation(self._group, self._generation, self.member_id)
+        return Generation(self._group, self._generation, self._member_id)
 
     def _step(self) -> Rebalance | None:
         """Do what this member can do for the group now; return the assignment when that brings a new one."""
@@ -93,25 +107,25 @@ class EmbeddedMembership(Membership):
             self._rejoin(joined is None)
             with self._database.read() as execute:
                 group = groups.load(execute, self._group)
-        if group.state == groups.ASSIGNING and group.leader == self.member_id:
+        if group.state == groups.ASSIGNING and group.leader == self._member_id:
             self._decide(group.generation)
         return self._take()
 
     def _joined(self, execute: groups.Execute) -> int | None:
-        row = execute("SELECT joined FROM members WHERE grp = ? AND id = ?", (self._group, self.member_id)).fetchone()
+        row = execute("SELECT joined FROM members WHERE grp = ? AND id = ?", (self._group, self._member_id)).fetchone()
         return row and row[0]
 
     def _rejoin(self, unknown: bool) -> None:
         if unknown and self._generation != NO_GENERATION:
             self._generation = NO_GENERATION
             self._partitions = self._revoked = frozenset()
-            raise FencedError(f"group {self._group} went on without member {self.member_id}: its partitions are lost")
+            raise FencedError(f"group {self._group} went on without member {self._member_id}: its partitions are lost")
         assert self._said is not None
         said = Member(self._said.metadata, self._said.topics, self._partitions | self._revoked)
         with self._database.write() as execute:
             if self._again:
                 groups.start_join(execute, self._group)
-            groups.join(execute, self._group, self.member_id, said, self._timeouts)
+            groups.join(execute, self._group, self._member_id, said, self._timeouts)
         self._again = False
 
     def _decide(self, generation: int) -> None:
@@ -133,7 +147,7 @@ class EmbeddedMembership(Membership):
             # The member may have been given up, or the group have gone on, since the look before.
             if group.state != groups.STABLE or joined is None or joined < group.generation:
                 return None
-            assignment = groups.take(execute, self._group, self.member_id, group.generation)
+            assignment = groups.take(execute, self._group, self._member_id, group.generation)
         before, after = self._partitions, frozenset(assignment.partitions)
         self._generation, self._partitions, self._revoked = group.generation, after, before - after
         return Rebalance(group.generation, after, before - after, after - before, assignment.data)

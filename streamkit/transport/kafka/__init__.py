@@ -1,11 +1,25 @@
-"""Kafka through confluent-kafka, which is imported here only and only when it is used."""
+"""Kafka: records through confluent-kafka, group membership through kafka-python; both imported here only, when used."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from streamkit.transport.base import TRANSACTIONS, Admin, Consumer, Producer, Transport
+from streamkit.transport.base import (
+    MEMBERSHIP,
+    TRANSACTIONS,
+    Admin,
+    Assign,
+    Consumer,
+    Membership,
+    Producer,
+    Transport,
+)
 from streamkit.transport.kafka.errors import logger
+
+if TYPE_CHECKING:
+    from streamkit.transport.kafka.committed import CommittedOffsets
 
 DEFAULT_TIMEOUT_MS = 15_000
 TIMEOUT_SETTING = "default.api.timeout.ms"
@@ -48,11 +62,13 @@ class KafkaTransport(Transport):
     wins. `default.api.timeout.ms` (not one of librdkafka's) bounds every call that waits for an answer.
     """
 
-    features = frozenset({TRANSACTIONS})
+    features = frozenset({TRANSACTIONS, MEMBERSHIP})
 
     def __init__(self, bootstrap: str, settings: Settings | None = None):
         self.bootstrap = bootstrap
         self._settings = settings or {}
+        self._lock = threading.Lock()
+        self._committed: dict[tuple[str, bool], CommittedOffsets] = {}
 
     def consumer(
         self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
@@ -63,7 +79,7 @@ class KafkaTransport(Transport):
         # librdkafka wants a group even of a consumer that never commits.
         config["group.id"] = group or "streamkit-no-group"
         config["isolation.level"] = "read_committed" if read_committed else "read_uncommitted"
-        return KafkaConsumer(config, timeout, logger)
+        return KafkaConsumer(config, timeout, self._committed_of(group or "", read_committed))
 
     def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
         from streamkit.transport.kafka.producer import KafkaProducer
@@ -79,8 +95,31 @@ class KafkaTransport(Transport):
         config, timeout = self._config({}, ("admin",), "")
         return KafkaAdmin(config, timeout, logger)
 
+    def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
+        from streamkit.transport.kafka.membership import KafkaMembership
+
+        # Brokers make member ids; what the client calls itself begins them.
+        config, timeout = self._config({}, ("consumer", "main"), member_id)
+        return KafkaMembership(config, timeout, group, assign)
+
     def close(self) -> None:
-        pass
+        with self._lock:
+            for reader in self._committed.values():
+                reader.close()
+            self._committed.clear()
+
+    def _committed_of(self, group: str, read_committed: bool) -> CommittedOffsets:
+        """Return the reader that all consumers of a group share: it has a connection and a thread of its own."""
+        from streamkit.transport.kafka.committed import CommittedOffsets
+
+        with self._lock:
+            found = self._committed.get((group, read_committed))
+            if found is None:
+                settings, timeout = self._config({}, ("consumer", "main"), "")
+                found = self._committed[group, read_committed] = CommittedOffsets(
+                    settings, timeout, group, read_committed
+                )
+            return found
 
     def _config(self, defaults: Mapping[str, str], roles: tuple[str, ...], client_id: str) -> tuple[dict, float]:
         config = {"bootstrap.servers": self.bootstrap, **defaults}

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException
@@ -16,8 +16,11 @@ from streamkit.errors import OffsetOutOfRangeError, RetriableTransportError, Tra
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.kafka.columns import is_clean, split, to_batches
-from streamkit.transport.kafka.errors import kafka_error, translate
+from streamkit.transport.kafka.errors import kafka_error, logger, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
+
+if TYPE_CHECKING:
+    from streamkit.transport.kafka.committed import CommittedOffsets
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +38,11 @@ _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
 class KafkaConsumer(Consumer):
     """A librdkafka consumer; `timeout` seconds bound each call that waits for an answer, except poll."""
 
-    def __init__(self, config: dict[str, Any], timeout: float, logger: logging.Logger):
+    def __init__(self, config: dict[str, Any], timeout: float, committed: CommittedOffsets):
         self._address = config["bootstrap.servers"]
         self._group = config["group.id"]
         self._timeout = timeout
+        self._committed = committed
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -144,14 +148,7 @@ class KafkaConsumer(Consumer):
         return {**found, **self.end_offsets(none)}
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        if not partitions:
-            return {}
-        found = self._ask(self._client.committed, "committed offsets could not be read", _kafka(partitions))
-        return {
-            TopicPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "")
-            for p in found
-            if p.offset >= 0
-        }
+        return self._committed.read(partitions) if partitions else {}
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         if not offsets:

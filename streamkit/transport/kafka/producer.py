@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -123,10 +124,12 @@ class KafkaProducer(Producer):
         self._forget()
 
     def close(self) -> None:
-        if not self._transactional:
-            self._client.flush(self._timeout)
-        self._client.purge()
-        self._client.poll(0)
+        # A producer that was fenced says so at every call; whoever used it knows by now.
+        with suppress(KafkaException, SystemError):
+            if not self._transactional:
+                self._client.flush(self._timeout)
+            self._client.purge()
+            self._client.poll(0)
 
     def _serve(self, function: Callable, seconds: float) -> Any:
         """Let librdkafka call back; a fatal error (fenced) comes out of it, also wrapped by the callback it interrupts."""

@@ -1,0 +1,98 @@
+"""Follows the group: hands its decisions to the threads, and leaves it when a thread stalls (StreamsRebalanceListener)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+
+from streamkit.errors import FencedError, RetriableTransportError, UnreachableError
+from streamkit.runtime.local.coordinator import Coordinator, Share
+from streamkit.runtime.local.states import ThreadState
+from streamkit.runtime.local.thread import StreamThread
+
+log = logging.getLogger(__name__)
+
+_ENDING = (ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
+_LAST_WORD_SECONDS = 5.0
+
+
+class Following:
+    """Between the coordinator and the threads, which may come and go; driven by whoever waits for the application."""
+
+    def __init__(self, coordinator: Coordinator, threads: Callable[[], Sequence[StreamThread]], max_poll_ms: int):
+        self._coordinator = coordinator
+        self._threads = threads
+        self._max_poll_ms = max_poll_ms
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group has decided and every thread does what it was given."""
+        return self._coordinator.assigned and self._threads_settled()
+
+    def begin(self, shares: Mapping[str, Share]) -> None:
+        """Give the threads their first tasks."""
+        self._assign(shares)
+
+    def look(self) -> None:
+        """Do what is next: give threads tasks, take part in the group. Returns at once. Raises TransportError."""
+        try:
+            self._coordinator.use_threads([thread.name for thread in self._working()])
+            self._check_stalled()
+            self._answer_lost()
+            shares = self._coordinator.poll(join=self._threads_settled())
+        except FencedError as error:
+            log.warning("%s; joining again", error)
+            self._lose()
+            return
+        except (RetriableTransportError, UnreachableError) as error:
+            log.info("%s; trying again", error)
+            return
+        if shares is not None:
+            self._assign(shares)
+
+    def finish(self) -> None:
+        """Hear the end of a rebalance that goes on, so that threads can commit when they close; not for long."""
+        deadline = monotonic() + _LAST_WORD_SECONDS
+        while self._coordinator.rebalancing and monotonic() < deadline:
+            try:
+                self._coordinator.poll(wait_ms=50)
+            except (FencedError, RetriableTransportError, UnreachableError) as error:
+                log.info("%s", error)
+                return
+
+    def _working(self) -> list[StreamThread]:
+        return [thread for thread in self._threads() if thread.state not in _ENDING]
+
+    def _threads_settled(self) -> bool:
+        return all(thread.settled() for thread in self._working())
+
+    def _assign(self, shares: Mapping[str, Share]) -> None:
+        for thread in self._threads():
+            share = shares.get(thread.name, Share())
+            thread.assign(share.active, share.standby)
+
+    def _lose(self) -> None:
+        """Have the threads close everything as it is: others have it by now."""
+        for thread in self._threads():
+            thread.lose()
+
+    def _answer_lost(self) -> None:
+        """Ask the group what is left to threads that have given up their tasks by themselves."""
+        lost = [thread for thread in self._threads() if thread.lost.is_set()]
+        for thread in lost:
+            thread.lost.clear()
+        if lost:
+            self._coordinator.rejoin()
+
+    def _check_stalled(self) -> None:
+        """Leave when a thread no longer polls (max.poll.interval.ms): heartbeats would vouch for what nobody processes."""
+        if not self._coordinator.is_member:
+            return
+        now = monotonic()
+        for thread in self._working():
+            if now - thread.polled_at > self._max_poll_ms / 1000:
+                reason = f"{thread.name} has not polled for longer than max.poll.interval.ms ({self._max_poll_ms} ms)"
+                log.warning("%s; leaving the group", reason)
+                self._coordinator.give_up(reason)
+                return

@@ -1,0 +1,56 @@
+"""Committed offsets with their metadata, through kafka-python.
+
+confluent-kafka can't read metadata: it takes what another client has written for a C string, and goes on reading memory
+behind its end until a zero byte. It writes such a byte of its own behind each, which is taken off here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka import KafkaConsumer as Client
+from kafka.structs import TopicPartition as KafkaPartition
+
+from streamkit.record import TopicPartition
+from streamkit.transport.base import CommittedOffset
+from streamkit.transport.kafka.membership_config import client_config
+from streamkit.transport.kafka.membership_errors import translated
+
+
+class CommittedOffsets:
+    """Reads a group's offsets, without being a member; any thread may ask. Connects when it is first asked."""
+
+    def __init__(self, settings: Mapping[str, str], timeout: float, group: str, read_committed: bool):
+        """`read_committed`: wait for transactions that have sent offsets and not ended (KIP-447)."""
+        self._address = settings["bootstrap.servers"]
+        self._timeout_ms = int(timeout * 1000)
+        # A static member's place is the membership's.
+        plain = {name: value for name, value in settings.items() if name != "group.instance.id"}
+        self._config: dict[str, Any] = {
+            **client_config(plain, timeout),
+            "group_id": group,
+            "isolation_level": "read_committed" if read_committed else "read_uncommitted",
+        }
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return what is committed; partitions without an offset are missing. Raises UnreachableError, TransportError."""
+        wanted = [KafkaPartition(*partition) for partition in partitions]
+        with translated("committed offsets could not be read", self._address):
+            with self._lock:
+                self._client = self._client or Client(**self._config)
+            found = self._client._coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
+        return {
+            TopicPartition(*place): CommittedOffset(offset.offset, (offset.metadata or "").rstrip("\0"))
+            for place, offset in found.items()
+        }
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close(autocommit=False)
+                self._client = None

@@ -1,0 +1,48 @@
+"""kafka-python's errors as streamkit's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka import errors as kafka_errors
+
+from streamkit.errors import FencedError, RetriableTransportError, StreamkitError, TransportError, UnreachableError
+
+
+@contextmanager
+def translated(what: str, address: str) -> Iterator[None]:
+    """Turn kafka-python's errors into streamkit's."""
+    try:
+        yield
+    except kafka_errors.KafkaError as error:
+        raise _translate(error, what, address) from error
+
+
+_UNREACHABLE = (
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.MetadataEmptyBrokerList,
+)
+_FENCED = (kafka_errors.UnknownMemberIdError, kafka_errors.IllegalGenerationError, kafka_errors.CommitFailedError)
+_SAID = {
+    kafka_errors.FencedInstanceIdError: "another process has taken over this group.instance.id",
+    kafka_errors.InconsistentGroupProtocolError: "its members are not streamkit's; stop them first",
+    kafka_errors.InvalidSessionTimeoutError: "the brokers do not allow this session.timeout.ms",
+}
+
+
+def _translate(error: kafka_errors.KafkaError, what: str, address: str) -> StreamkitError:
+    inner = error.args[0] if error.args and isinstance(error.args[0], kafka_errors.KafkaError) else error
+    text = f"{what}: {inner}"
+    for kind, said in _SAID.items():
+        if isinstance(inner, kind):
+            return TransportError(f"{what}: {said}")
+    if isinstance(inner, kafka_errors.RebalanceInProgressError):
+        return RetriableTransportError(text)
+    if isinstance(inner, _FENCED):
+        return FencedError(text)
+    if isinstance(inner, _UNREACHABLE):
+        return UnreachableError(f"{what}: no Kafka broker answers at {address} ({inner})")
+    return RetriableTransportError(text) if inner.retriable else TransportError(text)
