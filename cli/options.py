@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="The topology file.", show_default=False)]
+File = Annotated[str, typer.Argument(metavar="FILE", help="The topology file; - is stdin.", show_default=False)]
 Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="A topic, by the name of its entry in the file.", show_default=False)
 ]

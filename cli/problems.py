@@ -2,50 +2,120 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from streamkit.errors import StreamkitError, TopologyError, UsageError
+from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
 
 from .guard import say
-from .loading import load_plan
+from .loading import STDIN, environment, load_model, overrides
+
+ERROR, WARNING = "error", "warning"
+INVALID = "invalid"
+"""The code of what is a mistake and not a rule of lint."""
 
 
-def validate_files(
-    files: Sequence[str],
-    excerpt: bool | None = None,
-    settings: list[str] | None = None,
-    env_file: str | None = None,
-) -> int:
-    """Print the problems of all files, with excerpts on a terminal unless told; return the exit code."""
-    shown = sys.stdout.isatty() if excerpt is None else excerpt
-    return max(_validate(file, shown, settings, env_file) for file in files)
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for, and how it is shown: excerpt None: on a terminal; form: text, json or github."""
+
+    excerpt: bool | None = None
+    settings: list[str] | None = None
+    env_file: str | None = None
+    strict: bool = False
+    ignored: frozenset[str] = frozenset()
+    form: str = "text"
 
 
-def _validate(file: str, excerpt: bool, settings: list[str] | None, env_file: str | None) -> int:
+@dataclass(frozen=True)
+class Shown:
+    """A line of the report."""
+
+    severity: str
+    code: str
+    position: Position
+    message: str
+
+
+def validate_files(files: Sequence[str], wanted: Wanted | None = None) -> int:
+    """Print the problems of all files; return the exit code."""
+    chosen = wanted or Wanted()
+    code, found = 0, []
+    for file in files:
+        try:
+            found += _problems(file, chosen)
+        except UsageError as error:
+            say(str(error))
+            code = error.exit_code
+    _print(found, chosen)
+    return max(code, 1 if found else 0)
+
+
+def _problems(file: str, wanted: Wanted) -> list[Shown]:
+    from streamkit.plan import build
+
     try:
-        load_plan(file, settings, env_file)
+        variables = environment(wanted.env_file)
+        model = load_model(file, variables)
+        plan = build(model, overrides(wanted.settings), variables)
     except TopologyError as error:
-        _show(error, excerpt)
-        return error.exit_code
-    except UsageError as error:
-        say(str(error))
-        return error.exit_code
+        return [Shown(ERROR, INVALID, problem.position, problem.message) for problem in error.problems]
+    except UsageError:
+        raise
     except StreamkitError as error:
         # Not a place in the file, such as a wrong --set: still one of the problems that the caller asked for.
-        print(f"{file}:1:1: {error}")
-        return error.exit_code
-    return 0
+        return [Shown(ERROR, INVALID, Position(file, 1, 1), str(error))]
+    if not wanted.strict:
+        return []
+    from streamkit.lint import check
+
+    return [
+        Shown(WARNING, each.code, each.position, each.message)
+        for each in check(model, plan)
+        if each.code not in wanted.ignored
+    ]
 
 
-def _show(error: TopologyError, excerpt: bool) -> None:
+def _print(found: list[Shown], wanted: Wanted) -> None:
+    if wanted.form == "json":
+        print(json.dumps([_data(each) for each in found], ensure_ascii=False, indent=2))
+    elif wanted.form == "github":
+        for each in found:
+            print(_annotation(each))
+    elif found:
+        _print_text(found, sys.stdout.isatty() if wanted.excerpt is None else wanted.excerpt)
+
+
+def _print_text(found: list[Shown], excerpt: bool) -> None:
     from streamkit.spec.report import render
 
-    texts = {name: _text(name) for name in {problem.position.file for problem in error.problems}} if excerpt else None
-    print(render(error.problems, texts, excerpt))
-
-
-def _text(file: str) -> str:
     # What is not UTF-8 is a problem that is shown, not one more error.
-    return Path(file).read_text(encoding="utf-8", errors="replace")
+    names = {each.position.file for each in found if each.position.file not in ("stdin", STDIN)} if excerpt else set()
+    texts = {name: Path(name).read_text(encoding="utf-8", errors="replace") for name in names}
+    problems = [
+        Problem(each.position, each.message if each.code == INVALID else f"{each.message} [{each.code}]")
+        for each in found
+    ]
+    print(render(problems, texts, excerpt))
+
+
+def _data(each: Shown) -> dict[str, object]:
+    place = {"file": each.position.file, "line": each.position.line, "column": each.position.column}
+    return {**place, "severity": each.severity, "code": each.code, "message": each.message}
+
+
+def _annotation(each: Shown) -> str:
+    """Return a workflow command, which GitHub shows beside the line of the file."""
+    place = f"file={_property(each.position.file)},line={each.position.line},col={each.position.column}"
+    return f"::{each.severity} {place},title={each.code}::{_escaped(each.message)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

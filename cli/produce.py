@@ -12,7 +12,7 @@ import typer
 from streamkit.errors import SerdeError, StreamkitError
 
 from .lines import STDIN, input_lines, parsed, value_of_line
-from .loading import find_topic, load_plan
+from .loading import find_topic, load_plan, refuse_stdin
 from .options import EnvFile, File, Settings, Topic
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def command(
     """
     from .logs import existing_topic, opened
 
+    refuse_stdin(file)
     plan = load_plan(file, settings, env_file)
     target = find_topic(plan, topic)
     with opened(plan) as transport:

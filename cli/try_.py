@@ -11,7 +11,7 @@ import typer
 from streamkit.errors import SerdeError, StateError, UsageError
 
 from .lines import input_lines, input_name, json_line
-from .loading import load_plan
+from .loading import STDIN, load_plan, refuse_stdin
 from .options import EnvFile, File, Settings
 
 Input = Annotated[
@@ -30,6 +30,8 @@ def command(
     """
     from streamkit.runtime.driver import Driver, run_lines
 
+    if records == STDIN:
+        refuse_stdin(file)
     plan = load_plan(file, settings, env_file)
     lines = input_lines(records)
     with Driver(plan) as driver:

@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from .options import EnvFile, Settings
-from .problems import validate_files
+from streamkit.errors import UsageError
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Topology files.", show_default=False)]
+from .options import EnvFile, Settings
+from .problems import Wanted, validate_files
+
+
+class Format(StrEnum):
+    """How problems are shown."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+
+
+Files = Annotated[
+    list[str], typer.Argument(metavar="FILE…", help="Topology files; - is stdin.", show_default=False)
+]
 Excerpt = Annotated[
     bool | None,
     typer.Option(
         "--excerpt/--no-excerpt", help="Show the place in the file below each problem; the default on a terminal."
     ),
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="Also report what breaks a rule of docs/lint.md.")]
+Ignore = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="RULE", help="Leave a rule of --strict out; may be repeated.")
+]
+Form = Annotated[
+    Format, typer.Option("--format", help="text; one JSON list; or annotations of GitHub Actions.")
+]
 
 
-def command(files: Files, excerpt: Excerpt = None, settings: Settings = None, env_file: EnvFile = None) -> int:
+def command(
+    files: Files,
+    strict: Strict = False,
+    ignore: Ignore = None,
+    form: Form = Format.text,
+    excerpt: Excerpt = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
     """Find every mistake in topology files.
 
     Each problem is a line FILE:LINE:COL: message. Exit code 0 for none, 1 for some, 2 for no such file.
     """
-    return validate_files(files, excerpt, settings, env_file)
+    ignored = frozenset(ignore or ())
+    if ignored:
+        from streamkit.lint import RULES
+
+        unknown = sorted(ignored - RULES.keys())
+        if unknown:
+            raise UsageError(f"--ignore {unknown[0]}: there is no such rule; known are {', '.join(RULES)}")
+    return validate_files(files, Wanted(excerpt, settings, env_file, strict, ignored, form.value))

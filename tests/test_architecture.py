@@ -20,6 +20,7 @@ LAYERS = (
     ("operators",),
     ("spec",),
     ("plan",),
+    ("lint",),
     ("compile",),
     ("runtime",),
     ("testing", "http"),

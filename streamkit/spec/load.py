@@ -42,7 +42,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{name}: {reason}") from error
-    return _decode(data, name)
+    return decode(data, name)
 
 
 def load_text(
@@ -77,8 +77,8 @@ def ordered(problems: list[Problem]) -> list[Problem]:
     return sorted(unique, key=lambda problem: (problem.position.line, problem.position.column))
 
 
-def _decode(data: bytes, file: str) -> str:
-    """Return the text of a file's bytes; raises TopologyError at the first byte that is not UTF-8."""
+def decode(data: bytes, file: str) -> str:
+    """Return the text of a file's bytes. Raises TopologyError at the first byte that is not UTF-8."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TopologyError([Problem(Position(file, 1, 1), "The file is UTF-16; it must be UTF-8")])
     data = data.removeprefix(b"\xef\xbb\xbf")

@@ -1,0 +1,74 @@
+"""Rules about what is better said than left to a default, and what should not stay in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streamkit.config.values import is_secret
+from streamkit.lint.base import Place, Rule, Subject
+
+_HEAD = "streamkit: 1\napplication: example\n"
+_TOPICS = "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
+_JOINS = ("join", "left_join", "outer_join")
+
+
+def _no_grace(subject: Subject) -> Iterable[Place]:
+    for step in subject.steps:
+        joined = step.operator in _JOINS and any(step.get(name) is not None for name in ("within", "before", "after"))
+        if (step.operator == "window" or joined) and "grace" not in step.options:
+            yield (
+                step.position,
+                f"{step.operator} has no 'grace': a record that comes after its window's end is dropped; write how long to"
+                " wait for it, or 'grace: 0'",
+            )
+
+
+def _plain_secrets(subject: Subject) -> Iterable[Place]:
+    for name, entry in subject.model.config.items():
+        if is_secret(name) and entry.position is not None and entry.value not in ("", None):
+            following = subject.lines[entry.position.line - 1 : entry.position.line + 1]
+            if not any("${" in line for line in following):
+                yield (
+                    entry.position,
+                    f"{name} stands in the file; write ${{NAME}} and give it by the environment or --env-file",
+                )
+
+
+def _debug_prints(subject: Subject) -> Iterable[Place]:
+    for step in subject.steps:
+        if step.operator == "print":
+            yield step.position, "print writes every record to the standard output of the application; is it left over?"
+
+
+RULES = (
+    Rule(
+        "no-grace",
+        "A window, or a join of streams, without `grace`.",
+        "The default is none: what arrives after the end of its window is dropped, also when only another partition was "
+        "quicker. `grace: 0` says that it is meant so.",
+        _HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
+        "    steps: [group_by_key, window: {tumbling: 1m}, count: counts, to_stream]\n    to: out\n",
+        _HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
+        "    steps: [group_by_key, window: {tumbling: 1m, grace: 10s}, count: counts, to_stream]\n    to: out\n",
+        _no_grace,
+    ),
+    Rule(
+        "plain-secret",
+        "A password or key that stands in the file.",
+        "Topology files are kept in repositories and shown to people; what they hold is no secret.",
+        _HEAD
+        + "config: {sasl.password: hunter2}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _HEAD
+        + "config:\n  sasl.password: ${PASSWORD:-}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _plain_secrets,
+    ),
+    Rule(
+        "debug-print",
+        "A `print` step.",
+        "It is a help while a topology is written; in production it costs more than the rest of the pipeline.",
+        _HEAD
+        + "topics: {in: {}, out: {}}\npipelines:\n  copy:\n    stream: in\n    steps: [print: here]\n    to: out\n",
+        _HEAD + "topics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _debug_prints,
+    ),
+)

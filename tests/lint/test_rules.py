@@ -1,0 +1,34 @@
+"""Each rule finds its own bad example and nothing in its good one; comments silence it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamkit import lint, plan, spec
+from streamkit.lint import RULES, Rule
+
+ROOT = Path(__file__).parents[2]
+
+
+def codes(text: str, folder: Path) -> list[str]:
+    model = spec.load_text(text, str(folder / "topology.yaml"), environment={})
+    return [finding.code for finding in lint.check(model, plan.build(model, env={}))]
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+def test_the_bad_example_breaks_the_rule_and_no_other(rule: Rule, tmp_path: Path) -> None:
+    assert set(codes(rule.bad, tmp_path)) == {rule.code}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+def test_the_good_example_breaks_none(rule: Rule, tmp_path: Path) -> None:
+    (tmp_path / "seen.py").write_text("class Once:\n    def process(self, record): ...\n")
+    assert codes(rule.good, tmp_path) == []
+
+
+def test_a_comment_silences_rules_in_its_line(tmp_path: Path) -> None:
+    text = RULES["debug-print"].bad
+    assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=debug-print"), tmp_path) == []
+    assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=no-grace"), tmp_path) == ["debug-print"]
