@@ -11,6 +11,7 @@ import typer
 from .guard import guarded
 
 COMMANDS = {
+    "new": "new",
     "validate": "validate",
     "describe": "describe",
     "try": "try_",
@@ -24,6 +25,9 @@ COMMANDS = {
     "replay": "replay",
     "reset-offsets": "reset_offsets",
     "submit": "submit",
+    "topics": "topics",
+    "config": "config",
+    "completion": "completion",
 }
 """Modules by command, in the order of the help; each has a function `command`."""
 

@@ -5,6 +5,7 @@ Imports are relative because the folder is called `cli` and the installed packag
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 
@@ -26,6 +27,10 @@ def main() -> None:
         sys.exit(call(partial(validate_files, arguments[1:])))
     from .app import application
 
+    if "_STREAMKIT_COMPLETE" in os.environ:
+        from .completion import answer
+
+        answer()
     application(arguments)(args=arguments, prog_name="streamkit")
 
 

@@ -21,9 +21,7 @@ class Format(StrEnum):
     github = "github"
 
 
-Files = Annotated[
-    list[str], typer.Argument(metavar="FILE…", help="Topology files; - is stdin.", show_default=False)
-]
+Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Topology files; - is stdin.", show_default=False)]
 Excerpt = Annotated[
     bool | None,
     typer.Option(
@@ -34,9 +32,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Also report what breaks 
 Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="RULE", help="Leave a rule of --strict out; may be repeated.")
 ]
-Form = Annotated[
-    Format, typer.Option("--format", help="text; one JSON list; or annotations of GitHub Actions.")
-]
+Form = Annotated[Format, typer.Option("--format", help="text; one JSON list; or annotations of GitHub Actions.")]
 
 
 def command(

@@ -3,4 +3,14 @@
 from streamkit.spec.load import decode, load, load_text
 from streamkit.spec.model import ConfigEntry, Defaults, PipelineSpec, StoreSpec, TopicSpec, TopologyModel
 
-__all__ = ["ConfigEntry", "Defaults", "PipelineSpec", "StoreSpec", "TopicSpec", "TopologyModel", "decode", "load", "load_text"]
+__all__ = [
+    "ConfigEntry",
+    "Defaults",
+    "PipelineSpec",
+    "StoreSpec",
+    "TopicSpec",
+    "TopologyModel",
+    "decode",
+    "load",
+    "load_text",
+]
