@@ -37,15 +37,17 @@ check: $(READY) ## Lint, check formats and types, and compare generated files wi
 	$(BIN)/mypy
 	$(BIN)/python -m streamkit.spec.reference --check docs/language.md
 	$(BIN)/python -m streamkit.spec.schema --check
+	$(BIN)/python -m streamkit_cli.reference --check docs
 	$(BIN)/python -m streamkit.testing.schema --check
 
 format: $(READY) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: $(READY) ## Write the generated files: the language reference and the JSON Schema
+generate: $(READY) ## Write the generated files: the references and the JSON Schema
 	$(BIN)/python -m streamkit.spec.reference --write docs/language.md
 	$(BIN)/python -m streamkit.spec.schema
+	$(BIN)/python -m streamkit_cli.reference --write docs
 	$(BIN)/python -m streamkit.testing.schema
 
 bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; some minutes)

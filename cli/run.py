@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamkit.errors import StreamkitError
+
 from .loading import load_plan
+from .log_output import Form, Level, LogFormat, LogLevel, chosen_level, last_word, set_up
 from .options import EnvFile, File, Settings
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.local.client import Application
 
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
 
@@ -35,12 +45,25 @@ TokenFile = Annotated[
 ]
 
 
+Live = Annotated[
+    bool | None,
+    typer.Option(
+        "--live/--no-live",
+        help="Show rates, lag, tasks and restoring as a table; the default on a terminal.",
+        show_default=False,
+    ),
+]
+
+
 def command(
     file: File,
     until_idle: UntilIdle = False,
     processes: Processes = None,
     http: Http = None,
     http_token_file: TokenFile = None,
+    live: Live = None,
+    log_format: Form = LogFormat.text,
+    log_level: Level = None,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int | None:
@@ -49,31 +72,70 @@ def command(
     The log is Kafka or the embedded one, as bootstrap.servers says. Ends in order by SIGTERM or SIGINT, exit code 0.
     With --processes, SIGHUP restarts the instances one after the other, and each has its own port of --http, one up.
     """
-    import logging
+    level = chosen_level(log_level, until_idle)
+    set_up(log_format, level)
+    try:
+        if processes is not None:
+            from .instances import run_instances
 
+            return run_instances(load_plan(file, settings, env_file), processes)
+        drawn = _is_terminal(log_format) if live is None else live
+        _run(file, settings, env_file, (http, http_token_file), until_idle, level if drawn else None)
+    except StreamkitError as error:
+        if log_format is LogFormat.text:
+            raise
+        # Whoever collects lines of JSON expects the last one to be like the others.
+        return last_word(error)
+    return None
+
+
+def _run(
+    file: str,
+    settings: list[str] | None,
+    env_file: str | None,
+    http: tuple[str | None, str | None],
+    until_idle: bool,
+    drawn: LogLevel | None,
+) -> None:
     from .logs import opened
     from .serving import serving
     from .signals import stopping
 
-    level = logging.INFO if "--verbose" in sys.argv else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     # First of all, so that a signal during the start ends in order too.
-    if level is not logging.INFO:
-        # What the clients say of their connections is for whoever looks closely; what matters comes as an error or warning.
-        for clients in ("streamkit.kafka", "kafka"):
-            logging.getLogger(clients).setLevel(logging.CRITICAL + 1)
-    if processes is not None:
-        from .instances import run_instances
-
-        return run_instances(load_plan(file, settings, env_file), processes)
     with stopping() as asked:
         from streamkit.runtime.local.client import Application
         from streamkit.runtime.local.supervisor import watch_lifeline
 
         watch_lifeline(asked)
         plan = load_plan(file, settings, env_file)
-        with serving(plan, http, http_token_file) as (plan, serve), opened(plan) as transport:
+        with serving(plan, *http) as (plan, serve), opened(plan) as transport:
             application = Application(plan, transport)
             serve(application)
-            application.run(until_idle=until_idle, stop=asked)
-    return None
+            with _watched(application, plan, drawn):
+                application.run(until_idle=until_idle, stop=asked)
+
+
+@contextmanager
+def _watched(application: Application, plan: Plan, drawn: LogLevel | None) -> Iterator[None]:
+    """Show the application on the terminal at this level of the log, or in lines of the log."""
+    if drawn is None:
+        from .summaries import summaries
+
+        with summaries(application, plan.config["log.summary.interval.ms"]):
+            yield
+        return
+    from rich.console import Console
+
+    from . import live
+
+    console = Console(stderr=True)
+    set_up(LogFormat.text, drawn, live.ConsoleHandler(console))
+    try:
+        with live.table(application, console):
+            yield
+    finally:
+        set_up(LogFormat.text, drawn)
+
+
+def _is_terminal(form: LogFormat) -> bool:
+    return form is LogFormat.text and sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")

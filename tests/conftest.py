@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.broker.kafka_broker import Broker, available
+
+# What applications say of their starts and ends would stand between what tests compare.
+os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from streamkit.config.settings import ALIASES, REFUSED, SETTINGS
 from streamkit.errors import ConfigError, UsageError
 
 PREFIX = "STREAMKIT_"
+OPTIONS = frozenset({"STREAMKIT_HTTP_TOKEN", "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL"})
+"""Variables that are options of commands, not settings."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -28,7 +30,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], li
     found: dict[str, str] = {}
     strange = []
     for name in sorted(environment):
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) or name in OPTIONS:
             continue
         setting = _setting(name)
         if setting is None:

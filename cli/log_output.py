@@ -1,0 +1,92 @@
+"""The process's own log: lines of text or of JSON on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from streamkit.errors import StreamkitError
+
+VERBOSE = "--verbose"
+_CLIENTS = ("streamkit.kafka", "kafka")
+"""What Kafka's clients say of their connections: for whoever looks closely; what matters comes as an error or a warning."""
+
+
+class LogFormat(StrEnum):
+    """How lines look."""
+
+    text = "text"
+    json = "json"
+
+
+class LogLevel(StrEnum):
+    """The least important lines that are written."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+Form = Annotated[
+    LogFormat, typer.Option("--log-format", envvar="STREAMKIT_LOG_FORMAT", help="Lines of the log: text or JSON.")
+]
+Level = Annotated[
+    LogLevel | None,
+    typer.Option(
+        "--log-level",
+        envvar="STREAMKIT_LOG_LEVEL",
+        help="The least important lines that are written; info by default, with --until-idle warning.",
+        show_default=False,
+    ),
+]
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        data = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            data["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(data, ensure_ascii=False)
+
+
+def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = None) -> None:
+    """Write streamkit's log to stderr, or through `handler`; other libraries' warnings too, and more where it is verbose."""
+    chosen = handler or logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    chosen.setFormatter(JsonLines() if form is LogFormat.json else text)
+    number = logging.getLevelNamesMapping()[level.value.upper()]
+    verbose = level is LogLevel.debug
+    logging.basicConfig(level=number if verbose else max(number, logging.WARNING), handlers=[chosen], force=True)
+    logging.getLogger("streamkit").setLevel(number)
+    for clients in _CLIENTS:
+        logging.getLogger(clients).setLevel(number if verbose else logging.CRITICAL + 1)
+
+
+def chosen_level(level: LogLevel | None, until_idle: bool) -> LogLevel:
+    """Return the level of a run: a job that ends on its own is silent unless something is wrong, so that cron is too."""
+    if level is not None:
+        return level
+    if VERBOSE in sys.argv:
+        return LogLevel.debug
+    return LogLevel.warning if until_idle else LogLevel.info
+
+
+def last_word(error: StreamkitError) -> int:
+    """Write what ended the process as a line of the log, and return its exit code."""
+    logging.getLogger("streamkit").error("%s", error)
+    return error.exit_code

@@ -1,0 +1,171 @@
+"""`run` at a terminal and in a pipe: the table, lines of text, lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from streamkit_cli.live import render
+from streamkit_cli.summaries import summary
+
+from streamkit.runtime.local.status import (
+    ApplicationStatus,
+    PartitionStatus,
+    RestoreStatus,
+    TaskStatus,
+    ThreadStatus,
+    TopicStatus,
+)
+from tests.cli.support import LIMIT_S, UPPER, command, streamkit
+
+
+@pytest.fixture
+def upper(tmp_path: Path) -> Path:
+    path = tmp_path / "upper.yaml"
+    path.write_text(UPPER.format(state=tmp_path / "state"))
+    streamkit("produce", path, "words", "--lines", stdin="a\nb\n")
+    return path
+
+
+def task(number: int, lag: int | None) -> TaskStatus:
+    position = None if lag is None else 100
+    inputs = (PartitionStatus("in", number, position, 100 + (lag or 0), lag, 100, 2.0),)
+    return TaskStatus(
+        id=f"0_{number}",
+        kind="active",
+        state="RUNNING",
+        processed=1234,
+        rate=56.7,
+        dropped=number,
+        dropped_rate=0.0,
+        commits=1,
+        buffered=0,
+        inputs=inputs,
+        produced={"out": 5},
+        produced_rates={"out": 1.0},
+        stores=("counts",),
+    )
+
+
+def status(*tasks: TaskStatus, restoring: tuple[RestoreStatus, ...] = ()) -> ApplicationStatus:
+    thread = ThreadStatus("app-1-StreamThread-1", "RUNNING", None, 56.7, tasks, {})
+    topics = (TopicStatus("in", 100, 12.0, 0, 0.0, 7),)
+    return ApplicationStatus("app", "RUNNING", None, 61.0, 56.7, (thread,), (), restoring, topics)
+
+
+def drawn(state: ApplicationStatus, height: int = 40) -> list[str]:
+    console = Console(file=StringIO(), width=120)
+    console.print(render(state, height))
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_the_table_has_tasks_topics_and_restoring() -> None:
+    restoring = RestoreStatus("0_0", "counts", "app-counts-changelog", 0, 250, 1000, 250, 1000, 50.0, 15.0)
+    lines = drawn(status(task(0, 7), restoring=(restoring,)))
+    assert lines[0].split() == ["app", "RUNNING", "up", "0:01:01", "57", "records/s", "lag", "7"]
+    assert ["0_0", "StreamThread-1", "RUNNING", "57", "7", "1,234", "0", "counts"] in [line.split() for line in lines]
+    assert ["in", "12", "0", "7"] in [line.split() for line in lines]
+    (bar,) = [line for line in lines if line.startswith("counts")]
+    assert "250 of 1,000" in bar
+    assert "0:00:15 left" in bar
+
+
+def test_a_small_terminal_shows_the_tasks_that_are_most_behind() -> None:
+    lines = drawn(status(*(task(number, number) for number in range(30))), height=20)
+    assert len(lines) < 20
+    assert any(line.startswith("0_29") for line in lines)
+    assert any("more" in line for line in lines)
+
+
+def test_what_is_unknown_is_no_number() -> None:
+    assert "lag ?" in summary(status(task(0, None)))
+    assert summary(status(task(0, 3))) == "app RUNNING: 1 tasks on 1 threads, 57 records/s, lag 3"
+
+
+def test_a_terminal_shows_the_table(upper: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command("run", upper), stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    seen = ""
+    try:
+        while "0_1" not in seen or "words-in" not in seen:
+            seen += os.read(ours, 65536).decode(errors="replace")
+        process.send_signal(signal.SIGTERM)
+        # A terminal that nobody reads would hold the process up.
+        while chunk := _read(ours):
+            seen += chunk
+        assert process.wait(LIMIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert "upper" in seen
+    assert "RECORDS/S" in seen
+    assert "NOT_RUNNING" in seen
+
+
+def _read(terminal: int) -> str:
+    try:
+        return os.read(terminal, 65536).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_a_pipe_gets_lines(upper: Path) -> None:
+    done = streamkit("run", upper, "--until-idle", "--log-level", "info")
+    assert (done.code, done.out) == (0, "")
+    assert "INFO state REBALANCING -> RUNNING" in done.err
+    assert "\x1b" not in done.err
+
+
+def test_a_job_that_ends_on_its_own_is_silent(upper: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "STREAMKIT_LOG_LEVEL"}
+    done = subprocess.run(
+        command("run", upper, "--until-idle"),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_lines_of_json(upper: Path) -> None:
+    done = streamkit("run", upper, "--until-idle", "--log-level", "info", "--log-format", "json")
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert {"time", "level", "logger", "thread", "message"} == lines[0].keys()
+    assert "state REBALANCING -> RUNNING" in [line["message"] for line in lines]
+
+
+def test_the_last_line_of_json_says_why_it_ended(upper: Path) -> None:
+    streamkit("run", upper, "--until-idle")
+    upper.write_text(upper.read_text().replace("value: string, partitions: 2}", "value: string, partitions: 3}", 1))
+    done = streamkit("run", upper, "--until-idle", "--log-format", "json")
+    last = json.loads(done.err.splitlines()[-1])
+    assert (done.code, last["level"]) == (1, "error")
+    assert "words-in has 2 partitions" in last["message"]
+
+
+def test_a_summary_now_and_then(upper: Path) -> None:
+    process = subprocess.Popen(
+        command("run", upper, "--set", "log.summary.interval.ms=50", "--log-level", "info"),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert any("upper RUNNING: 2 tasks on 1 threads" in line for line in process.stderr)
+    finally:
+        process.terminate()
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
