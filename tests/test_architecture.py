@@ -47,7 +47,6 @@ FOREIGN = {
     "numpy": "streamkit/runtime/spark",
     "yaml": "streamkit/spec",
     "typer": "cli",
-    "rich": "cli",
     "starlette": "streamkit/http",
     "uvicorn": "streamkit/http",
     "prometheus_client": "streamkit/http",

@@ -11,7 +11,7 @@ from streamkit.config.settings import ALIASES, REFUSED, SETTINGS
 from streamkit.errors import ConfigError, UsageError
 
 PREFIX = "STREAMKIT_"
-OPTIONS = frozenset({"STREAMKIT_HTTP_TOKEN", "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL"})
+OPTIONS = frozenset({"STREAMKIT_HTTP_TOKEN", "STREAMKIT_LIFELINE", "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL"})
 """Variables that are options of commands, not settings."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 

@@ -55,7 +55,7 @@ def task(number: int, lag: int | None) -> TaskStatus:
 
 
 def status(*tasks: TaskStatus, restoring: tuple[RestoreStatus, ...] = ()) -> ApplicationStatus:
-    thread = ThreadStatus("app-1-StreamThread-1", "RUNNING", None, 56.7, tasks, {})
+    thread = ThreadStatus("app-1-StreamThread-1", "RUNNING", None, 56.7, tasks, {}, {})
     topics = (TopicStatus("in", 100, 12.0, 0, 0.0, 7),)
     return ApplicationStatus("app", "RUNNING", None, 61.0, 56.7, (thread,), (), restoring, topics)
 
