@@ -7,8 +7,10 @@ import os
 import pty
 import signal
 import subprocess
+from dataclasses import fields
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -34,30 +36,26 @@ def upper(tmp_path: Path) -> Path:
     return path
 
 
+BLANK = {"int": 0, "float": 0.0, "str": "", "tuple": (), "Mapping": {}, "bool": False}
+
+
+def made(kind: type, **given: object) -> Any:
+    """Make a part of a snapshot whose other fields are empty: the table shows only some of what there is."""
+    blank = {each.name: BLANK[str(each.type).partition("[")[0].partition(" ")[0]] for each in fields(kind)}
+    return kind(**{**blank, **given})
+
+
 def task(number: int, lag: int | None) -> TaskStatus:
-    position = None if lag is None else 100
-    inputs = (PartitionStatus("in", number, position, 100 + (lag or 0), lag, 100, 2.0),)
-    return TaskStatus(
-        id=f"0_{number}",
-        kind="active",
-        state="RUNNING",
-        processed=1234,
-        rate=56.7,
-        dropped=number,
-        dropped_rate=0.0,
-        commits=1,
-        buffered=0,
-        inputs=inputs,
-        produced={"out": 5},
-        produced_rates={"out": 1.0},
-        stores=("counts",),
-    )
+    inputs = (made(PartitionStatus, topic="in", partition=number, lag=lag),)
+    named = {"id": f"0_{number}", "kind": "active", "state": "RUNNING", "stores": ("counts",)}
+    return made(TaskStatus, **named, processed=1234, rate=56.7, dropped=number, inputs=inputs)
 
 
 def status(*tasks: TaskStatus, restoring: tuple[RestoreStatus, ...] = ()) -> ApplicationStatus:
-    thread = ThreadStatus("app-1-StreamThread-1", "RUNNING", None, 56.7, tasks, {}, {})
-    topics = (TopicStatus("in", 100, 12.0, 0, 0.0, 7),)
-    return ApplicationStatus("app", "RUNNING", None, 61.0, 56.7, (thread,), (), restoring, topics)
+    thread = made(ThreadStatus, name="app-1-StreamThread-1", state="RUNNING", error=None, tasks=tasks)
+    topic = made(TopicStatus, topic="in", consumed_rate=12.0, lag=7)
+    parts = {"threads": (thread,), "restoring": restoring, "topics": (topic,), "error": None}
+    return made(ApplicationStatus, application="app", state="RUNNING", uptime_seconds=61.0, rate=56.7, **parts)
 
 
 def drawn(state: ApplicationStatus, height: int = 40) -> list[str]:
@@ -67,7 +65,7 @@ def drawn(state: ApplicationStatus, height: int = 40) -> list[str]:
 
 
 def test_the_table_has_tasks_topics_and_restoring() -> None:
-    restoring = RestoreStatus("0_0", "counts", "app-counts-changelog", 0, 250, 1000, 250, 1000, 50.0, 15.0)
+    restoring = made(RestoreStatus, task="0_0", store="counts", restored=250, total=1000, rate=50.0, eta_seconds=15.0)
     lines = drawn(status(task(0, 7), restoring=(restoring,)))
     assert lines[0].split() == ["app", "RUNNING", "up", "0:01:01", "57", "records/s", "lag", "7"]
     assert ["0_0", "StreamThread-1", "RUNNING", "57", "7", "1,234", "0", "counts"] in [line.split() for line in lines]
