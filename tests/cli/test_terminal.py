@@ -39,7 +39,7 @@ def upper(tmp_path: Path) -> Path:
 BLANK = {"int": 0, "float": 0.0, "str": "", "tuple": (), "Mapping": {}, "bool": False}
 
 
-def made(kind: type, **given: object) -> Any:
+def made(kind: type, /, **given: object) -> Any:
     """Make a part of a snapshot whose other fields are empty: the table shows only some of what there is."""
     blank = {each.name: BLANK[str(each.type).partition("[")[0].partition(" ")[0]] for each in fields(kind)}
     return kind(**{**blank, **given})
