@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,25 @@ def _choose(browser: Browser, store: str, kind: str, **fields: str) -> None:
     for name, value in fields.items():
         browser.evaluate(f"byId('q-{name}').value = {value!r}")
     browser.evaluate("byId('query').requestSubmit()")
+
+
+def test_restoring_is_shown_with_what_is_left(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with served(tmp_path / "a", log) as (address, _):
+        browser.open(f"http://{address}/")
+        browser.until("byId('state').innerText === 'RUNNING'")
+        assert browser.evaluate("byId('restoring-card').hidden")
+        running = {
+            "store": "counts",
+            "task": "0_1",
+            "restored": 25_000,
+            "total": 100_000,
+            "rate": 500.0,
+            "eta_seconds": 150.0,
+        }
+        browser.evaluate(f"showRestoring([{{restoring: [{json.dumps(running)}]}}])")
+        text = browser.evaluate("byId('restoring-card').innerText")
+        assert "25.0 k of 100.0 k · 500/s · ETA 2 min 30 s" in text
+        assert browser.evaluate("document.querySelector('#restoring .bar i').style.width") == "25%"
 
 
 def test_a_token_is_asked_for_and_kept(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:

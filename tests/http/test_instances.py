@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.transport import open_transport
 from streamkit.transport.base import NewTopic, Transport
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
@@ -111,10 +112,15 @@ def _value(status: int, body: dict) -> int | None:
     return body["value"] if status == 200 else None
 
 
-@pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[tuple[str, Transport]]:
-    transport = EmbeddedTransport(tmp_path / "log")
-    yield f"embedded:{tmp_path / 'log'}", transport
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.broker)])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Transport]]:
+    """`bootstrap.servers` of a log, and a transport to it."""
+    if request.param == "embedded":
+        servers, transport = f"embedded:{tmp_path / 'log'}", EmbeddedTransport(tmp_path / "log")
+    else:
+        servers = request.getfixturevalue("broker").address
+        transport = open_transport(servers, None, tmp_path)
+    yield servers, transport
     transport.close()
 
 
@@ -134,8 +140,8 @@ def check_every_key_from_either_instance(instances: list[Instance]) -> None:
     assert sum(here.values()) == len(KEYS)
 
 
-def test_every_key_from_either_instance_and_from_the_one_that_is_left(tmp_path, embedded):
-    with two(tmp_path, *embedded, standbys=0) as instances:
+def test_every_key_from_either_instance_and_from_the_one_that_is_left(tmp_path, log):
+    with two(tmp_path, *log, standbys=0) as instances:
         check_every_key_from_either_instance(instances)
         left, killed = instances
         killed.end(signal.SIGKILL)
