@@ -14,8 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console, RenderableType
+from rich.text import Text
+from streamkit_cli.live import render
+
 from streamkit.plan import load
 from streamkit.plan.describe import describe
+from streamkit.runtime.local.client import Application
 from streamkit.transport.base import NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
@@ -25,20 +30,24 @@ from tests.http.support import served
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "topologies" / "word-count"
 WIDTH, HEIGHT = 1440, 1200
+COLUMNS, LINES = 110, 40
 LINES_A_ROUND = 300
 ROUND_SECONDS = 0.2
 
 
 def main(directory: Path) -> None:
-    """Write page.png, page-dark.png, topology.svg and terminal.svg."""
+    """Write page.png, page-dark.png, topology.svg, run.svg and status.svg."""
     if available() is None:
         sys.exit("pictures of pages need a browser: apt-get install chromium")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "topology.svg").write_text(describe(load(EXAMPLE / "topology.yaml"), "svg"), encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder, _at_work(Path(folder)) as address:
+    with tempfile.TemporaryDirectory() as folder, _at_work(Path(folder)) as (address, application):
         for dark, name in ((False, "page.png"), (True, "page-dark.png")):
             _page(address, directory / name, dark=dark)
-        _terminal(["streamkit", "status", f"http://{address}"], directory / "terminal.svg")
+        command = ["streamkit", "status", f"http://{address}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        _terminal(directory / "status.svg", " ".join(command), Text(done.stdout))
+        _terminal(directory / "run.svg", "streamkit run topology.yaml", render(application.status(), LINES))
     print(*sorted(path.name for path in directory.iterdir()))
 
 
@@ -60,8 +69,8 @@ def _page(address: str, path: Path, *, dark: bool) -> None:
 
 
 @contextmanager
-def _at_work(folder: Path) -> Iterator[str]:
-    """Run two instances of the example on the embedded log while lines arrive, and give the address of one."""
+def _at_work(folder: Path) -> Iterator[tuple[str, Application]]:
+    """Run two instances of the example on the embedded log while lines arrive, and give one and its address."""
     log = EmbeddedTransport(folder / "log")
     text = (EXAMPLE / "topology.yaml").read_text(encoding="utf-8")
     stop = threading.Event()
@@ -74,7 +83,7 @@ def _at_work(folder: Path) -> Iterator[str]:
         ):
             writer.start()
             until(lambda: one.status().rate > 100 and two.status().rate > 100, "both instances count lines")
-            yield address
+            yield address, two
             stop.set()
             writer.join()
     finally:
@@ -100,17 +109,13 @@ def _write(log: EmbeddedTransport, stop: threading.Event) -> None:
     producer.close()
 
 
-def _terminal(command: list[str], path: Path) -> None:
-    """Write what a command prints as a picture of a terminal."""
-    from rich.console import Console
-    from rich.text import Text
-
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "110"})
+def _terminal(path: Path, command: str, shown: RenderableType) -> None:
+    """Write what a command shows as a picture of a terminal."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        console = Console(record=True, width=110, file=nowhere, force_terminal=True)
-        console.print(Text(f"$ {' '.join(command)}", style="bold"))
-        console.print(Text.from_ansi(done.stdout))
-        path.write_text(console.export_svg(title="streamkit", unique_id="terminal"), encoding="utf-8")
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
+        console.print(Text(f"$ {command}", style="bold"))
+        console.print(shown)
+        path.write_text(console.export_svg(title="streamkit", unique_id=path.stem), encoding="utf-8")
 
 
 if __name__ == "__main__":
