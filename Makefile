@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.installed
+BASE := $(VENV)/.installed
+READY := $(VENV)/.installed-dev
 # The same SEED gives the same random topologies.
 N ?= 1000
 SEED ?= 1
@@ -14,18 +15,24 @@ SEED ?= 1
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml
+$(BASE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "streamkit needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "the venv module is missing (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@echo "Installing streamkit into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@# Where Python is told to write no bytecode, every command would compile everything.
 	@$(BIN)/python -m compileall -q streamkit cli
 	@touch $@
 
-demo: $(READY) ## Count the words of a text, with no broker
+# Beyond what the demo needs: Spark, test tools, all extras.
+$(READY): $(BASE)
+	@echo "Installing what development needs …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(BASE) ## Count the words of a text, with no broker
 	@bash topologies/word-count/demo.sh "$(CURDIR)/$(BIN)/streamkit" "$(CURDIR)/$(BIN)/python"
 
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
