@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -114,22 +115,23 @@ class _Asking:
         missing = set(self._service.application.stores.partitions(self._definition.name))
         if partitions is not None:
             missing &= set(partitions)
-        pages: list[dict[str, Any]] = []
+        read: set[int] = set()
+        standbys: set[int] = set()
+        columns = []
         for stale in (False, True) if self._stale else (False,):
-            if not missing:
-                break
-            for page in self._all(places, stale):
-                rows = [row for row in page["rows"] if row["partition"] in missing]
-                pages.append({**page, "rows": rows})
-            missing -= {partition for page in pages for partition in page["partitions"]}
+            for page in self._all(places, stale) if missing else ():
+                # While a task moves two instances may have it.
+                fresh = missing.intersection(page["partitions"])
+                columns.append([row for row in page["rows"] if row["partition"] in fresh])
+                standbys |= fresh.intersection(page["stale_partitions"])
+                read |= fresh
+                missing -= fresh
         if missing:
             wanted = ", ".join(map(str, sorted(missing)))
             raise StoreUnavailableError(f"no instance answers for partition {wanted} of store {self._definition.name}")
-        merged = heapq.merge(*(page["rows"] for page in pages), key=sort_key, reverse=self._query.reverse)
-        rows = [row for row, _ in zip(merged, range(self._query.limit), strict=False)]
-        read = {partition for page in pages for partition in page["partitions"]}
-        standbys = {partition for page in pages for partition in page["stale_partitions"]}
-        return self._page(rows, read, standbys)
+        # What an instance left out of its page comes after the end of this one, too.
+        merged = heapq.merge(*columns, key=sort_key, reverse=self._query.reverse)
+        return self._page(list(islice(merged, self._query.limit)), read, standbys)
 
     def _all(self, places: list[str], stale: bool) -> list[dict[str, Any]]:
         """Return the pages of all instances that answer."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamkit.errors import StateError, StoreUnavailableError, UnknownStoreError
@@ -139,4 +140,4 @@ def merged(pages: dict[int, list[StoredRow]], query: Query) -> list[Row]:
     """Return one page of pages by partition, each in order."""
     columns = [[Row(row.place, partition, row) for row in rows] for partition, rows in pages.items()]
     rows = heapq.merge(*columns, key=lambda row: row[:2], reverse=query.reverse)
-    return [row for row, _ in zip(rows, range(query.limit), strict=False)]
+    return list(islice(rows, query.limit))
