@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from streamkit.errors import (
@@ -21,22 +21,24 @@ from streamkit.errors import (
 )
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan
-from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.following import Following
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.global_thread import GlobalThread
+from streamkit.runtime.local.idle import is_behind
 from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, holding, key_metadata
-from streamkit.runtime.local.local_task import offset_sum
-from streamkit.runtime.local.progress import RestoreProgress
+from streamkit.runtime.local.local_task import sums_on_disk
+from streamkit.runtime.local.progress import RestoreListener, RestoreProgress
 from streamkit.runtime.local.queries import LocalStores, is_global, require_store
 from streamkit.runtime.local.setup import Settings, Shared, TopicsOnLog
+from streamkit.runtime.local.signals import catch_signals
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
+from streamkit.runtime.local.threads import FailureHandler, Threads, failure_response
 from streamkit.runtime.local.topics import prepare_topics
-from streamkit.state.checkpoint import read_checkpoint
+from streamkit.runtime.reasons import one_line
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import MEMBERSHIP, TRANSACTIONS, Transport
 
@@ -54,12 +56,14 @@ class Application:
         self.plan = plan
         self.state = ClientState.CREATED
         self.error: BaseException | None = None
-        self.threads: list[StreamThread] = []
         self._transport = transport
         self._listener = listener
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._failed = threading.Event()
+        self._threads: Threads | None = None
+        self._on_failure: FailureHandler = lambda error: "shutdown_client"
+        self._restore_listener: RestoreListener | None = None
         self._global: GlobalThread | None = None
         self._directory: StateDirectory | None = None
         self._coordinator: Coordinator | None = None
@@ -70,7 +74,32 @@ class Application:
             raise ConfigError(f"exactly_once_v2 needs transactions, which {type(transport).__name__} does not offer")
         self._status = StatusReader(self, transport)
 
+    # -- Before the start ---------------------------------------------------------------------------------------------
+
+    def set_uncaught_exception_handler(self, handler: FailureHandler) -> None:
+        """Have `handler` say what follows when a stream thread fails; by default the instance shuts down.
+
+        "replace_thread": another one takes its tasks, from the last commit on; "shutdown_client": this instance ends;
+        "shutdown_application": all instances end. Raises StateError after the start.
+        """
+        self._must_be_new()
+        self._on_failure = handler
+
+    def set_restore_listener(self, listener: RestoreListener) -> None:
+        """Have `listener` told how restoring and standbys go on (StateRestoreListener, StandbyUpdateListener)."""
+        self._must_be_new()
+        self._restore_listener = listener
+
+    def _must_be_new(self) -> None:
+        if self.state is not ClientState.CREATED:
+            raise StateError(f"that can only be set before the start; the application is {self.state.value}")
+
     # -- For whoever looks --------------------------------------------------------------------------------------------
+
+    @property
+    def threads(self) -> list[StreamThread]:
+        """The stream threads, those that have ended included until others take their places."""
+        return [] if self._threads is None else self._threads.all
 
     def status(self, *, lag: bool = True) -> ApplicationStatus:
         """Return a snapshot of states, tasks, rates, lag and restoring; any thread may ask, at any time.
@@ -144,8 +173,8 @@ class Application:
         self._to(ClientState.REBALANCING)
         try:
             self._start()
-        except BaseException:
-            self._to(ClientState.PENDING_ERROR)
+        except BaseException as error:
+            self._fail(error)
             self._release(None)
             self._to(ClientState.ERROR)
             raise
@@ -155,11 +184,60 @@ class Application:
         with self._lock:
             if self.state in (ClientState.NOT_RUNNING, ClientState.ERROR):
                 return True
-            failed = self._failed.is_set() and self.state is not ClientState.CREATED
-            self._to(ClientState.PENDING_ERROR if failed else ClientState.PENDING_SHUTDOWN)
+            if self.state is not ClientState.PENDING_ERROR:
+                self._to(ClientState.PENDING_SHUTDOWN)
+            failed = self.state is ClientState.PENDING_ERROR
         ended = self._release(timeout)
         self._to(ClientState.ERROR if failed else ClientState.NOT_RUNNING)
         return ended
+
+    def add_thread(self) -> str | None:
+        """Start another stream thread, and return its name; None unless the application runs. Raises TransportError."""
+        with self._lock:
+            if self.state not in (ClientState.RUNNING, ClientState.REBALANCING) or self._threads is None:
+                log.warning("no thread can be added: the application is %s", self.state.value)
+                return None
+            (thread,) = self._threads.add()
+            thread.assign([])
+            thread.start()
+        log.info("added %s; there are %d threads now", thread.name, len(self._threads.alive()))
+        self._wake.set()
+        return thread.name
+
+    def remove_thread(self, timeout: float | None = None) -> str | None:
+        """End a stream thread in order, waiting at most `timeout` seconds, and return its name; None if there is none.
+
+        The other threads take its tasks; without any the instance stays, idle. Raises StateError after the time-out.
+        """
+        with self._lock:
+            if self.state not in (ClientState.RUNNING, ClientState.REBALANCING) or self._threads is None:
+                return None
+            alive = [each for each in self._threads.alive() if not each.stopping]
+            if not alive:
+                return None
+            thread = alive[-1]
+            thread.stop()
+        if not thread.join(timeout):
+            raise StateError(f"{thread.name} did not end within {timeout:g} s; it is ending still")
+        self._threads.remove(thread)
+        log.info("removed %s; there are %d threads now", thread.name, len(self._threads.alive()))
+        self._wake.set()
+        return thread.name
+
+    def pause(self) -> None:
+        """Process, restore and update nothing until `resume`; what was done is committed as ever (KafkaStreams.pause)."""
+        if self._shared is not None:
+            self._shared.paused.set()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if self._shared is not None:
+            self._shared.paused.clear()
+
+    @property
+    def paused(self) -> bool:
+        """Whether `pause` is in force."""
+        return self._shared is not None and self._shared.paused.is_set()
 
     def run(self, *, until_idle: bool = False, stop: threading.Event | None = None) -> None:
         """Start, and run until `stop` is set, SIGTERM or SIGINT (main thread), a failure, or nothing is left to do.
@@ -167,7 +245,7 @@ class Application:
         Raises the error that ended a thread.
         """
         asked = stop or threading.Event()
-        restore_signals = _catch_signals(asked) if stop is None else lambda: None
+        restore_signals = catch_signals(asked) if stop is None else lambda: None
         try:
             self.start()
             try:
@@ -203,17 +281,7 @@ class Application:
         Running tasks: RUNNING; others that are held, or on disk with a checkpoint: the sum of their offsets; tasks
         without state are missing. A checkpoint that can't be read counts as none.
         """
-        sums: dict[Id, int] = {}
-        if self._directory is not None:
-            for name in self._directory.tasks():
-                try:
-                    offsets = read_checkpoint(self._directory.path / name)
-                except StateError as error:
-                    log.warning("%s", error)
-                    continue
-                if offsets:
-                    sub, partition = map(int, name.split("_"))
-                    sums[sub, partition] = offset_sum(offsets.values())
+        sums = {} if self._directory is None else sums_on_disk(self._directory)
         for thread in list(self.threads):
             sums.update(thread.offset_sums())
         return sums
@@ -236,23 +304,21 @@ class Application:
         has_global = any(sub.is_global for sub in plan.sub_topologies)
         topics = prepare_topics(plan, self._transport)
         self._directory = StateDirectory(config["state.dir"], plan.application)
-        cache = max(0, int(config["statestore.cache.max.bytes"])) // (count + has_global)
-        shared = Shared(plan, self._transport, self._settings, self._directory, topics, cache)
-        self._shared = shared
+        shared = Shared(plan, self._transport, self._settings, self._directory, topics)
         shared.changed = self._thread_changed
+        shared.restore_listener = self._restore_listener
+        process = str(self._directory.process_id())
+        self._threads = Threads(shared, process, int(config["statestore.cache.max.bytes"]), int(has_global))
+        shared.cache_bytes = self._threads.share(count)
+        self._shared = shared
         if has_global:
-            self._global = GlobalThread(f"{plan.application}-GlobalStreamThread", shared, self._fail)
+            name = f"{plan.application}-GlobalStreamThread"
+            self._global = GlobalThread(name, shared, partial(self._handle, "the global thread"))
             self._global.open()
             self._global.start()
-        process = str(self._directory.process_id())
-        names = [f"{plan.application}-{process}-StreamThread-{number}" for number in range(1, count + 1)]
-        self._coordinator = shared.coordinator = Coordinator(topics, names, config.get("application.server") or "")
-        self.threads = [
-            StreamThread(
-                name, shared, f"{plan.application}-{process}-{number}" if self._settings.exactly_once else None
-            )
-            for number, name in enumerate(names, 1)
-        ]
+        self._threads.add(count)
+        server = config.get("application.server") or ""
+        self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), server)
         interval = self._settings.max_poll_interval_ms
         self._following = Following(self._coordinator, lambda: self.threads, interval)
         if MEMBERSHIP in self._transport.features:
@@ -267,16 +333,20 @@ class Application:
         self._status.sample()
         if self._following is not None:
             self._following.look()
+        if self._coordinator is not None and self._coordinator.all_must_end:
+            self._fail(StreamkitError("an instance has failed and asked all to end"))
 
     def _all_idle(self) -> bool:
         self._wake.clear()
-        threads = self.threads
+        assert self._threads is not None
         assert self._following is not None
+        assert self._shared is not None
+        threads = self._threads.alive()
         if not self._following.settled or not all(thread.idle for thread in threads):
             return False
         before = [thread.activity for thread in threads]
         try:
-            behind = self._behind({tp: offset for thread in threads for tp, offset in thread.positions.items()})
+            behind = is_behind(self._shared, {tp: offset for each in threads for tp, offset in each.positions.items()})
         except (RetriableTransportError, UnreachableError) as error:
             log.info("%s; trying again", error)
             return False
@@ -284,30 +354,9 @@ class Application:
         quiet = all(thread.idle for thread in threads) and before == [thread.activity for thread in threads]
         return quiet and not behind and self.state is ClientState.RUNNING
 
-    def _behind(self, positions: dict[TopicPartition, int]) -> bool:
-        """Return whether any input has records beyond what this process read, or other processes committed."""
-        assert self._shared is not None
-        topics = self._shared.topics
-        inputs = list({tp for task in topics.tasks() for tp in topics.partitions_of(task)})
-        if not inputs:
-            return False
-        exactly_once = self._settings.exactly_once
-        consumer = self._transport.consumer(self.plan.application, read_committed=exactly_once, client_id="idle")
-        try:
-            ends = consumer.end_offsets(inputs)
-            others = [tp for tp in inputs if tp not in positions]
-            committed = consumer.committed(others) if others else {}
-            empty = consumer.beginning_offsets([tp for tp in others if tp not in committed])
-        finally:
-            consumer.close()
-        # The marker of the last transaction is not read by who committed the records before it.
-        marker = 1 if exactly_once else 0
-        done = {**empty, **{tp: offset.offset + marker for tp, offset in committed.items()}, **positions}
-        return any(done[tp] < end for tp, end in ends.items())
-
     def _thread_changed(self, thread: StreamThread) -> None:
         if thread.error is not None and thread.state is ThreadState.DEAD:
-            self._fail(thread.error)
+            self._handle(thread, thread.error)
         with self._lock:
             if self.state in (ClientState.REBALANCING, ClientState.RUNNING):
                 state = client_state(
@@ -317,8 +366,43 @@ class Application:
                     self._to(state)
         self._wake.set()
 
+    def _handle(self, failed: StreamThread | str, error: BaseException) -> None:
+        """Do what the handler says about a thread that has failed; called by that thread."""
+        try:
+            response = failure_response(self._on_failure(error))
+        except Exception as mistake:
+            log.error("the handler of uncaught exceptions failed: %s", mistake)
+            response = "shutdown_client"
+        name = failed if isinstance(failed, str) else failed.name
+        if response == "replace_thread" and isinstance(failed, StreamThread) and self._replace(failed):
+            log.error("%s failed and was replaced: %s", name, one_line(str(error)))
+            return
+        if response == "shutdown_application" and self._coordinator is not None and self._coordinator.end_all():
+            log.error("%s failed, and all instances are to end: %s", name, one_line(str(error)))
+            # This one too, when the group has heard of it.
+            self.error = self.error or error
+            self._wake.set()
+            return
+        if response == "replace_thread" and isinstance(failed, str):
+            log.warning("%s can't be replaced; the instance ends", name)
+        self._fail(error)
+
+    def _replace(self, dead: StreamThread) -> bool:
+        with self._lock:
+            if self.state not in (ClientState.RUNNING, ClientState.REBALANCING) or self._threads is None:
+                return False
+            self._threads.replace(dead).start()
+        self._wake.set()
+        return True
+
     def _fail(self, error: BaseException) -> None:
-        self.error = self.error or error
+        """End this instance: nothing more is begun, and whoever waits for it goes on to `stop` (closeToError)."""
+        with self._lock:
+            self.error = self.error or error
+            if self.state in (ClientState.REBALANCING, ClientState.RUNNING):
+                self._to(ClientState.PENDING_ERROR)
+            for thread in self.threads:
+                thread.stop()
         self._failed.set()
         self._wake.set()
 
@@ -352,20 +436,3 @@ class Application:
         log.info("state %s -> %s", old.value, state.value)
         if self._listener is not None:
             self._listener(state, old)
-
-
-def _catch_signals(asked: threading.Event) -> Callable[[], None]:
-    """Have SIGTERM and SIGINT set the event; return what puts the old handlers back. Only the main thread can do so."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-
-    def ask(number: int, frame: Any) -> None:
-        asked.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    return restore

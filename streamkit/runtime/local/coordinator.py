@@ -14,6 +14,9 @@ from streamkit.runtime.local.instances import InstanceMetadata, decode_instances
 from streamkit.runtime.local.setup import TopicsOnLog
 from streamkit.transport.base import CommittedOffset, Member, MemberAssignment, Membership, Transport
 
+END_ALL = b"end"
+"""What the leader has for members when one of them asked that all end."""
+
 
 class Share(NamedTuple):
     """What a thread runs, and what it keeps standbys of."""
@@ -38,6 +41,10 @@ class Coordinator:
         """Whether this process knows what is its own."""
         self._owned: dict[str, list[Id]] = {}
         self._membership: Membership | None = None
+        self.all_must_end = False
+        """Whether an instance has asked all to end, and the group has said so."""
+        self._ends_all = False
+        self._said_end = False
         self._metadata: bytes | None = None
         self._tasks: list[Id] = []
         self._respread = False
@@ -82,6 +89,9 @@ class Coordinator:
         """
         rebalance = None
         if self._membership is not None:
+            if self._ends_all and not self._said_end:
+                self._said_end = True
+                self._say()
             try:
                 rebalance = self._membership.poll(wait_ms, join=join and self._may_join())
             except Exception:
@@ -91,7 +101,9 @@ class Coordinator:
         if rebalance is not None:
             assert self._membership is not None
             self._metadata = self._membership.group_metadata()
-            self.instances = decode_instances(rebalance.data)
+            self.all_must_end = rebalance.data == END_ALL
+            if not self.all_must_end:
+                self.instances = decode_instances(rebalance.data)
             self._tasks = self._whole_tasks(rebalance.partitions)
             self._open_gate()
         elif not (self._respread and join and self._threads):
@@ -123,6 +135,13 @@ class Coordinator:
         if self._membership is None:
             return False
         self._membership.commit(offsets)
+        return True
+
+    def end_all(self) -> bool:
+        """Have the next poll tell all instances to end, this one too; False where there is no group to tell."""
+        if self._membership is None:
+            return False
+        self._ends_all = True
         return True
 
     def rejoin(self) -> None:
@@ -157,8 +176,11 @@ class Coordinator:
         wanted: dict[str, list[Id]] = {name: [] for name in members}
         for slot, tasks in assign(self._topics.tasks(), sorted(slots), previous).items():
             wanted[slots[slot]].extend(tasks)
-        servers = {name: json.loads(member.metadata or b"{}").get("server", "") for name, member in members.items()}
+        told = {name: json.loads(member.metadata or b"{}") for name, member in members.items()}
+        servers = {name: each.get("server", "") for name, each in told.items()}
         data = encode_instances(InstanceMetadata(servers[name], tuple(tasks)) for name, tasks in wanted.items())
+        if any(each.get("end") for each in told.values()):
+            data = END_ALL
         return {
             name: MemberAssignment(tuple(tp for task in tasks for tp in self._topics.partitions_of(task)), data)
             for name, tasks in wanted.items()
@@ -167,7 +189,7 @@ class Coordinator:
     def _say(self) -> None:
         assert self._membership is not None
         topics = {topic for inputs in self._topics.inputs.values() for topic in inputs}
-        said = {"threads": len(self._threads), "server": self._server}
+        said = {"threads": len(self._threads), "server": self._server, "end": self._ends_all}
         self._membership.join(json.dumps(said).encode(), topics)
 
     def _may_join(self) -> bool:

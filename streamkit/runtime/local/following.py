@@ -8,12 +8,10 @@ from time import monotonic
 
 from streamkit.errors import FencedError, RetriableTransportError, UnreachableError
 from streamkit.runtime.local.coordinator import Coordinator, Share
-from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.thread import StreamThread
 
 log = logging.getLogger(__name__)
 
-_ENDING = (ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
 _LAST_WORD_SECONDS = 5.0
 
 
@@ -62,7 +60,7 @@ class Following:
                 return
 
     def _working(self) -> list[StreamThread]:
-        return [thread for thread in self._threads() if thread.state not in _ENDING]
+        return [thread for thread in self._threads() if not thread.stopping]
 
     def _threads_settled(self) -> bool:
         return all(thread.settled() for thread in self._working())

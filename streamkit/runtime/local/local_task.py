@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamkit.errors import StateError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.restore import Changelog
@@ -14,6 +16,8 @@ from streamkit.runtime.task import Task
 from streamkit.state.checkpoint import OFFSET_UNKNOWN, delete_checkpoint, read_checkpoint, write_checkpoint
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import CommittedOffset
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_AFTER = 10_000
 """Changelog records since the last checkpoint, beyond which the next commit writes one (StateManagerUtil)."""
@@ -64,6 +68,21 @@ def offset_sum(offsets: Iterable[int]) -> int:
     12
     """
     return min(sum(offset for offset in offsets if offset != OFFSET_UNKNOWN), 2**63 - 1)
+
+
+def sums_on_disk(directory: StateDirectory) -> dict[Id, int]:
+    """Return the offset sums of tasks that have a checkpoint on disk; one that can't be read counts as none."""
+    sums = {}
+    for name in directory.tasks():
+        try:
+            offsets = read_checkpoint(directory.path / name)
+        except StateError as error:
+            log.warning("%s", error)
+            continue
+        if offsets:
+            sub, partition = map(int, name.split("_"))
+            sums[sub, partition] = offset_sum(offsets.values())
+    return sums
 
 
 class LocalTask:

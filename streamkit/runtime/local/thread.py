@@ -40,8 +40,9 @@ RETRY_SECONDS = 0.1
 class StreamThread:
     """Runs the tasks that it is assigned until it is told to stop or something fails for good."""
 
-    def __init__(self, name: str, shared: Shared, transactional_id: str | None = None):
+    def __init__(self, name: str, shared: Shared, transactional_id: str | None = None, number: int = 1):
         self.name = name
+        self.number = number
         self.state = ThreadState.CREATED
         self.error: BaseException | None = None
         self.activity = 0
@@ -64,6 +65,7 @@ class StreamThread:
         self._patience = Patience(self._settings.task_timeout_ms, shared.elapsed)
         self._pace = Pace(self._settings.max_poll_interval_ms)
         self._assigned: tuple[list[Id], list[Id]] | None = None
+        self._last_assignment: tuple[list[Id], list[Id]] = [], []
         self._lose = False
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -81,9 +83,18 @@ class StreamThread:
     def assign(self, active: Sequence[Id], standby: Sequence[Id] = ()) -> None:
         """Have the thread run exactly these tasks, and keep these standbys, from its next round on."""
         with self._lock:
-            self._assigned = list(active), list(standby)
+            self._assigned = self._last_assignment = list(active), list(standby)
             self._settled.clear()
             self.idle = False
+
+    @property
+    def assignment(self) -> tuple[list[Id], list[Id]]:
+        """What the thread was told last to run, and to keep standbys of."""
+        return self._last_assignment
+
+    def resize_cache(self, cache_bytes: int) -> None:
+        """Have the thread's caches hold so many bytes together; what is too much leaves with the next writes."""
+        self._tasks.stores.resize(cache_bytes)
 
     def lose(self) -> None:
         """Have the thread give up all active tasks as they are: others own them now (TaskManager.handleLostAll)."""
@@ -118,6 +129,11 @@ class StreamThread:
     def stop(self) -> None:
         """Ask the thread to commit, close its tasks and end."""
         self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the thread was asked to end, or has."""
+        return self._stop.is_set() or self.state in (ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most `timeout` seconds; return whether it came."""

@@ -1,0 +1,31 @@
+"""Whether an application has read everything: what `--until-idle` waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.setup import Shared
+
+
+def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:
+    """Return whether any input has records beyond what this process read, or other processes committed.
+
+    `positions`: the next offsets that this process reads. Raises TransportError.
+    """
+    topics, exactly_once = shared.topics, shared.settings.exactly_once
+    inputs = list({tp for task in topics.tasks() for tp in topics.partitions_of(task)})
+    if not inputs:
+        return False
+    consumer = shared.transport.consumer(shared.plan.application, read_committed=exactly_once, client_id="idle")
+    try:
+        ends = consumer.end_offsets(inputs)
+        others = [tp for tp in inputs if tp not in positions]
+        committed = consumer.committed(others) if others else {}
+        empty = consumer.beginning_offsets([tp for tp in others if tp not in committed])
+    finally:
+        consumer.close()
+    # The marker of the last transaction is not read by who committed the records before it.
+    marker = 1 if exactly_once else 0
+    done = {**empty, **{tp: offset.offset + marker for tp, offset in committed.items()}, **positions}
+    return any(done[tp] < end for tp, end in ends.items())

@@ -1,0 +1,99 @@
+"""The stream threads of an instance, which may come and go while it runs (KafkaStreams.addStreamThread and its kin)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+from streamkit.errors import ConfigError
+from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.states import ThreadState
+from streamkit.runtime.local.thread import StreamThread
+
+log = logging.getLogger(__name__)
+
+FailureResponse = Literal["replace_thread", "shutdown_client", "shutdown_application"]
+FailureHandler = Callable[[BaseException], FailureResponse]
+"""Says what follows when a stream thread has failed (StreamsUncaughtExceptionHandler); called by that thread."""
+
+
+def failure_response(name: str) -> FailureResponse:
+    """Return what a name stands for, dashes or underscores. Raises ConfigError."""
+    known: tuple[FailureResponse, ...] = get_args(FailureResponse)
+    for response in known:
+        if name.lower().replace("-", "_") == response:
+            return response
+    raise ConfigError(f"{name!r} says nothing about failing threads; expected {', '.join(known)}")
+
+
+class Threads:
+    """Makes threads with the lowest free number, and splits the cache among those that live."""
+
+    def __init__(self, shared: Shared, process: str, cache_bytes: int, others: int):
+        """`cache_bytes`: of all threads; `others`: how many shares go to threads that are not here (the global one)."""
+        self.all: list[StreamThread] = []
+        self._shared = shared
+        self._process = process
+        self._cache_bytes = cache_bytes
+        self._others = others
+        self._lock = threading.RLock()
+
+    def add(self, count: int = 1) -> list[StreamThread]:
+        """Make threads, which have no tasks and are not started."""
+        with self._lock:
+            self._drop_dead()
+            made = [self._make() for _ in range(count)]
+            self.split_cache()
+        return made
+
+    def remove(self, thread: StreamThread) -> None:
+        """Forget a thread that has ended, or will."""
+        with self._lock:
+            self.all = [each for each in self.all if each is not thread]
+            self.split_cache()
+
+    def replace(self, dead: StreamThread) -> StreamThread:
+        """Make a thread of the same name and transactional id, with the tasks of one that has ended."""
+        with self._lock:
+            self.all = [each for each in self.all if each is not dead]
+            fresh = self._make()
+            fresh.assign(*dead.assignment)
+        return fresh
+
+    def alive(self) -> list[StreamThread]:
+        """Return those that have not ended."""
+        return [thread for thread in self.all if thread.state is not ThreadState.DEAD]
+
+    def split_cache(self) -> None:
+        """Give each thread that lives its share of the cache, of which it takes note at its next write."""
+        alive = self.alive()
+        share = self.share(len(alive))
+        for thread in alive:
+            thread.resize_cache(share)
+
+    def share(self, count: int) -> int:
+        """Return the cache of one of so many threads, in bytes."""
+        return max(0, self._cache_bytes) // max(1, count + self._others)
+
+    def names(self) -> Sequence[str]:
+        """Return the names of those that have not ended."""
+        return [thread.name for thread in self.alive()]
+
+    def _drop_dead(self) -> None:
+        self.all = self.alive()
+
+    def _make(self) -> StreamThread:
+        application = self._shared.plan.application
+        used = {thread.number for thread in self.all}
+        number = next(number for number in range(1, len(used) + 2) if number not in used)
+        exactly_once = self._shared.settings.exactly_once
+        thread = StreamThread(
+            f"{application}-{self._process}-StreamThread-{number}",
+            self._shared,
+            f"{application}-{self._process}-{number}" if exactly_once else None,
+            number,
+        )
+        self.all = [*self.all, thread]
+        return thread
