@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,22 @@ Processes = Annotated[
     ),
 ]
 
+
+class Answer(StrEnum):
+    """What may follow when a stream thread fails."""
+
+    replace_thread = "replace-thread"
+    shutdown_client = "shutdown-client"
+    shutdown_application = "shutdown-application"
+
+
+OnFailure = Annotated[
+    Answer,
+    typer.Option(
+        "--on-thread-failure",
+        help="When a stream thread fails: have another take its tasks, end this instance, or end all.",
+    ),
+]
 Http = Annotated[
     str | None,
     typer.Option(
@@ -59,6 +76,7 @@ def command(
     file: File,
     until_idle: UntilIdle = False,
     processes: Processes = None,
+    on_thread_failure: OnFailure = Answer.shutdown_client,
     http: Http = None,
     http_token_file: TokenFile = None,
     live: Live = None,
@@ -80,7 +98,9 @@ def command(
 
             return run_instances(load_plan(file, settings, env_file), processes)
         drawn = _is_terminal(log_format) if live is None else live
-        _run(file, settings, env_file, (http, http_token_file), until_idle, level if drawn else None)
+        _run(
+            file, settings, env_file, (http, http_token_file), (until_idle, on_thread_failure), level if drawn else None
+        )
     except StreamkitError as error:
         if log_format is LogFormat.text:
             raise
@@ -94,13 +114,14 @@ def _run(
     settings: list[str] | None,
     env_file: str | None,
     http: tuple[str | None, str | None],
-    until_idle: bool,
+    behaviour: tuple[bool, Answer],
     drawn: LogLevel | None,
 ) -> None:
     from .logs import opened
     from .serving import serving
     from .signals import stopping
 
+    until_idle, answer = behaviour
     # First of all, so that a signal during the start ends in order too.
     with stopping() as asked:
         from streamkit.runtime.local.client import Application
@@ -110,6 +131,7 @@ def _run(
         plan = load_plan(file, settings, env_file)
         with serving(plan, *http) as (plan, serve), opened(plan) as transport:
             application = Application(plan, transport)
+            application.set_uncaught_exception_handler(lambda error: answer.value)
             serve(application)
             with _watched(application, plan, drawn):
                 application.run(until_idle=until_idle, stop=asked)

@@ -37,7 +37,7 @@ def counting(folder: Path, *, persistent: bool = True, **config: Any) -> Plan:
     path = folder / "count.yaml"
     path.write_text(TEXT.format(partitions=PARTITIONS, persistent=str(persistent).lower()))
     settings = {"state.dir": str(folder), "poll.ms": "5", "statestore.cache.max.bytes": "0", "commit.interval.ms": "20"}
-    return load(path, {**settings, **{name.replace("_", "."): str(value) for name, value in config.items()}})
+    return load(path, {}, {**settings, **{name.replace("_", "."): str(value) for name, value in config.items()}})
 
 
 def create(log: EmbeddedTransport) -> None:

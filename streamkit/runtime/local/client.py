@@ -13,11 +13,9 @@ from typing import Any
 
 from streamkit.errors import (
     ConfigError,
-    RetriableTransportError,
     StateError,
     StoreUnavailableError,
     StreamkitError,
-    UnreachableError,
 )
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan
@@ -26,7 +24,7 @@ from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.following import Following
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.global_thread import GlobalThread
-from streamkit.runtime.local.idle import is_behind
+from streamkit.runtime.local.idle import all_read
 from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, holding, key_metadata
 from streamkit.runtime.local.local_task import sums_on_disk
 from streamkit.runtime.local.progress import RestoreListener, RestoreProgress
@@ -194,35 +192,20 @@ class Application:
     def add_thread(self) -> str | None:
         """Start another stream thread, and return its name; None unless the application runs. Raises TransportError."""
         with self._lock:
-            if self.state not in (ClientState.RUNNING, ClientState.REBALANCING) or self._threads is None:
-                log.warning("no thread can be added: the application is %s", self.state.value)
-                return None
-            (thread,) = self._threads.add()
-            thread.assign([])
-            thread.start()
-        log.info("added %s; there are %d threads now", thread.name, len(self._threads.alive()))
-        self._wake.set()
-        return thread.name
+            thread = self._threads.start_another() if self._going and self._threads is not None else None
+        return None if thread is None else thread.name
 
     def remove_thread(self, timeout: float | None = None) -> str | None:
         """End a stream thread in order, waiting at most `timeout` seconds, and return its name; None if there is none.
 
         The other threads take its tasks; without any the instance stays, idle. Raises StateError after the time-out.
         """
-        with self._lock:
-            if self.state not in (ClientState.RUNNING, ClientState.REBALANCING) or self._threads is None:
-                return None
-            alive = [each for each in self._threads.alive() if not each.stopping]
-            if not alive:
-                return None
-            thread = alive[-1]
-            thread.stop()
-        if not thread.join(timeout):
-            raise StateError(f"{thread.name} did not end within {timeout:g} s; it is ending still")
-        self._threads.remove(thread)
-        log.info("removed %s; there are %d threads now", thread.name, len(self._threads.alive()))
-        self._wake.set()
-        return thread.name
+        thread = self._threads.end_one(timeout) if self._going and self._threads is not None else None
+        return None if thread is None else thread.name
+
+    @property
+    def _going(self) -> bool:
+        return self.state in (ClientState.RUNNING, ClientState.REBALANCING)
 
     def pause(self) -> None:
         """Process, restore and update nothing until `resume`; what was done is committed as ever (KafkaStreams.pause)."""
@@ -344,21 +327,13 @@ class Application:
         threads = self._threads.alive()
         if not self._following.settled or not all(thread.idle for thread in threads):
             return False
-        before = [thread.activity for thread in threads]
-        try:
-            behind = is_behind(self._shared, {tp: offset for each in threads for tp, offset in each.positions.items()})
-        except (RetriableTransportError, UnreachableError) as error:
-            log.info("%s; trying again", error)
-            return False
-        # Had any thread worked meanwhile, it might have written behind what was just looked at.
-        quiet = all(thread.idle for thread in threads) and before == [thread.activity for thread in threads]
-        return quiet and not behind and self.state is ClientState.RUNNING
+        return all_read(self._shared, threads) and self.state is ClientState.RUNNING
 
     def _thread_changed(self, thread: StreamThread) -> None:
         if thread.error is not None and thread.state is ThreadState.DEAD:
             self._handle(thread, thread.error)
         with self._lock:
-            if self.state in (ClientState.REBALANCING, ClientState.RUNNING):
+            if self._going:
                 state = client_state(
                     [each.state for each in self.threads], self._global is None or not self._global.error
                 )
@@ -381,7 +356,6 @@ class Application:
             log.error("%s failed, and all instances are to end: %s", name, one_line(str(error)))
             # This one too, when the group has heard of it.
             self.error = self.error or error
-            self._wake.set()
             return
         if response == "replace_thread" and isinstance(failed, str):
             log.warning("%s can't be replaced; the instance ends", name)
@@ -389,17 +363,16 @@ class Application:
 
     def _replace(self, dead: StreamThread) -> bool:
         with self._lock:
-            if self.state not in (ClientState.RUNNING, ClientState.REBALANCING) or self._threads is None:
+            if not self._going or self._threads is None:
                 return False
             self._threads.replace(dead).start()
-        self._wake.set()
         return True
 
     def _fail(self, error: BaseException) -> None:
         """End this instance: nothing more is begun, and whoever waits for it goes on to `stop` (closeToError)."""
         with self._lock:
             self.error = self.error or error
-            if self.state in (ClientState.REBALANCING, ClientState.RUNNING):
+            if self._going:
                 self._to(ClientState.PENDING_ERROR)
             for thread in self.threads:
                 thread.stop()

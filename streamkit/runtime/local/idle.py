@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 
+from streamkit.errors import RetriableTransportError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.thread import StreamThread
+
+log = logging.getLogger(__name__)
+
+
+def all_read(shared: Shared, threads: Sequence[StreamThread]) -> bool:
+    """Return whether threads that are idle, and other processes, have read all inputs, and stay idle meanwhile."""
+    before = [thread.activity for thread in threads]
+    try:
+        behind = is_behind(shared, {tp: offset for thread in threads for tp, offset in thread.positions.items()})
+    except (RetriableTransportError, UnreachableError) as error:
+        log.info("%s; trying again", error)
+        return False
+    # Had any thread worked meanwhile, it might have written behind what was just looked at.
+    return not behind and all(thread.idle for thread in threads) and before == [each.activity for each in threads]
 
 
 def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from streamkit.errors import ConfigError
+from streamkit.errors import StateError, UsageError
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.thread import StreamThread
@@ -15,17 +15,18 @@ from streamkit.runtime.local.thread import StreamThread
 log = logging.getLogger(__name__)
 
 FailureResponse = Literal["replace_thread", "shutdown_client", "shutdown_application"]
-FailureHandler = Callable[[BaseException], FailureResponse]
-"""Says what follows when a stream thread has failed (StreamsUncaughtExceptionHandler); called by that thread."""
+FailureHandler = Callable[[BaseException], str]
+"""Says what follows when a stream thread has failed (StreamsUncaughtExceptionHandler): a FailureResponse, with dashes or
+underscores. Called by that thread."""
 
 
 def failure_response(name: str) -> FailureResponse:
-    """Return what a name stands for, dashes or underscores. Raises ConfigError."""
+    """Return what a name stands for, dashes or underscores. Raises UsageError."""
     known: tuple[FailureResponse, ...] = get_args(FailureResponse)
     for response in known:
         if name.lower().replace("-", "_") == response:
             return response
-    raise ConfigError(f"{name!r} says nothing about failing threads; expected {', '.join(known)}")
+    raise UsageError(f"{name!r} is no answer to a failing thread; expected {', '.join(known)}")
 
 
 class Threads:
@@ -48,11 +49,32 @@ class Threads:
             self.split_cache()
         return made
 
-    def remove(self, thread: StreamThread) -> None:
-        """Forget a thread that has ended, or will."""
+    def start_another(self) -> StreamThread:
+        """Make a thread and start it, without tasks."""
+        (thread,) = self.add()
+        thread.assign([])
+        thread.start()
+        log.info("added %s; there are %d threads now", thread.name, len(self.alive()))
+        return thread
+
+    def end_one(self, timeout: float | None) -> StreamThread | None:
+        """End a thread, the last one that was made, and return it; None if there is none.
+
+        Raises StateError when it takes longer than `timeout` seconds: it is ending still, and its number stays taken.
+        """
+        with self._lock:
+            staying = [thread for thread in self.alive() if not thread.stopping]
+            if not staying:
+                return None
+            thread = staying[-1]
+            thread.stop()
+        if not thread.join(timeout):
+            raise StateError(f"{thread.name} did not end within {timeout:g} s; it is ending still")
         with self._lock:
             self.all = [each for each in self.all if each is not thread]
             self.split_cache()
+        log.info("removed %s; there are %d threads now", thread.name, len(self.alive()))
+        return thread
 
     def replace(self, dead: StreamThread) -> StreamThread:
         """Make a thread of the same name and transactional id, with the tasks of one that has ended."""
