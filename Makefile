@@ -7,6 +7,8 @@ BASE := $(VENV)/.installed
 READY := $(VENV)/.installed-dev
 # The same SEED gives the same random topologies.
 N ?= 1000
+# A folder of topologies/.
+EXAMPLE ?= word-count
 SEED ?= 1
 
 .DEFAULT_GOAL := help
@@ -32,8 +34,8 @@ $(READY): $(BASE)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(BASE) ## Count the words of a text, with no broker
-	@bash topologies/word-count/demo.sh "$(CURDIR)/$(BIN)/streamkit" "$(CURDIR)/$(BIN)/python"
+demo: $(BASE) ## Run an example with no broker: make demo EXAMPLE=click-stream
+	@bash topologies/$(EXAMPLE)/demo.sh "$(CURDIR)/$(BIN)/streamkit" "$(CURDIR)/$(BIN)/python"
 
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest

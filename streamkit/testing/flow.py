@@ -10,7 +10,7 @@ from typing import Any
 from streamkit.spec.resolve import core
 
 # Plain in every place that YAML has, flow mappings included.
-_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+-]*( [A-Za-z0-9_./@+-]+)*")
+_PLAIN = re.compile(r"(?!\d)[\w/][\w./@+-]*( [\w./@+-]+)*")
 
 
 def flow(value: Any) -> str:
@@ -24,7 +24,7 @@ def flow(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and value.isascii() and core(value) == value
+        plain = _PLAIN.fullmatch(value) and core(value) == value
         return value if plain else json.dumps(value, ensure_ascii=False)
     return _number(value) if isinstance(value, float) else json.dumps(value)
 

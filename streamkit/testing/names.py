@@ -94,6 +94,9 @@ def _written(plan: Plan, nodes: list[Any]) -> set[str]:
 
 def _dead_letters(plan: Plan) -> Iterator[str]:
     """Yield the physical names of topics for records that fail."""
+    configured = plan.config.get("errors.dead.letter.queue.topic.name")
+    if configured:
+        yield str(configured)
     for sub in plan.sub_topologies:
         for node in sub.nodes.values():
             own = getattr(node, "on_error", None)

@@ -218,10 +218,12 @@ class Phases:
             if "match" in options:
                 match = reader.choice(options["match"], "'match'", MATCHES) or match
             partial = bool(reader.boolean(options["partial"], "'partial'")) if "partial" in options else False
-            if ("records" in options) == ("file" in options):
+            # No records are records too: what a person leaves for --update to write.
+            given = {name: value for name, (_, value) in reader.entries(body, what).items() if name == "records"}
+            if bool(given) == ("file" in options):
                 reader.complain(body, f"{what} needs either 'records' or 'file'")
                 return None
-            records_node = options.get("records") or options["file"]
+            records_node = given.get("records") or options["file"]
             file = options.get("file")
         if file is not None:
             records = tuple(self._expected_of_file(file))

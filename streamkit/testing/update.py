@@ -12,7 +12,7 @@ from streamkit.spec.nodes import Node
 from streamkit.spec.resolve import core
 from streamkit.testing.compare import Pair, same
 from streamkit.testing.flow import flow, flow_key
-from streamkit.testing.model import CONTAINS, CaseFile, Described, Expectation, Phase
+from streamkit.testing.model import CONTAINS, RECORD_FIELDS, CaseFile, Described, Expectation, Phase
 from streamkit.testing.run import Failure, Outcome
 
 PROPOSED = ("key", "value", "timestamp")
@@ -271,20 +271,18 @@ def _plain_data(node: Node) -> Any:
 
 def _given_fields(expectation: Expectation) -> set[str]:
     """Return the fields that new records get: those that the others have."""
-    found = {"key", "value"}
-    if expectation.partial and expectation.records:
-        found = set()
+    found = set() if expectation.partial and expectation.records else {"key", "value"}
     for record in expectation.records:
         found |= record.fields.keys()
     return found
 
 
 def _shown(record: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a record that are written, in their usual order; absent ones are left out."""
+    """Return the fields of a record that are written, in their usual order; absent ones but a tombstone are left out."""
     return {
-        name: record[name]
-        for name in ("key", "value", "timestamp", "headers")
-        if name in fields and record.get(name) is not None
+        name: record.get(name)
+        for name in RECORD_FIELDS
+        if name in fields and (record.get(name) is not None or name == "value")
     }
 
 

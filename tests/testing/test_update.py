@@ -46,6 +46,10 @@ given:
         ),
         ("expect:\n  broken:\n    - {key: a, value: b}", "expect:\n  broken: []"),
         ("expect:\n  large: []  # none", "expect:\n  large:\n    - {key: bob, value: {cents: 2000, note: b}}  # none"),
+        (
+            "expect:\n  large:\n    partial: true\n    records:",
+            "expect:\n  large:\n    partial: true\n    records:\n      - {key: bob, value: {cents: 2000, note: b}}",
+        ),
         ("expect:\n  large:\n", "expect:\n  large:\n    - {key: bob, value: {cents: 2000, note: b}}"),
         (
             "expect: {totals: [{key: ann, value: 0}, {key: bob, value: 0}]}",

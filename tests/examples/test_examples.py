@@ -1,0 +1,114 @@
+"""Every example: its tests pass and reach every step, `try` and the embedded log give the same, its demo runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from streamkit.plan import load
+from streamkit.plan.model import Plan
+from streamkit.runtime.driver import run_case
+from streamkit.runtime.records import RecordJson
+from streamkit.testing.coverage import coverage
+from streamkit.testing.find import Plans, find
+from streamkit.testing.report import text
+from streamkit.testing.session import Session
+from tests.broker.cases import in_order_of_one_task
+from tests.broker.support import Log
+from tests.cli.support import LIMIT_S, streamkit
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = sorted(path.parent for path in ROOT.glob("topologies/*/topology.yaml"))
+every = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+
+
+def inputs(example: Path) -> list[list[dict]]:
+    """The records of an example, by the rounds in which its demo feeds them."""
+    files = sorted(example.glob("records*.jsonl"), key=lambda path: path.stem)
+    return [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in files]
+
+
+def lines(records: list[dict]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+@every
+def test_its_tests_pass_and_reach_every_step(example: Path) -> None:
+    session = Session(Plans({}, {}), coverage=True)
+    [result] = session.run(find([str(example)]))
+    assert [text(failure) for outcome in result.outcomes for failure in outcome.failures] == []
+    assert result.problems == []
+    [(plan, reached)] = session.reached.values()
+    assert coverage(plan, reached).percent == 100
+
+
+@every
+def test_it_has_a_page_and_out_of_order_records(example: Path) -> None:
+    page = ROOT / f"docs/examples/{example.name}.md"
+    assert f"make demo EXAMPLE={example.name}" in page.read_text(encoding="utf-8")
+    tests = (example / "topology.test.yaml").read_text(encoding="utf-8")
+    assert re.search(r"\blate\b|out of order", tests)
+
+
+@every
+def test_the_embedded_log_gives_what_try_gives(example: Path, tmp_path: Path) -> None:
+    """With one partition a topic and all of a round's records there before the start."""
+    file = copied(example, tmp_path / example.name)
+    address = f"embedded:{tmp_path / 'log'}"
+    variables = {"STATE_DIR": str(tmp_path / "state"), "KAFKA": address}
+    given: list[dict] = []
+    for records in inputs(example):
+        given += in_order_of_one_task(records)
+        assert streamkit("produce", file, stdin=lines(records), **variables).code == 0
+        done = streamkit("run", file, "--until-idle", "--set", "statestore.cache.max.bytes=0", **variables)
+        assert (done.code, done.out) == (0, ""), done.err
+    expected, _ = run_case(file, lines(given).splitlines(), stores=False)
+    plan = load(file)
+    for topic in plan.external_topics.values():
+        if topic.written and not topic.read:
+            found = on_log(plan, address, topic.name)
+            assert found
+            assert last_by_key(found) == last_by_key([each for each in expected if each["topic"] == topic.name])
+
+
+def copied(example: Path, folder: Path) -> Path:
+    """Return the topology of a copy with one partition a topic, as `try` has them."""
+    folder.mkdir()
+    for source in example.iterdir():
+        if source.suffix in (".yaml", ".py"):
+            changed = re.sub(r"partitions: \d+", "partitions: 1", source.read_text(encoding="utf-8"))
+            (folder / source.name).write_text(changed, encoding="utf-8")
+    return folder / "topology.yaml"
+
+
+def on_log(plan: Plan, address: str, topic: str) -> list[dict]:
+    """Return the records of a topic in JSON form."""
+    with closing(Log(address)) as log:
+        raws = log.read(topic)
+    return [RecordJson(plan).decode((topic, raw.key, raw.value, raw.timestamp, raw.headers, 0)) for raw in raws]
+
+
+def last_by_key(records: list[dict]) -> Counter[str]:
+    """The last value of each key: between tasks there is no order, so values on the way there may differ."""
+    return Counter({json.dumps([each["key"]]): json.dumps(each["value"]) for each in records}.items())
+
+
+@every
+def test_its_demo_runs_with_one_command(example: Path) -> None:
+    script = Path(sys.executable).with_name("streamkit")
+    done = subprocess.run(
+        ["bash", example / "demo.sh", script, sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
