@@ -10,9 +10,10 @@ N ?= 1000
 # A folder of topologies/.
 EXAMPLE ?= word-count
 SEED ?= 1
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate bench bench-quick fuzz screenshots clean
+.PHONY: help demo test check format generate bench bench-quick fuzz chaos screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,6 +68,9 @@ bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when i
 
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
+
+chaos: $(READY) ## Kill, stop and fence instances and the broker for some time, then look for gaps and repeats: make chaos MINUTES=10 SEED=1
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 
 screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots

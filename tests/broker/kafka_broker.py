@@ -40,6 +40,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 group.min.session.timeout.ms=1000
 log.retention.ms=-1
 log.retention.check.interval.ms={never}

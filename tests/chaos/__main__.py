@@ -1,0 +1,57 @@
+"""`python -m tests.chaos`: the soak on a real broker of its own, its log of faults, and its verdict as the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.broker.kafka_broker import Broker
+from tests.broker.support import Log
+from tests.chaos.soak import EXACTLY_ONCE, soak
+
+
+def main() -> int:
+    """Return 0 when nothing was lost, doubled or hung."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--faults", type=int, default=None, help="end after so many faults")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=int, default=200, help="events a second")
+    parser.add_argument("--guarantee", choices=(EXACTLY_ONCE, "at_least_once"), default=EXACTLY_ONCE)
+    parser.add_argument("--log", choices=("kafka", "embedded"), default="kafka")
+    parser.add_argument("--folder", type=Path, default=None, help="keep everything there, logs of instances included")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="streamkit-chaos-") as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"seed {options.seed}, {options.guarantee}, {options.log}", flush=True)
+        if options.log == "embedded":
+            return _run(options, folder, f"embedded:{folder / 'log'}", None)
+        with Broker(folder / "broker") as broker:
+            return _run(options, folder, broker.address, broker)
+
+
+def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker | None) -> int:
+    log = Log(address)
+    try:
+        verdict = soak(
+            folder,
+            log,
+            broker,
+            seed=options.seed,
+            seconds=options.minutes * 60,
+            guarantee=options.guarantee,
+            rate=options.rate,
+            most=options.faults,
+            say=lambda text: print(text, flush=True),
+        )
+    finally:
+        log.close()
+    print(verdict.text())
+    return 0 if verdict.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The processes of the application: each with a state directory of its own, started, stopped and killed by number."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import IO
+
+from tests.broker.support import App
+from tests.cli.support import command
+
+END_S = 90
+
+
+class Instance:
+    """One `streamkit run`."""
+
+    def __init__(self, app: App, number: int, options: tuple[str, ...] = ()):
+        self.number = number
+        self.state = app.state / str(number)
+        self.said = app.state / f"{number}.log"
+        self.stopped = False
+        self.process: subprocess.Popen | None = None
+        self._app = app
+        self._options = options
+        self._file: IO[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process; what it says goes to the end of its file."""
+        self.said.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.said.open("ab")
+        line = command("--verbose", "run", self._app.path, "--set", f"state.dir={self.state}", *self._options)
+        self.process = subprocess.Popen(line, stdout=self._file, stderr=self._file, stdin=subprocess.DEVNULL)
+        self.stopped = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (or is stopped)."""
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to a process that lives."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            self.stopped = number is signal.SIGSTOP
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self.alive:
+            assert self.process is not None
+            self.process.kill()
+            self.process.wait()
+        self._close()
+
+    def end(self) -> int | None:
+        """End the process in order; return its exit code, None when it hung and had to be killed."""
+        assert self.process is not None
+        if self.stopped:
+            self.signal(signal.SIGCONT)
+        self.process.terminate()
+        try:
+            return self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return None
+        finally:
+            self._close()
+
+    def wipe(self) -> None:
+        """Delete the state directory."""
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def transactional_ids(self, threads: int) -> list[str]:
+        """The ids of the threads' producers, once the process has chosen its own id."""
+        file = self.state / self._app.application / "kafka-streams-process-metadata"
+        try:
+            process = json.loads(file.read_text())["processId"]
+        except (OSError, ValueError):
+            return []
+        return [f"{self._app.application}-{process}-{number}" for number in range(1, threads + 1)]
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of what the process said."""
+        return " / ".join(self.said.read_text(errors="replace").splitlines()[-lines:])
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def traces(app: App) -> list[str]:
+    """Lines of all instances' files that begin a traceback."""
+    return [
+        f"{file.name}:{number}"
+        for file in sorted(Path(app.state).glob("*.log"))
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if line.startswith("Traceback")
+    ]
+
+
+def moment() -> float:
+    """Seconds of a clock that only goes on."""
+    return time.monotonic()

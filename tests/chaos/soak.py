@@ -1,0 +1,136 @@
+"""A soak: faults for some minutes while the application works, then the verdict."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.broker.kafka_broker import Broker
+from tests.broker.support import App, Log
+from tests.chaos import faults, workload
+from tests.chaos.instances import moment, traces
+
+EXACTLY_ONCE = "exactly_once_v2"
+PATIENCE_S = 120
+"""How long nothing may come out before the application counts as hung."""
+
+
+@dataclass
+class Verdict:
+    """What a soak found."""
+
+    faults: int
+    seconds: float
+    found: workload.Found
+    deaths: list[str] = field(default_factory=list)
+    hung: list[str] = field(default_factory=list)
+    traces: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        found = self.found
+        return not (found.gaps or found.repeats or found.wrong or self.deaths or self.hung or self.traces)
+
+    def text(self) -> str:
+        found = self.found
+        lines = [
+            f"{self.faults} faults in {self.seconds:.0f} s, {found.records} counts: "
+            f"{found.gaps} gaps, {found.repeats} repeats, {found.wrong} other results wrong"
+        ]
+        for name in ("deaths", "hung", "traces"):
+            lines += [f"{name}: {text}" for text in getattr(self, name)]
+        return "\n".join([*lines, *found.samples, "PASSED" if self.passed else "FAILED"])
+
+
+def soak(
+    folder: Path,
+    log: Log,
+    broker: Broker | None,
+    *,
+    seed: int,
+    seconds: float,
+    guarantee: str = EXACTLY_ONCE,
+    rate: int = 200,
+    most: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Verdict:
+    """Run the application under faults for so many seconds, or `most` faults; then let it finish, and check."""
+    exactly_once = guarantee == EXACTLY_ONCE
+    extra = faults.EXACTLY_ONCE_SETTINGS if exactly_once else {}
+    settings = {name.replace(".", "_"): value for name, value in {**faults.SETTINGS, **extra}.items()}
+    app = workload.make(folder, log, guarantee, **settings)
+    cluster = faults.Cluster(app, random.Random(seed), broker)
+    feeder = workload.Feeder(app, seed, rate)
+    began = moment()
+    shown = 0
+    hung: list[str] = []
+    try:
+        cluster.start()
+        feeder.start()
+        hung += _progress(app, cluster)
+        while moment() - began < seconds and (most is None or cluster.faults < most) and not hung:
+            cluster.strike()
+            cluster.wait(0.2, 1.5)
+            if cluster.faults % 10 == 0:
+                hung += _progress(app, cluster)
+            for event in cluster.events[shown:]:
+                say(f"{event.at:8.1f} s  {event.what}")
+            shown = len(cluster.events)
+        lasted = moment() - began
+        truth = feeder.end()
+        hung += _finished(app, cluster, truth)
+        cluster.look_for_deaths()
+        hung += cluster.end()
+        for event in cluster.events[shown:]:
+            say(f"{event.at:8.1f} s  {event.what}")
+    finally:
+        cluster.kill()
+    found = workload.check(app, truth, exactly_once=exactly_once)
+    return Verdict(cluster.faults, lasted, found, cluster.deaths, hung, traces(app))
+
+
+def _progress(app: App, cluster: faults.Cluster) -> list[str]:
+    """Wait until all three results go on; return what did not."""
+    return _wait(
+        cluster,
+        lambda before: all(now > then for now, then in zip(_ends(app), before, strict=True)),
+        app,
+        "results go on",
+    )
+
+
+def _finished(app: App, cluster: faults.Cluster, truth: workload.Truth) -> list[str]:
+    """Wait until so much came out as went in."""
+    wanted = (sum(truth.events.values()), sum(truth.words.values()), truth.pairs)
+    return _wait(cluster, lambda before: _enough(app, wanted), app, "all results are there")
+
+
+def _enough(app: App, wanted: tuple[int, int, int]) -> bool:
+    if any(end < want for end, want in zip(_ends(app), wanted, strict=True)):
+        return False
+    log = app.log
+    # Markers of transactions count among offsets, so records have to be counted.
+    results = [len(log.read(app.topic(name), committed_only=True)) for name in ("counts", "words", "pairs")]
+    inputs = [
+        log.read_so_far(app.application, app.topic(name)) == sum(log.ends(app.topic(name))) for name in workload.INPUTS
+    ]
+    return all(inputs) and all(have >= want for have, want in zip(results, wanted, strict=True))
+
+
+def _ends(app: App) -> list[int]:
+    return [sum(app.log.ends(app.topic(name))) for name in ("counts", "words", "pairs")]
+
+
+def _wait(cluster: faults.Cluster, holds: Callable[[list[int]], bool], app: App, what: str) -> list[str]:
+    pause = threading.Event()
+    before, deadline = _ends(app), moment() + PATIENCE_S
+    while not holds(before):
+        if moment() > deadline:
+            cluster.note(f"never: {what}")
+            return [f"never: {what}"]
+        cluster.look_for_deaths()
+        pause.wait(0.3)
+    return []

@@ -1,0 +1,54 @@
+"""A short soak with a fixed seed on the real broker, and the checker that judges it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.broker.kafka_broker import Broker
+from tests.broker.support import Log, Raw
+from tests.chaos.soak import soak
+from tests.chaos.workload import Found, _compare, _running
+
+pytestmark = pytest.mark.broker
+
+SECONDS = 25
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path, guarantee: str) -> None:
+    log = Log(broker.address)
+    said: list[str] = []
+    try:
+        verdict = soak(
+            tmp_path, log, broker, seed=7, seconds=SECONDS, guarantee=guarantee, rate=100, say=said.append
+        )
+    finally:
+        log.close()
+    assert verdict.passed, "\n".join([*said, verdict.text()])
+    assert verdict.faults >= 3
+
+
+def counts(*numbers: int) -> list[Raw]:
+    return [Raw(0, at, b"k", number.to_bytes(8), 0, []) for at, number in enumerate(numbers)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "gaps", "repeats"),
+    [((1, 2, 3), 0, 0), ((1, 3), 1, 0), ((1, 2, 2, 3), 0, 1), ((2, 3), 1, 0), ((1, 2, 1, 2, 3), 0, 2)],
+)
+def test_the_checker_sees_gaps_and_repeats(numbers: tuple[int, ...], gaps: int, repeats: int) -> None:
+    found = Found()
+    _running(counts(*numbers), found, True)
+    assert (found.gaps, found.repeats) == (gaps, repeats)
+
+
+def test_the_checker_sees_what_is_missing_and_too_much() -> None:
+    found = Found()
+    _compare(found, "pairs", Counter(a=1, b=2), Counter(a=1, b=1, c=1), True)
+    assert (found.gaps, found.repeats) == (1, 1)
+    least = Found()
+    _compare(least, "words", {"a": 3}, {"a": 2, "b": 1}, False)
+    assert (least.wrong, least.samples) == (1, ["wrong: words: b is 0, must be 1"])

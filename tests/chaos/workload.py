@@ -1,0 +1,216 @@
+"""What the instances compute while faults happen, the input that never stops, and what must have come out of it."""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import RetriableTransportError, UnreachableError
+from streamkit.transport import open_transport
+from tests.broker.support import App, Log, Raw, application
+
+PARTITIONS = 8
+KEYS = 300
+WORDS = 120
+PAUSE_S = 0.05
+TEXT = f"""\
+defaults: {{key: string, value: string}}
+topics:
+  events: {{topic: "{{a}}events", partitions: {PARTITIONS}}}
+  counts: {{topic: "{{a}}counts", value: long, partitions: {PARTITIONS}}}
+  lines: {{topic: "{{a}}lines", partitions: {PARTITIONS}}}
+  words: {{topic: "{{a}}words", value: long, partitions: {PARTITIONS}}}
+  left: {{topic: "{{a}}left", partitions: {PARTITIONS}}}
+  right: {{topic: "{{a}}right", partitions: {PARTITIONS}}}
+  pairs: {{topic: "{{a}}pairs", partitions: {PARTITIONS}}}
+pipelines:
+  running:
+    stream: events
+    steps: [group_by_key, {{count: running}}, to_stream]
+    to: counts
+  counted:
+    stream: lines
+    steps:
+      - flat_map_values: {{values: value.split()}}
+      - group_by: value
+      - count: words
+      - to_stream
+    to: words
+  joined:
+    stream: left
+    steps:
+      - join: {{with: {{stream: right}}, value: left + "+" + right, within: 1h, grace: 1d}}
+    to: pairs
+"""
+INPUTS = ("events", "lines", "left", "right")
+STORES = ("running", "words")
+
+
+def make(folder: Path, log: Log, guarantee: str, **config: object) -> App:
+    """The topology with the record cache off, and all its topics."""
+    app = application(
+        folder,
+        log,
+        "chaos",
+        TEXT,
+        processing_guarantee=guarantee,
+        num_stream_threads=2,
+        statestore_cache_max_bytes=0,
+        **config,
+    )
+    for name in (*INPUTS, "counts", "words", "pairs"):
+        log.create(app.topic(name), PARTITIONS)
+    return app
+
+
+@dataclass
+class Truth:
+    """What was written, as the topology has to count and pair it."""
+
+    events: Counter[str] = field(default_factory=Counter)
+    words: Counter[str] = field(default_factory=Counter)
+    pairs: int = 0
+
+
+class Feeder:
+    """Writes input until it is ended, through broker faults too: an idempotent producer that waits as long as it takes."""
+
+    def __init__(self, app: App, seed: int, rate: int):
+        """`rate`: events a second; a tenth as many lines and pairs."""
+        self.truth = Truth()
+        self.error: BaseException | None = None
+        self._app = app
+        self._draw = random.Random(seed)
+        self._batch = max(1, round(rate * PAUSE_S))
+        self._time = 1_000_000
+        self._end = threading.Event()
+        settings = {"producer": {"delivery.timeout.ms": "900000", "linger.ms": "5"}}
+        self._producer = open_transport(app.log.address, settings, "unused").producer()
+        self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> Truth:
+        """Write the last records; return what was written. Raises what made writing fail."""
+        self._end.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+        self._producer.flush()
+        self._producer.close()
+        return self.truth
+
+    def _run(self) -> None:
+        try:
+            while not self._end.wait(PAUSE_S):
+                self._send(self._rows())
+        except BaseException as error:
+            self.error = error
+
+    def _send(self, rows: list[tuple]) -> None:
+        while True:
+            try:
+                return self._producer.send(rows)
+            except (RetriableTransportError, UnreachableError):
+                # Only the embedded log refuses a call as a whole; Kafka's producer has taken the rows.
+                if not self._app.log.address.startswith("embedded"):
+                    return None
+
+    def _rows(self) -> list[tuple]:
+        draw, app, truth = self._draw, self._app, self.truth
+        rows: list[tuple] = []
+
+        def row(topic: str, key: str, value: str) -> None:
+            self._time += 1
+            rows.append((app.topic(topic), key.encode(), value.encode(), self._time, None, None))
+
+        for _ in range(self._batch):
+            key = f"k{draw.randrange(KEYS)}"
+            truth.events[key] += 1
+            row("events", key, "x")
+        if draw.random() < self._batch / 10 or self._batch >= 10:
+            for _ in range(max(1, self._batch // 10)):
+                line = [f"w{draw.randrange(WORDS)}" for _ in range(3)]
+                truth.words.update(line)
+                row("lines", f"l{truth.pairs}", " ".join(line))
+                sides = ["left", "right"]
+                draw.shuffle(sides)
+                for side in sides:
+                    row(side, f"p{truth.pairs}", side[0])
+                truth.pairs += 1
+        return rows
+
+
+@dataclass
+class Found:
+    """What came out compared with what had to; `samples` names the first places of each kind."""
+
+    gaps: int = 0
+    repeats: int = 0
+    wrong: int = 0
+    """Final results that are not as they must be: words, pairs, and rows of changelogs."""
+    records: int = 0
+    samples: list[str] = field(default_factory=list)
+
+    def note(self, kind: str, text: str) -> None:
+        setattr(self, kind, getattr(self, kind) + 1)
+        if len(self.samples) < 20:
+            self.samples.append(f"{kind}: {text}")
+
+
+def check(app: App, truth: Truth, *, exactly_once: bool) -> Found:
+    """Compare the topics with the truth; at least once only asks that nothing is missing."""
+    log, found = app.log, Found()
+    counts = log.read(app.topic("counts"), committed_only=True)
+    found.records = len(counts)
+    last = _running(counts, found, exactly_once)
+    _compare(found, "counts", last, truth.events, exactly_once)
+    _compare(found, "words", _latest(log.read(app.topic("words"), committed_only=True)), truth.words, exactly_once)
+    pairs = Counter(raw.key.decode() for raw in log.read(app.topic("pairs"), committed_only=True) if raw.key)
+    _compare(found, "pairs", pairs, Counter({f"p{number}": 1 for number in range(truth.pairs)}), exactly_once)
+    for store, wanted in zip(STORES, (truth.events, truth.words), strict=True):
+        rows = log.read(f"{app.application}-{store}-changelog", committed_only=True)
+        _compare(found, f"changelog of {store}", _latest(rows), wanted, exactly_once)
+    return found
+
+
+def _running(counts: list[Raw], found: Found, exactly_once: bool) -> dict[str, int]:
+    """Follow each key's counts in the order of the log: 1, 2, 3, …; return the last ones."""
+    last: dict[str, int] = {}
+    for raw in counts:
+        key, count = _number(raw)
+        before = last.get(key, 0)
+        if exactly_once and count > before + 1:
+            found.note("gaps", f"{key} goes from {before} to {count} at counts-{raw.partition}@{raw.offset}")
+        elif exactly_once and count <= before:
+            found.note("repeats", f"{key} goes from {before} to {count} at counts-{raw.partition}@{raw.offset}")
+        last[key] = max(count, before)
+    return last
+
+
+def _compare(found: Found, what: str, have: Any, want: Any, exactly_once: bool) -> None:
+    for key in sorted({*have, *want}):
+        one, other = have.get(key, 0), want.get(key, 0)
+        if one < other:
+            kind = "gaps" if what in ("counts", "pairs") else "wrong"
+            found.note(kind, f"{what}: {key} is {one}, must be {other}")
+        elif one > other and exactly_once:
+            kind = "repeats" if what in ("counts", "pairs") else "wrong"
+            found.note(kind, f"{what}: {key} is {one}, must be {other}")
+
+
+def _latest(rows: list[Raw]) -> dict[str, int]:
+    return dict(map(_number, rows))
+
+
+def _number(raw: Raw) -> tuple[str, int]:
+    assert raw.key is not None
+    assert raw.value is not None
+    # A changelog's value has its timestamp in front on disk only: on the log it is the count.
+    return raw.key.decode(), struct.unpack(">q", raw.value)[0]
