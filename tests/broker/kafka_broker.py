@@ -86,7 +86,7 @@ def _jars_are_there() -> bool:
     return any(_jar_folder().glob("slf4j-simple-*.jar"))
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -95,6 +95,11 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
+
+
+def cluster_id() -> str:
+    """Return a new id of a cluster; one that begins with a dash would be read as an option."""
+    return "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 
 class Broker:
@@ -106,22 +111,25 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "broker.log"
         self._heap = heap
-        port, controller = _free_ports(2)
+        port, controller = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self._properties = self.folder / "server.properties"
         data = self.folder / "data"
         self._properties.write_text(_SETTINGS.format(port=port, controller=controller, data=data, never=_NEVER_MS))
         self._process: subprocess.Popen | None = None
+        self._cluster = cluster_id()
 
     def __enter__(self) -> Broker:
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # An id that begins with a dash would be read as an option.
-        command = self._java("kafka.tools.StorageTool", "format", "-t", "A" + cluster[1:], "-c", str(self._properties))
+        self.format()
+        self.start()
+        return self
+
+    def format(self) -> None:
+        """Prepare the data folder. Raises BrokerFailed."""
+        command = self._java("kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", str(self._properties))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BrokerFailed(f"the broker's storage could not be formatted:\n{done.stdout}{done.stderr}")
-        self.start()
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         self.stop()
@@ -130,9 +138,18 @@ class Broker:
 
     def start(self) -> None:
         """Start the process and return when it answers. Raises BrokerFailed."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Start the process."""
         with self.log.open("ab") as log:
             command = self._java("kafka.Kafka", str(self._properties))
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
+
+    def await_ready(self) -> None:
+        """Return when the process answers. Raises BrokerFailed."""
+        assert self._process is not None
         try:
             self._wait_until_ready(self._process)
         except BaseException:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log
+from tests.chaos.brokers import Brokers
 from tests.chaos.soak import EXACTLY_ONCE, soak
 
 
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200, help="events a second")
     parser.add_argument("--guarantee", choices=(EXACTLY_ONCE, "at_least_once"), default=EXACTLY_ONCE)
     parser.add_argument("--log", choices=("kafka", "embedded"), default="kafka")
+    parser.add_argument("--brokers", type=int, default=1, help="with 3, leaders and coordinators move")
     parser.add_argument("--folder", type=Path, default=None, help="keep everything there, logs of instances included")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="streamkit-chaos-") as temporary:
@@ -29,7 +31,9 @@ def main() -> int:
         print(f"seed {options.seed}, {options.guarantee}, {options.log}", flush=True)
         if options.log == "embedded":
             return _run(options, folder, f"embedded:{folder / 'log'}", None)
-        with Broker(folder / "broker") as broker:
+        several = options.brokers > 1
+        made = Brokers(folder / "broker", options.brokers, options.seed) if several else Broker(folder / "broker")
+        with made as broker:
             return _run(options, folder, broker.address, broker)
 
 

@@ -22,9 +22,7 @@ def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path, guarantee: s
     log = Log(broker.address)
     said: list[str] = []
     try:
-        verdict = soak(
-            tmp_path, log, broker, seed=7, seconds=SECONDS, guarantee=guarantee, rate=100, say=said.append
-        )
+        verdict = soak(tmp_path, log, broker, seed=7, seconds=SECONDS, guarantee=guarantee, rate=100, say=said.append)
     finally:
         log.close()
     assert verdict.passed, "\n".join([*said, verdict.text()])
