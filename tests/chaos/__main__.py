@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log
 from tests.chaos.brokers import Brokers
+from tests.chaos.faults import KINDS, name_of
 from tests.chaos.soak import EXACTLY_ONCE, soak
 
 
@@ -23,6 +24,8 @@ def main() -> int:
     parser.add_argument("--guarantee", choices=(EXACTLY_ONCE, "at_least_once"), default=EXACTLY_ONCE)
     parser.add_argument("--log", choices=("kafka", "embedded"), default="kafka")
     parser.add_argument("--brokers", type=int, default=1, help="with 3, leaders and coordinators move")
+    names = [name_of(kind) for kind, _ in KINDS]
+    parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="KIND", help=f"of {', '.join(names)}")
     parser.add_argument("--folder", type=Path, default=None, help="keep everything there, logs of instances included")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="streamkit-chaos-") as temporary:
@@ -49,6 +52,7 @@ def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker
             guarantee=options.guarantee,
             rate=options.rate,
             most=options.faults,
+            only=frozenset(options.only),
             say=lambda text: print(text, flush=True),
         )
     finally:

@@ -45,6 +45,8 @@ class Cluster:
     faults: int = 0
     deaths: list[str] = field(default_factory=list)
     """Instances that ended although nothing was done to them."""
+    only: frozenset[str] = frozenset()
+    """Names of the kinds of faults, all where it is empty."""
 
     def __post_init__(self) -> None:
         self.instances = [Instance(self.app, number) for number in range(1, self.count + 1)]
@@ -66,7 +68,11 @@ class Cluster:
 
     def strike(self) -> None:
         """Do one fault."""
-        kinds = [(kind, weight) for kind, weight in KINDS if self.broker is not None or kind not in BROKER_KINDS]
+        kinds = [
+            (kind, weight)
+            for kind, weight in KINDS
+            if (self.broker is not None or kind not in BROKER_KINDS) and (not self.only or name_of(kind) in self.only)
+        ]
         (kind,) = self.draw.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
         self.faults += 1
         kind(self)
@@ -231,3 +237,12 @@ KINDS: list[tuple[Callable[[Cluster], None], int]] = [
 ]
 """Faults and how often they come."""
 BROKER_KINDS = (_broker_restart, _broker_crash)
+
+
+def name_of(kind: Callable[[Cluster], None]) -> str:
+    """The name of a kind of faults on the command line.
+
+    >>> name_of(_kill_all)
+    'kill-all'
+    """
+    return kind.__name__.strip("_").replace("_", "-")

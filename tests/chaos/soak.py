@@ -55,6 +55,7 @@ def soak(
     guarantee: str = EXACTLY_ONCE,
     rate: int = 200,
     most: int | None = None,
+    only: frozenset[str] = frozenset(),
     say: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """Run the application under faults for so many seconds, or `most` faults; then let it finish, and check."""
@@ -62,7 +63,7 @@ def soak(
     extra = faults.EXACTLY_ONCE_SETTINGS if exactly_once else {}
     settings = {name.replace(".", "_"): value for name, value in {**faults.SETTINGS, **extra}.items()}
     app = workload.make(folder, log, guarantee, **settings)
-    cluster = faults.Cluster(app, random.Random(seed), broker)
+    cluster = faults.Cluster(app, random.Random(seed), broker, only=only)
     feeder = workload.Feeder(app, seed, rate)
     began = moment()
     shown = 0
