@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,7 +88,8 @@ class Feeder:
         self._app = app
         self._draw = random.Random(seed)
         self._batch = max(1, round(rate * PAUSE_S))
-        self._time = 1_000_000
+        # Of now: a broker that crashed takes producers of long ago for gone, and what they send again for new.
+        self._time = time.time_ns() // 1_000_000
         self._end = threading.Event()
         settings = {"producer": {"delivery.timeout.ms": "900000", "linger.ms": "5"}}
         self._producer = open_transport(app.log.address, settings, "unused").producer()

@@ -22,6 +22,7 @@ class Following:
         self._coordinator = coordinator
         self._threads = threads
         self._max_poll_ms = max_poll_ms
+        self._losing = False
 
     @property
     def settled(self) -> bool:
@@ -34,6 +35,10 @@ class Following:
 
     def look(self) -> None:
         """Do what is next: give threads tasks, take part in the group. Returns at once. Raises TransportError."""
+        if self._losing and not self._threads_settled():
+            # The next generation must not be heard of before: it would vouch for commits of tasks that are lost.
+            return
+        self._losing = False
         try:
             self._coordinator.use_threads([thread.name for thread in self._working()])
             self._check_stalled()
@@ -72,6 +77,7 @@ class Following:
 
     def _lose(self) -> None:
         """Have the threads close everything as it is: others have it by now."""
+        self._losing = True
         for thread in self._threads():
             thread.lose()
 

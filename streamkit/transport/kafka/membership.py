@@ -48,7 +48,7 @@ class KafkaMembership(Membership):
         self._group = group
         self._instance = self._config.get("group_instance_id")
         self._timeout_ms = int(timeout * 1000)
-        self._assignor = _Assignor(assign, lambda: self._owned())
+        self._assignor = _Assignor(assign, lambda: self._claimed())
         self._lost = _Lost()
         self._number = NO_GENERATION
         self._member = ""
@@ -131,6 +131,16 @@ class KafkaMembership(Membership):
         """What kafka-python holds that this member owns: it drops what was lost before it joins again."""
         return frozenset(TopicPartition(*each) for each in self._coordinator._subscription.assigned_partitions())
 
+    def _claimed(self) -> frozenset[TopicPartition]:
+        """What this member tells the group that it owns. When it was given up nothing: others have it by now.
+
+        kafka-python goes on claiming it when that happens between joining and being assigned partitions.
+        """
+        if not self._is_lost():
+            return self._owned()
+        self._lost.happened = True
+        return frozenset()
+
     def _keep_alive(self) -> None:
         try:
             self._coordinator.poll_heartbeat()
@@ -146,7 +156,7 @@ class KafkaMembership(Membership):
     def _is_lost(self) -> bool:
         """Whether the group is known to have gone on without this member."""
         now = self._coordinator.group_metadata()
-        return self._number != NO_GENERATION and (now.generation_id == NO_GENERATION or not now.member_id)
+        return self._number != NO_GENERATION and (now.generation_id == NO_GENERATION or now.member_id != self._member)
 
     def _check_lost(self) -> None:
         # Whoever was told already joins anew, and kafka-python says it again then.
