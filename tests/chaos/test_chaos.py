@@ -9,24 +9,27 @@ import pytest
 
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, Raw
+from tests.chaos.faults import BROKER_KINDS, KINDS, name_of
 from tests.chaos.soak import soak
 from tests.chaos.workload import Found, _compare, _running
 
 pytestmark = pytest.mark.broker
 
-SECONDS = 25
+SECONDS = 20
+# A restart of the broker takes as long as all of this: those are left to `make chaos`.
+KINDS_HERE = frozenset(name_of(kind) for kind, _ in KINDS if kind not in BROKER_KINDS)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path, guarantee: str) -> None:
+def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
     log = Log(broker.address)
     said: list[str] = []
     try:
-        verdict = soak(tmp_path, log, broker, seed=7, seconds=SECONDS, guarantee=guarantee, rate=100, say=said.append)
+        verdict = soak(tmp_path, log, None, seed=7, seconds=SECONDS, rate=100, only=KINDS_HERE, say=said.append)
     finally:
         log.close()
     assert verdict.passed, "\n".join([*said, verdict.text()])
     assert verdict.faults >= 3
+    assert verdict.found.records > 0
 
 
 def counts(*numbers: int) -> list[Raw]:

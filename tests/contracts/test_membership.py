@@ -267,3 +267,28 @@ def test_no_broker_and_bad_settings_are_one_line():
     slow = {"heartbeat.interval.ms": "5000", "session.timeout.ms": "5000"}
     with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms is 5000; it must be less"):
         KafkaTransport("127.0.0.1:1", {"consumer": slow}).membership("g", "m", lambda members: {})
+
+
+def test_a_member_under_another_id_claims_nothing_of_its_old_self() -> None:
+    """kafka-python joins on with what it had when it is given up between joining and being assigned."""
+    from types import SimpleNamespace
+
+    from kafka.structs import MemberState
+
+    from streamkit.transport.kafka.membership import KafkaMembership
+
+    member = KafkaMembership({"bootstrap.servers": "127.0.0.1:1"}, 1.0, "group", lambda members: {})
+    now = SimpleNamespace(state=MemberState.STABLE, generation_id=3, member_id="first")
+    owned = {TopicPartition("t", 0)}
+    coordinator = SimpleNamespace(
+        group_metadata=lambda: now, _subscription=SimpleNamespace(assigned_partitions=lambda: owned)
+    )
+    member._client = SimpleNamespace(_coordinator=coordinator)
+    assert member._take().partitions == owned
+    assert member._claimed() == owned
+    now.member_id, now.generation_id = "second", 5
+    assert member._claimed() == frozenset()
+    with pytest.raises(FencedError):
+        member._check_lost()
+    assert member._take().partitions == owned
+    assert member._claimed() == owned

@@ -22,6 +22,8 @@ _FULL_QUEUE_WAIT = 0.05
 # What Java's default production handler has written again. Not so a missing topic, which it waits for without an end.
 _RETRIABLE = {
     "_MSG_TIMED_OUT",
+    # What a transaction that has failed already says to everything but its abort.
+    "_STATE",
     "KAFKA_STORAGE_ERROR",
     "NETWORK_EXCEPTION",
     "NOT_ENOUGH_REPLICAS",
