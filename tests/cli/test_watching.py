@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from streamkit_cli.serving import shifted
 
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.cli.support import streamkit
@@ -98,3 +99,27 @@ def test_lag_asks_the_log(shop, tmp_path):
     assert "missing topics: other-by-user-repartition" in done.out
     assert "streamkit: the lag is 63, more than 10" in done.err
     assert streamkit("status", file).out.startswith("other: 0 active members, lag 63")
+
+
+def test_run_says_in_one_line_why_it_can_not_serve(shop, tmp_path):
+    empty = tmp_path / "token"
+    empty.write_text("\n")
+    taken = shop[0].removeprefix("http://")
+    for arguments, code, text in (
+        (("--http", taken), 1, f"--http: port {taken.rpartition(':')[2]} on 127.0.0.1 is in use by another process"),
+        (("--http", "here"), 2, "--http here: expected HOST:PORT"),
+        (("--http", "127.0.0.1:0", "--http-token-file", empty), 1, "is empty"),
+        (("--http", "127.0.0.1:0", "--http-token-file", tmp_path / "none"), 1, "No such file or directory"),
+        (("--http-token-file", empty), 2, "--http-token-file needs --http"),
+    ):
+        done = streamkit("run", shop[1], "--set", f"state.dir={tmp_path / 'state'}", *arguments)
+        assert (done.code, done.out) == (code, "")
+        assert text in done.err
+        assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "state").exists()
+
+
+def test_each_of_several_instances_has_a_port_of_its_own():
+    arguments = ["run", "--http", "127.0.0.1:8080", "--http=:0", "--until-idle"]
+    assert shifted(arguments, 1) == arguments
+    assert shifted(arguments, 3) == ["run", "--http", "127.0.0.1:8082", "--http=:0", "--until-idle"]
