@@ -15,7 +15,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from streamkit.errors import QueryError, StoreUnavailableError, StreamkitError, UnknownStoreError
+from streamkit.errors import QueryError, StateError, StoreUnavailableError, StreamkitError, UnknownStoreError
 from streamkit.http import front, metrics, openapi, state, stores
 from streamkit.http.endpoint import Endpoint, error_response, json_response
 from streamkit.http.peers import RefusedError
@@ -75,7 +75,7 @@ def _answer(endpoint: Endpoint, service: Service, request: Request) -> Response:
         return error_response(str(error), 404)
     except QueryError as error:
         return error_response(str(error), 400)
-    except StoreUnavailableError as error:
+    except (StoreUnavailableError, StateError) as error:
         return error_response(str(error), 503)
     except RefusedError as error:
         return error_response(str(error), error.status)

@@ -12,6 +12,7 @@ from streamkit.http.server import HttpServer, parse_address
 from streamkit.plan import load
 from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
+from tests.broker.support import until
 from tests.http.support import SHOP, USERS, processed, request, served, write_shop
 
 TOKEN = {"Authorization": "Bearer s3cret"}
@@ -56,6 +57,30 @@ def test_status_tells_of_threads_tasks_and_topics(shop):
     lag = request(shop, "/lag", headers=TOKEN).json
     assert lag["lag"] == 0
     assert {(each["topic"], each["position"]) for each in lag["partitions"]} >= {("prices", 3), ("prices", 0)}
+
+
+def test_threads_come_and_go(tmp_path):
+    log = EmbeddedTransport(tmp_path / "log")
+    write_shop(log)
+    try:
+        with served(tmp_path / "a", log) as (address, application):
+
+            def settled(count: int) -> bool:
+                status = application.status()
+                tasks = [len(thread.tasks) for thread in status.threads if thread.state == "RUNNING"]
+                return len(tasks) == count and sum(tasks) == 6 and min(tasks) > 0
+
+            added = request(address, "/threads", method="POST").json
+            assert len(added["threads"]) == 3
+            until(lambda: settled(3), "three threads share the tasks")
+            removed = request(address, "/threads", method="DELETE").json
+            assert removed["thread"] == added["thread"]
+            until(lambda: settled(2), "two threads have the tasks")
+            assert request(address, "/stores/counts/all").status == 200
+            assert request(address, "/pause", method="POST").json == {"paused": True}
+            assert request(address, "/resume", method="POST").json == {"paused": False}
+    finally:
+        log.close()
 
 
 def test_metrics_have_the_names_of_kafka_streams(shop):
