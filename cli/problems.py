@@ -20,7 +20,10 @@ INVALID = "invalid"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked for, and how it is shown: excerpt None: on a terminal; form: text, json or github."""
+    """What is looked for, and how it is shown: excerpt None: on a terminal; form: text, json or github.
+
+    online: whether the schema registry is asked too.
+    """
 
     excerpt: bool | None = None
     settings: list[str] | None = None
@@ -28,6 +31,7 @@ class Wanted:
     strict: bool = False
     ignored: frozenset[str] = frozenset()
     form: str = "text"
+    online: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def _problems(file: str, wanted: Wanted) -> list[Shown]:
     try:
         variables = environment(wanted.env_file)
         model = load_model(file, variables)
-        plan = build(model, overrides(wanted.settings), variables)
+        plan = build(model, overrides(wanted.settings), variables, wanted.online)
     except TopologyError as error:
         return [Shown(ERROR, INVALID, problem.position, problem.message) for problem in error.problems]
     except UsageError:

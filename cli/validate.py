@@ -33,11 +33,16 @@ Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="RULE", help="Leave a rule of --strict out; may be repeated.")
 ]
 Form = Annotated[Format, typer.Option("--format", help="text; one JSON list; or annotations of GitHub Actions.")]
+Online = Annotated[
+    bool,
+    typer.Option("--online", help="Ask the schema registry for the subjects' schemas, and whether those of files fit."),
+]
 
 
 def command(
     files: Files,
     strict: Strict = False,
+    online: Online = False,
     ignore: Ignore = None,
     form: Form = Format.text,
     excerpt: Excerpt = None,
@@ -55,4 +60,4 @@ def command(
         unknown = sorted(ignored - RULES.keys())
         if unknown:
             raise UsageError(f"--ignore {unknown[0]}: there is no such rule; known are {', '.join(RULES)}")
-    return validate_files(files, Wanted(excerpt, settings, env_file, strict, ignored, form.value))
+    return validate_files(files, Wanted(excerpt, settings, env_file, strict, ignored, form.value, online))

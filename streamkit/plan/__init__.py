@@ -7,31 +7,41 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamkit.errors import TopologyError
+from streamkit.errors import Problem, TopologyError
 from streamkit.plan.model import Plan
 
 if TYPE_CHECKING:
     from streamkit.spec.model import TopologyModel
 
 
-def load(path: str | Path, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Plan:
+def load(
+    path: str | Path,
+    env: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    online: bool = False,
+) -> Plan:
     """Return the Plan of a topology file.
 
-    env: variables for `${NAME}` and settings, the process's where None; overrides: settings that go before all others.
-    Raises TopologyError with every problem, UsageError where the file can't be read, ConfigError.
+    env: variables for `${NAME}` and settings, the process's where None; overrides: settings that go before all others;
+    online: whether the schema registry is asked too.
+    Raises TopologyError with every problem, UsageError where the file can't be read, ConfigError, RegistryError.
     """
     from streamkit import spec
 
     variables = os.environ if env is None else env
-    return build(spec.load(path, environment=variables), overrides, variables)
+    return build(spec.load(path, environment=variables), overrides, variables, online)
 
 
 def build(
-    model: TopologyModel, overrides: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+    model: TopologyModel,
+    overrides: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    online: bool = False,
 ) -> Plan:
-    """Return the Plan of a checked file. Raises TopologyError with every problem of meaning, ConfigError.
+    """Return the Plan of a checked file.
 
-    env: variables, of which those named STREAMKIT_… are settings.
+    env: variables, of which those named STREAMKIT_… are settings; online: whether the schema registry is asked too.
+    Raises TopologyError with every problem of meaning, ConfigError, RegistryError.
     """
     from streamkit.config import Config
     from streamkit.plan.assemble import Assembler
@@ -40,6 +50,7 @@ def build(
     from streamkit.plan.freeze import freeze
 
     config = Config(model.application, model.settings, overrides=overrides or {}, environment=env)
+    absent = _fetch_schemas(model, config) if online else []
     assembler = Assembler(model)
     assembler.build()
     topology = assembler.graph.write(config.optimizations)
@@ -48,8 +59,25 @@ def build(
     if assembler.problems:
         # What a failed step would have made is missing, which is not another mistake.
         problems = [*assembler.problems, *(each for each in problems if "is not added yet" not in each.message)]
-    if problems:
-        raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))
+    _refuse([*absent, *problems])
     sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
     plan = freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
-    return bind_serdes(plan, model)
+    plan = bind_serdes(plan, model)
+    if online:
+        from streamkit.plan.online import misfits
+
+        _refuse(misfits(model, plan.external_topics))
+    return plan
+
+
+def _fetch_schemas(model: TopologyModel, config: Any) -> list[Problem]:
+    from streamkit.plan.online import fetch_schemas
+    from streamkit.serdes.registry import Registry
+
+    registry = Registry.of(config)
+    return [] if registry is None else fetch_schemas(model, registry)
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))

@@ -107,6 +107,54 @@ def test_protobuf_and_confluent(registry: SchemaRegistry, folder: Path, name: st
     assert written[5:] == data[5:]
 
 
+ONLINE = """
+streamkit: 1
+application: app
+config: {{schema.registry.url: {url}}}
+topics:
+  in: {{topic: {topic}, value: {{avro: order.avsc}}}}
+  out: {{value: {{avro: {{subject: {subject}}}}}}}
+  gone: {{value: {{avro: {{subject: gone}}}}}}
+pipelines:
+  p:
+    stream: in
+    to: out
+  q:
+    stream: out
+    steps:
+      - filter: value.custmer
+"""
+
+
+def test_validate_asks_the_registry(registry: SchemaRegistry, folder: Path) -> None:
+    topic, file = fresh("online"), folder / "app.yaml"
+    subject = f"{topic}-other"
+    registry.register(subject, ORDER)
+    registry.register(f"{topic}-value", {**ORDER, "fields": [{"name": "id", "type": "string"}]})
+    registry.ask(f"config/{topic}-value", {"compatibility": "FULL"}, "PUT")
+    file.write_text(ONLINE.format(url=registry.url, topic=topic, subject=subject))
+    # Without the registry nothing is known of the subject's fields.
+    assert streamkit("validate", file).out == ""
+    done = streamkit("validate", "--online", file)
+    assert (done.code, done.err) == (1, "")
+    missing, field = done.out.splitlines()
+    assert missing.startswith(f"{file}:8:3: schema registry {registry.url}: subject gone: it has none")
+    assert field == f"{file}:16:23: shop.Order has no field 'custmer'; did you mean 'customer'?"
+    text = file.read_text().replace("custmer", "customer").replace("subject: gone", f"subject: {subject}")
+    file.write_text(text)
+    done = streamkit("validate", "--online", file)
+    assert done.code == 1
+    assert done.out == (
+        f"{file}:6:3: serde avro: order.avsc is not compatible with the latest version of subject {topic}-value,"
+        " by that subject's rule\n"
+    )
+    registry.ask(f"config/{topic}-value", {"compatibility": "NONE"}, "PUT")
+    assert streamkit("validate", "--online", file).code == 0
+    done = streamkit("validate", "--online", file, "--set", "schema.registry.url=http://127.0.0.1:1")
+    assert done.code == 1
+    assert done.out.startswith(f"{file}:1:1: schema registry http://127.0.0.1:1 doesn't answer: subject ")
+
+
 TOPOLOGY = """
 streamkit: 1
 application: {application}
@@ -117,7 +165,11 @@ config:
 topics:
   orders: {{topic: {orders}, key: string, value: {{avro: order.avsc}}, partitions: 2}}
   notes: {{topic: {notes}, key: string, value: {{avro: {{subject: {notes}-value}}}}, partitions: 2}}
+  copies: {{topic: {orders}-copies, key: string, value: {{avro: order.avsc}}, partitions: 2}}
 pipelines:
+  copies:
+    stream: orders
+    to: copies
   notes:
     stream: orders
     steps:
@@ -145,21 +197,33 @@ def test_avro_and_java_over_a_running_application(registry: SchemaRegistry, fold
     assert [serde.decode(bytes.fromhex(line)) for line in sent] == ORDERS
     records = "".join(json.dumps({"key": "k", "value": order, "timestamp": 1}) + "\n" for order in ORDERS)
     assert streamkit("produce", file, "orders", stdin=records).code == 0
+    old_fields = [field for field in ORDER["fields"] if field["name"] != "note"]  # type: ignore[index]
+    (folder / "old.avsc").write_text(json.dumps({**ORDER, "fields": old_fields}))
+    old = json.dumps({"key": "k", "value": {"id": 99, "customer": "old", "lines": [], "at": 7}, "timestamp": 1})
+    (folder / "old.yaml").write_text(file.read_text().replace("order.avsc", "old.avsc"))
+    assert streamkit("produce", folder / "old.yaml", "orders", stdin=old).code == 0
     done = streamkit("run", file, "--until-idle")
     assert (done.code, done.err) == (0, "")
     log = Log(f"embedded:{folder}/state/log")
     try:
-        assert sorted(raw.value.hex() for raw in log.read(orders) if raw.value) == sorted(sent)
+        assert {raw.value.hex() for raw in log.read(orders) if raw.value} > set(sent)
         written = [raw.value.hex() for raw in log.read(notes) if raw.value]
+        copies = [raw.value for raw in log.read(f"{orders}-copies") if raw.value]
     finally:
         log.close()
-    found = [json.loads(line) for line in java(registry, "read", notes, *written)]
+    # Nobody reads the values in between, yet what an older schema wrote is written by this one's.
+    number = registry.ask(f"subjects/{orders}-copies-value/versions/latest")["id"]
+    assert {data[:5] for data in copies} == {b"\0" + number.to_bytes(4, "big")}
+    copied = bound(registry, folder, {"avro": "order.avsc"}, f"{orders}-copies")
+    assert sorted(order["id"] for order in map(copied.decode, copies)) == [-(2**62), 1, 99]
+    found = [json.loads(line) for line in java(registry, "read", notes, *written) if '"old"' not in line]
     expected = [{**order, "note": f"seen {order['at']}"} for order in ORDERS]
     assert sorted(found, key=lambda order: order["id"]) == sorted(expected, key=lambda order: order["id"])
     subjects = [name for name in registry.ask("subjects") if name.startswith(application)]
     assert sorted(subjects) == [f"{application}-latest-changelog-value", f"{application}-latest-repartition-value"]
     read = streamkit("consume", file, "notes", "--until-idle")
-    assert sorted(json.loads(line)["value"]["note"] for line in read.out.splitlines()) == ["seen 0", "seen 1000"]
+    notes_read = [json.loads(line)["value"]["note"] for line in read.out.splitlines()]
+    assert sorted(notes_read) == ["seen 0", "seen 1000", "seen 7"]
 
 
 def java(server: SchemaRegistry, mode: str, topic: str, *lines: Any, schema: Path | None = None) -> list[str]:
