@@ -74,7 +74,8 @@ def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = N
     logging.basicConfig(level=number if verbose else max(number, logging.WARNING), handlers=[chosen], force=True)
     logging.getLogger("streamkit").setLevel(number)
     for clients in _CLIENTS:
-        logging.getLogger(clients).setLevel(number if verbose else logging.CRITICAL + 1)
+        # Below that kafka-python writes what it sends, passwords included.
+        logging.getLogger(clients).setLevel(logging.INFO if verbose else logging.CRITICAL + 1)
 
 
 def chosen_level(level: LogLevel | None, until_idle: bool) -> LogLevel:

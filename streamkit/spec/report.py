@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
+from streamkit.config.values import is_secret
 from streamkit.errors import Problem
 
 MAX_WIDTH = 160
+_NAME = re.compile(r"[\w.-]+(?=[\"']?\s*:)")
+"""What may be the name of a setting: a line with that of a secret is not shown."""
 
 
 def render(problems: Iterable[Problem], texts: Mapping[str, str] | None = None, excerpt: bool = False) -> str:
@@ -29,6 +33,8 @@ def _excerpt(problem: Problem, text: str) -> list[str]:
     if not 1 <= line <= len(rows):
         return []
     row = rows[line - 1]
+    if any(is_secret(name) for name in _NAME.findall(row)):
+        return []
     first = max(0, column - MAX_WIDTH // 2)
     shown = row[first : first + MAX_WIDTH]
     # Tabs stay tabs below, so that the caret stands under its character in any terminal.

@@ -105,7 +105,11 @@ def cluster_id() -> str:
 class Broker:
     """One broker with its own data folder; `address` is host:port and stays the same over restart()."""
 
-    def __init__(self, folder: Path | None = None, heap: str = "512m"):
+    format_options: tuple[str, ...] = ()
+    """Further options of StorageTool format."""
+
+    def __init__(self, folder: Path | None = None, heap: str = "512m", settings: str = ""):
+        """settings: lines of server.properties that go before the usual ones."""
         self._owned = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="streamkit-broker-"))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +119,9 @@ class Broker:
         self.address = f"127.0.0.1:{port}"
         self._properties = self.folder / "server.properties"
         data = self.folder / "data"
-        self._properties.write_text(_SETTINGS.format(port=port, controller=controller, data=data, never=_NEVER_MS))
+        usual = _SETTINGS.format(port=port, controller=controller, data=data, never=_NEVER_MS)
+        # Of a name that stands twice the last one counts.
+        self._properties.write_text(usual + settings.format(port=port, controller=controller))
         self._process: subprocess.Popen | None = None
         self._cluster = cluster_id()
 
@@ -126,7 +132,8 @@ class Broker:
 
     def format(self) -> None:
         """Prepare the data folder. Raises BrokerFailed."""
-        command = self._java("kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", str(self._properties))
+        options = ("-t", self._cluster, "-c", str(self._properties), *self.format_options)
+        command = self._java("kafka.tools.StorageTool", "format", *options)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BrokerFailed(f"the broker's storage could not be formatted:\n{done.stdout}{done.stderr}")

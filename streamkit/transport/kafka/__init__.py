@@ -73,11 +73,10 @@ class KafkaTransport(Transport):
     def consumer(
         self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
     ) -> Consumer:
-        from streamkit.transport.kafka.consumer import KafkaConsumer
+        from streamkit.transport.kafka.consumer import NO_GROUP, KafkaConsumer
 
         config, timeout = self._config(_CONSUMER, ("consumer", role), client_id)
-        # librdkafka wants a group even of a consumer that never commits.
-        config["group.id"] = group or "streamkit-no-group"
+        config["group.id"] = group or NO_GROUP
         config["isolation.level"] = "read_committed" if read_committed else "read_uncommitted"
         return KafkaConsumer(config, timeout, self._committed_of(group or "", read_committed))
 

@@ -17,8 +17,10 @@ from confluent_kafka.admin import NewTopic as KafkaNewTopic
 from streamkit.errors import TopicError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.base import Admin, NewTopic, TopicInfo
-from streamkit.transport.kafka.errors import kafka_error, translate
+from streamkit.transport.kafka.errors import Refusals, kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
+
+_LOOK_SECONDS = 1.0
 
 
 class KafkaAdmin(Admin):
@@ -28,17 +30,32 @@ class KafkaAdmin(Admin):
         self._config = config
         self._address = config["bootstrap.servers"]
         self._timeout = timeout
+        self._refusals = Refusals()
+        settings: dict[str, Any] = {**for_librdkafka(config), "error_cb": self._refusals}
         try:
-            self._client = AdminClient(for_librdkafka(config), logger=logger)
+            self._client = AdminClient(settings, logger=logger)
         except KafkaException as error:
             raise translate(error, "the admin client was refused its settings", self._address) from error
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         with self._translated("topics could not be listed"):
-            known = self._client.list_topics(timeout=self._timeout).topics
+            known = self._list().topics
         wanted = known if names is None else [name for name in names if name in known]
         # A topic that is being deleted or that elects its leaders is listed with an error.
         return {name: TopicInfo(name, len(known[name].partitions)) for name in wanted if known[name].error is None}
+
+    def _list(self) -> Any:
+        """Ask for all topics, and look now and then whether brokers refuse to answer at all."""
+        deadline = monotonic() + self._timeout
+        while True:
+            try:
+                return self._client.list_topics(timeout=min(_LOOK_SECONDS, self._timeout))
+            except KafkaException as error:
+                self._client.poll(0)
+                if self._refusals.reason is not None:
+                    raise TransportError(f"{self._address} refuses the connection: {self._refusals.reason}") from error
+                if monotonic() > deadline:
+                    raise
 
     def topic_config(self, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)

@@ -30,6 +30,8 @@ HELD_RECORDS = 20_000
 # How long no broker may answer before poll gives up: longer than a broker's restart.
 UNREACHABLE_SECONDS = 60.0
 RETRY_SECONDS = 0.1
+NO_GROUP = "streamkit-no-group"
+"""librdkafka wants a group even of a consumer that never commits."""
 # With auto.offset.reset=error librdkafka says the second for the first.
 OUT_OF_RANGE = {"OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"}
 _PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
@@ -222,10 +224,13 @@ class KafkaConsumer(Consumer):
             place = TopicPartition(message.topic(), message.partition())
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ends[place] = message.offset()
+            elif error.name() == "GROUP_AUTHORIZATION_FAILED" and self._group == NO_GROUP:
+                continue  # librdkafka looks for the coordinator of any group; nobody asks it for anything.
             elif error.name() not in _PASSING:
                 # What came with the error would be lost, as librdkafka's position is past it.
                 self._keep(to_batches(records, None) if records else [])
-                where = f"{place.topic} [{place.partition}] could not be read"
+                of = f"{place.topic} [{place.partition}]" if place.topic is not None else "records"
+                where = f"{of} could not be read"
                 if error.name() in OUT_OF_RANGE:
                     raise OffsetOutOfRangeError(f"{where}: {error.str()}", *place) from KafkaException(error)
                 raise translate(error, where, self._address) from KafkaException(error)

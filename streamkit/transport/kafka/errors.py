@@ -63,6 +63,20 @@ _RETRIABLE = {
 }
 
 
+class Refusals:
+    """Remembers why brokers refuse a client; whoever waits for an answer of theirs sees only that none comes."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def __call__(self, error: Any) -> None:
+        """Take an error of librdkafka's error callback."""
+        if error.name() in ("_AUTHENTICATION", "_SSL"):
+            # The rest is the name of the connection, and how long it took.
+            text = error.str().partition("/bootstrap: ")[2] or error.str()
+            self.reason = text.partition(" (after ")[0]
+
+
 def kafka_error(error: Any) -> Any:
     """Return the KafkaError inside a KafkaException, or the error itself."""
     inner = error.args[0] if isinstance(error, BaseException) and error.args else error
