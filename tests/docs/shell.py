@@ -17,16 +17,16 @@ _END = "\x1e"
 
 
 class Shell:
-    """One bash in a folder; output and errors come together, as on a terminal."""
+    """One bash in a folder; output and errors come together, as on a terminal. own_commands: streamkit is found."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, own_commands: bool = True):
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.http = f"127.0.0.1:{free.getsockname()[1]}"
             """An address that the page's commands may serve at."""
-        bin_folder = str(Path(sys.executable).parent)
+        bin_folder = f"{Path(sys.executable).parent}:" if own_commands else ""
         environment = {key: value for key, value in os.environ.items() if key not in ("KAFKA", "STATE_DIR")}
         environment |= {
-            "PATH": f"{bin_folder}:{environment['PATH']}",
+            "PATH": f"{bin_folder}{environment['PATH']}",
             "HOME": str(folder),
             "NO_COLOR": "1",
             "COLUMNS": "160",
