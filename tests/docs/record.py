@@ -45,7 +45,9 @@ def _printed(block: Block, shell: Shell) -> str:
     """Run a block's commands; return them with what came."""
     lines: list[str] = []
     for command in commands(block):
-        code, came = shell.run(command.text.replace(SHOWN_CLONE, str(ROOT)), LIMIT_S)
+        code, came = shell.run(command.text.replace(SHOWN_CLONE, f"{ROOT} streamkit"), LIMIT_S)
+        if code != command.code:
+            raise SystemExit(f"{command.text}\nended with {code}, not {command.code}:\n" + "\n".join(came))
         lines += ["$ " + command.text.replace("\n", "\n> "), *(line.rstrip() for line in came)]
         lines += [f"[exit code {code}]"] if code else []
     return "".join(line + "\n" for line in lines)

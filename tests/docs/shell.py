@@ -23,14 +23,10 @@ class Shell:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.http = f"127.0.0.1:{free.getsockname()[1]}"
             """An address that the page's commands may serve at."""
-        bin_folder = f"{Path(sys.executable).parent}:" if own_commands else ""
         environment = {key: value for key, value in os.environ.items() if key not in ("KAFKA", "STATE_DIR")}
-        environment |= {
-            "PATH": f"{bin_folder}{environment['PATH']}",
-            "HOME": str(folder),
-            "NO_COLOR": "1",
-            "COLUMNS": "160",
-        }
+        environment |= {"NO_COLOR": "1", "COLUMNS": "160"}
+        if own_commands:
+            environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", "HOME": str(folder)}
         self._process = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
             stdin=subprocess.PIPE,
