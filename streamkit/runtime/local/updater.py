@@ -157,6 +157,9 @@ class StateUpdater:
             self._out_of_range(error)
             return True
         except (RetriableTransportError, UnreachableError) as error:
+            with self._lock:
+                # The consumer may be past what was not applied.
+                self._void.update(self._reading)
             try:
                 self._patience.bear(error, [task.name for task in self._tasks.values() if task.active])
             except Exception as final:
