@@ -8,14 +8,13 @@ from typing import Any
 
 from streamkit.errors import FencedError
 from streamkit.runtime.local.following import Following
-from streamkit.runtime.local.states import ThreadState
 
 
 class Thread:
     """A thread that does what it is told when the test says so."""
 
     def __init__(self) -> None:
-        self.name, self.state, self.polled_at = "t", ThreadState.RUNNING, float("inf")
+        self.name, self.stopping, self.polled_at = "t", False, float("inf")
         self.lost = Event()
         self.told: list[str] = []
         self.busy = False
