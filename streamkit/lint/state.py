@@ -18,6 +18,7 @@ _MERGE = "merge.repartition.topics"
 def _unnamed(subject: Subject) -> Iterable[Place]:
     """Like ensure.explicit.internal.resource.naming of Kafka Streams: numbers in names change with every step before them."""
     found: dict[Any, list[str]] = {}
+    seen: set[str] = set()  # A store is named where it is made; later steps only look into it.
     for sub in subject.plan.sub_topologies:
         for node in sub.nodes.values():
             if node.origin is None:
@@ -26,7 +27,8 @@ def _unnamed(subject: Subject) -> Iterable[Place]:
                 found.setdefault(node.origin, []).append(f"the repartition topic {node.topic}")
             for store in node.stores if isinstance(node, ProcessorNode) else ():
                 logged = subject.plan.stores[store].changelog_topic is not None
-                if _NUMBERED.search(store) and logged:
+                if _NUMBERED.search(store) and logged and store not in seen:
+                    seen.add(store)
                     found.setdefault(node.origin, []).append(f"the store {store}")
     for origin, names in found.items():
         option = (
@@ -49,8 +51,9 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
         for node in sub.nodes.values():
             for name in node.stores if isinstance(node, ProcessorNode) and node.origin is not None else ():
                 store = subject.plan.stores[name]
-                owner = _makes(node, name)
-                if owner and store.in_cache and chosen.get(name) is None and _reaches_sink(sub.nodes, node):
+                # What is emitted on close, or suppressed, is final in any case.
+                updates = store.in_cache and not store.options.get("time_ordered")
+                if _makes(node) and updates and chosen.get(name) is None and _reaches_sink(sub.nodes, node):
                     yield (
                         node.origin.position,
                         f"{node.origin.step} writes only the last update of a key per commit, since its store is cached;"
@@ -58,7 +61,7 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
                     )
 
 
-def _makes(node: ProcessorNode, store: str) -> bool:
+def _makes(node: ProcessorNode) -> bool:
     """Tell whether a node fills a store rather than looks it up; processors and joins do what their authors decide."""
     return node.origin is not None and node.origin.step in ("count", "reduce", "aggregate", "to_table")
 
@@ -72,7 +75,8 @@ def _reaches_sink(nodes: Mapping[str, Any], start: Any) -> bool:
                 return True
             continue
         for name in node.children:
-            if name not in seen:
+            suppressed = nodes[name].origin is not None and nodes[name].origin.step == "suppress"
+            if name not in seen and not suppressed:
                 seen.add(name)
                 waiting.append(nodes[name])
     return False

@@ -28,6 +28,23 @@ def test_the_good_example_breaks_none(rule: Rule, tmp_path: Path) -> None:
     assert codes(rule.good, tmp_path) == []
 
 
+def test_what_is_final_in_any_case_needs_no_word_about_caches(tmp_path: Path) -> None:
+    text = RULES["no-grace"].good.replace("config: {statestore.cache.max.bytes: 0}\n", "")
+    assert codes(text, tmp_path) == ["implicit-cache"]
+    suppressed = text.replace("count: counts, ", "count: counts, suppress: {until: window_closes, name: once}, ")
+    assert codes(suppressed, tmp_path) == []
+    assert codes(text.replace("grace: 10s}", "grace: 10s, emit: on_close}"), tmp_path) == []
+
+
+def test_a_store_is_found_once_where_it_is_made(tmp_path: Path) -> None:
+    text = (
+        "streamkit: 1\napplication: example\ntopics: {in: {value: string}, more: {value: string}, out: {value: string}}\n"
+        "pipelines:\n  rows: {table: in}\n  joined:\n    stream: more\n"
+        "    steps: [join: {with: rows, value: left + right, value_serde: string}]\n    to: out\n"
+    )
+    assert codes(text, tmp_path) == ["unnamed-state"]
+
+
 def test_a_comment_silences_rules_in_its_line(tmp_path: Path) -> None:
     text = RULES["debug-print"].bad
     assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=debug-print"), tmp_path) == []
