@@ -12,8 +12,6 @@ from pathlib import Path
 HEAD = """\
 # Commands
 
-Made from the commands' own help by `make generate`; edit the commands, not this page.
-
 Exit codes: 0 success, 1 the topology or the job failed, 2 wrong usage. Results go to stdout, everything else to stderr.
 
 ## Values of settings
@@ -22,12 +20,16 @@ Exit codes: 0 success, 1 the topology or the job failed, 2 wrong usage. Results 
 that before the default. In the environment a setting is called `STREAMKIT_` and its name in capitals, with `_` for `.` and
 `-`: `STREAMKIT_NUM_STREAM_THREADS` is `num.stream.threads`, `STREAMKIT_SASL_PASSWORD` is `sasl.password`. `streamkit config
 FILE` shows each value and where it comes from. `--verbose` before the command shows tracebacks, and more of the log.
+
+<!-- Below: written by `make generate` from the commands' own help. -->
 """
 LINT = """\
 # Rules of `validate --strict`
 
-Made from the rules by `make generate`. A valid topology may break them; each has a reason. A comment
+A valid topology may break them; each has a reason. A comment
 `# lint: ignore=RULE` in the line silences one place, `--ignore RULE` a whole run.
+
+<!-- Below: written by `make generate` from the rules. -->
 
 | rule | finds |
 |---|---|
