@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamkit.errors import StreamkitError
+from streamkit.errors import StreamkitError, UsageError
 
-from .loading import load_plan
+from .loading import STDIN, load_plan
 from .log_output import Form, Level, LogFormat, LogLevel, chosen_level, last_word, set_up
 from .options import EnvFile, File, Settings
 
@@ -96,6 +96,8 @@ def command(
         if processes is not None:
             from .instances import run_instances
 
+            if file == STDIN:
+                raise UsageError("--processes needs a topology file: stdin can be read only once")
             return run_instances(load_plan(file, settings, env_file), processes)
         drawn = _is_terminal(log_format) if live is None else live
         _run(

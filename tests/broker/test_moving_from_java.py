@@ -37,7 +37,7 @@ def java(app: App, guarantee: str, done: Callable[[], bool]) -> None:
     }
     file = app.state.parent / "java.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    command = build.command("broker/java", "WordCount", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    command = build.command("broker/java_word_count", "WordCount", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     arguments = [str(file), app.topic("lines"), app.topic("counts")]
     process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:

@@ -180,3 +180,13 @@ def test_repartition_topics_are_purged(kafka: Log, tmp_path: Path) -> None:
     finally:
         kill([process])
     assert latest(kafka.read(app.topic("counts"))) == truth(TEXTS[:5000])
+
+
+def test_two_processes_count_once_what_they_share(kafka: Log, tmp_path: Path) -> None:
+    app = word_count(tmp_path, kafka, processing_guarantee="exactly_once_v2")
+    feed(app, TEXTS[:5000])
+    done = app.run("--processes", 2)
+    assert done.code == 0, done.err
+    assert latest(kafka.read(app.topic("counts"), committed_only=True)) == truth(TEXTS[:5000])
+    assert len(kafka.read(app.topic("counts"), committed_only=True)) <= sum(truth(TEXTS[:5000]).values())
+    assert (app.state / "instance-2" / app.application).is_dir()

@@ -15,7 +15,7 @@ import pytest
 from streamkit.runtime.local import supervisor
 from streamkit.runtime.local.supervisor import Supervisor
 from tests.broker.support import until
-from tests.cli.support import LIMIT_S, command, streamkit
+from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
 TEXT = """\
 streamkit: 1
@@ -69,7 +69,7 @@ def alive(number: int) -> bool:
 
 def test_instances_share_the_work_until_idle(file: Path, tmp_path: Path) -> None:
     fill(file, 500)
-    done = streamkit("--verbose", "run", file, "--processes", 2, "--until-idle")
+    done = streamkit("run", file, "--processes", 2, "--until-idle", "--log-level", "info")
     assert done.code == 0
     assert counted(file) == 500
     # The first has the directory of a single process, the other its own in it; the log is shared.
@@ -120,6 +120,10 @@ def test_a_mistake_in_the_file_is_said_once(file: Path) -> None:
     done = streamkit("run", file, "--processes", 3)
     assert done.code == 1
     assert done.err.count("did you mean 'count'") == 1
+
+
+def test_a_topology_from_stdin_is_refused(file: Path) -> None:
+    assert_one_clear_line(streamkit("run", "-", "--processes", 2, stdin=file.read_text()), 2, "--processes", "stdin")
 
 
 def supervised(*programs: str) -> tuple[int, str]:
