@@ -160,6 +160,25 @@ def test_secrets_are_masked():
     assert "k.pem" in shown
 
 
+def test_who_asks_a_schema_registry_is_masked():
+    settings = {
+        "schema.registry.url": "https://ann:hunter2@one,https://two/x",
+        "schema.registry.basic.auth.user.info": "ann:x9",
+        "basic.auth.credentials.source": "USER_INFO",
+        "bearer.auth.token": "x9",
+        "value.subject.name.strategy": "io.confluent.kafka.serializers.subject.RecordNameStrategy",
+    }
+    config = Config("app", settings)
+    assert config["schema.registry.url"] == ("https://ann:hunter2@one", "https://two/x")
+    assert config["basic.auth.user.info"] == "ann:x9"
+    assert config["value.subject.name.strategy"] == "RecordNameStrategy"
+    shown = repr(config) + str(config.describe())
+    assert "hunter2" not in shown
+    assert "x9" not in shown
+    assert "USER_INFO" in shown
+    assert "https://********@one,https://two/x" in shown
+
+
 def test_environment_names_of_clients_and_strange_ones():
     environment = {
         "STREAMKIT_MAIN_CONSUMER_SESSION_TIMEOUT_MS": "7000",

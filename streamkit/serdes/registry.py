@@ -190,6 +190,11 @@ class Registry:
         settings = {own: self.settings[name] for name, own in _CLIENT.items() if name in self.settings}
         if self.settings.get("basic.auth.credentials.source") == "URL":
             settings.pop("basic.auth.user.info", None)
+        if "bearer.auth.token" in settings:
+            settings.setdefault("bearer.auth.credentials.source", "STATIC_TOKEN")
+        if "bearer.auth.credentials.source" in settings:
+            # Only Confluent's own cloud has clusters, yet the client insists on one.
+            settings.setdefault("bearer.auth.logical.cluster", "")
         return _connect((("url", ",".join(self.settings[URL])), *sorted(settings.items())))
 
     def __getstate__(self) -> Any:
@@ -224,4 +229,4 @@ def _connect(settings: tuple[tuple[str, Any], ...]) -> Any:
             {"timeout": _TIMEOUT_SECONDS, "max.retries": 2, "retries.wait.ms": 200, **dict(settings)}
         )
     except Exception as error:
-        raise RegistryError(f"{URL}: {error}") from error
+        raise RegistryError(f"the settings of the schema registry: {error}") from error

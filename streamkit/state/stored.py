@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +83,12 @@ class CachedMapStore(MapStore):
         self._listener = listener
         self._send_old = send_old
 
+    @abstractmethod
     def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
-        raise NotImplementedError
+        """Write an update that leaves the cache, or passes it, to the map and the changelog, and tell the listener.
+
+        data: the value's bytes where they are known.
+        """
 
     def _cache_put(self, key: bytes, value: Any, timestamp: int, context: Any) -> None:
         assert self.cache is not None

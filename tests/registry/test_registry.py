@@ -271,12 +271,13 @@ def guarded() -> Iterator[str]:
         ("http://", {"basic.auth.user.info": "ann:s:3cret"}),
         ("http://ann:s%3A3cret@", {}),
         ("http://ann:s%3A3cret@", {"basic.auth.credentials.source": "URL"}),
+        ("http://", {"bearer.auth.token": "t0ken"}),
         (
             "http://",
             {
                 "bearer.auth.credentials.source": "STATIC_TOKEN",
                 "bearer.auth.token": "t0ken",
-                "bearer.auth.logical.cluster": "lsrc-1",
+                "bearer.auth.logical.cluster": "c",
             },
         ),
     ],
@@ -285,6 +286,14 @@ def test_credentials(guarded: str, scheme: str, settings: dict[str, str]) -> Non
     registry = Registry({"schema.registry.url": (scheme + guarded,), **settings})
     assert registry.of_subject("s").text == '"long"'
     assert "cret" not in repr(registry)
+
+
+def test_settings_that_do_not_go_together() -> None:
+    registry = Registry({"schema.registry.url": ("http://a:b@127.0.0.1:1",), "basic.auth.user.info": "x:y"})
+    with pytest.raises(
+        RegistryError, match=r"the settings of the schema registry: basic.auth.user.info configured with"
+    ):
+        registry.of_subject("s")
 
 
 def test_wrong_credentials_are_not_shown(guarded: str) -> None:

@@ -1,0 +1,127 @@
+"""One suite for every serde: what the runtime relies on, whatever the format."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from streamkit import serdes
+from streamkit.errors import SerdeError
+from streamkit.record import WindowedKey
+from streamkit.serdes.base import Binding, Serde
+from streamkit.serdes.registry import Registry
+
+AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "id", "type": "long"}, {"name": "b", "type": ["null", "bytes"]}],
+}
+PROTO = 'syntax = "proto3"; message First { int32 a = 1; } message R { int64 id = 1; optional bytes b = 2; }'
+
+
+class Case(NamedTuple):
+    """A serde's spec, a value of it, and one that it refuses."""
+
+    spec: Any
+    value: Any
+    wrong: Any
+
+
+ROW = {"id": 2**40, "b": b"\x00\xff"}
+CASES = {
+    "string": Case("string", "ä€", 1),
+    "bytes": Case("bytes", b"\x00\xff", "a"),
+    "boolean": Case("boolean", True, 1),
+    "short": Case("short", -2, 2**15),
+    "integer": Case("integer", 2**31 - 1, 2**31),
+    "long": Case("long", -(2**63), "1"),
+    "float": Case("float", 1.5, "1"),
+    "double": Case("double", -0.1, None),
+    "uuid": Case("uuid", "123e4567-e89b-12d3-a456-426614174000", "x"),
+    "json": Case("json", {"b": 1, "a": ["ä", None, 1.5]}, {1, 2}),
+    "lines": Case("lines", ["a", "", "ä"], "a"),
+    "csv": Case({"csv": {"fields": {"id": "long", "t": "string"}}}, {"id": 5, "t": 'a,"'}, {"x": 1}),
+    "windowed": Case({"windowed": "string", "size": 5}, WindowedKey("a", 1, 6), "a"),
+    "session_windowed": Case({"session_windowed": {"avro": "r.avsc"}}, WindowedKey(ROW, 1, 9), WindowedKey(1, 1, 2)),
+    "avro": Case({"avro": "r.avsc"}, ROW, {"idd": 1}),
+    "protobuf": Case({"protobuf": "r.proto", "message": "R"}, ROW, {"idd": 1}),
+    "json_schema": Case({"json_schema": "r.json"}, {"id": 1}, {"id": "x"}),
+}
+FRAMED = [name for name in CASES if name in ("avro", "protobuf", "json_schema", "session_windowed")]
+
+
+@pytest.fixture(params=[*CASES, *(f"{name} of a registry" for name in FRAMED)])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Serde, Case]:
+    (tmp_path / "r.avsc").write_text(json.dumps(AVRO))
+    (tmp_path / "r.proto").write_text(PROTO)
+    (tmp_path / "r.json").write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
+    name, _, framed = request.param.partition(" of ")
+    serde = serdes.parse(CASES[name].spec, str(tmp_path))
+    return (serde.bind(binding("topic")) if framed else serde), CASES[name]
+
+
+def binding(topic: str | None) -> Binding:
+    """For an application whose registry takes nothing and learns in this process only."""
+    registry = Registry({"schema.registry.url": ("http://127.0.0.1:1",)})
+    registry.rehearse()
+    return Binding(registry, topic, True)
+
+
+def test_values_come_back(case: tuple[Serde, Case]) -> None:
+    serde, (_, value, _) = case
+    data = serde.encode(value)
+    assert type(data) is bytes
+    assert serde.decode(data) == value
+    assert serde.encode(serde.decode(data)) == data
+
+
+def test_values_have_a_json_form(case: tuple[Serde, Case]) -> None:
+    serde, (_, value, _) = case
+    assert serde.from_json(json.loads(json.dumps(serde.to_json(value)))) == value
+    assert serde.to_json(None) is None
+    assert serde.from_json(None) is None
+
+
+def test_it_is_data(case: tuple[Serde, Case]) -> None:
+    serde, (spec, value, _) = case
+    again = pickle.loads(pickle.dumps(serde))
+    assert again == serde
+    assert hash(again) == hash(serde)
+    assert again.spec == serde.spec == spec
+    assert again.decode(again.encode(value)) == value
+    assert all(serde != serdes.parse(other) for other in ("void", {"windowed": "void", "size": 1}))
+
+
+def test_refusals_are_one_kind_of_error(case: tuple[Serde, Case]) -> None:
+    serde, (_, _, wrong) = case
+    with pytest.raises(SerdeError) as refused:
+        serde.encode(wrong)
+    assert "\n" not in str(refused.value)
+
+
+def test_inline_code_does_what_the_methods_do(case: tuple[Serde, Case]) -> None:
+    serde, (_, value, _) = case
+    data = serde.encode(value)
+    assert all(name.startswith("_s_") for name in serde.inline_globals)
+    names = {"v": value, "b": data, **serde.inline_globals}
+    write, read, same = serde.encode_source("v"), serde.decode_source("b"), serde.canonical_source("b")
+    assert write is None or eval(write, names) == data
+    assert read is None or eval(read, names) == value
+    assert same is None or not eval(same, names) or serde.encode(serde.decode(data)) == data
+
+
+def test_only_a_registry_tells_topics_apart(case: tuple[Serde, Case]) -> None:
+    serde, (_, value, _) = case
+    alone = Binding(None, "other", True)
+    plain = serde.bind(alone)
+    assert plain.bind(alone) == plain
+    assert plain.on_topic("third", True) == plain
+    assert plain.decode(plain.encode(value)) == value
+    here, there, nowhere = (plain.bind(binding(topic)) for topic in ("here", "there", None))
+    assert (here == there) is (here == plain)
+    assert nowhere.by_topic is (here != plain)
+    assert nowhere.on_topic("here", True) == here
