@@ -92,6 +92,27 @@ def test_those_who_wait_come_in_while_the_owner_is_busy():
     assert seen == list(range(100))
 
 
+def test_the_owner_hears_of_those_who_waited_too_long(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("streamkit.runtime.local.gate.monotonic", lambda: now[0])
+    gate = Gate()
+    gate.hold()
+    for waited, too_long in ((0.0, False), (1.0, True)):
+        came = threading.Thread(target=_enter, args=(gate,))
+        came.start()
+        until(lambda: gate.waiting, "somebody waits")
+        now[0] += waited
+        assert gate.let_in() is too_long
+        came.join(10)
+    assert gate.let_in() is False
+    gate.release()
+
+
+def _enter(gate: Gate) -> None:
+    with gate.entered(10):
+        pass
+
+
 def test_nobody_waits_forever_for_an_owner_that_lets_nobody_in():
     gate = Gate()
     gate.hold()

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
+from time import monotonic
 
 from streamkit.errors import StateError
+
+PATIENCE_SECONDS = 0.1
+"""How long somebody may wait before the owner should work in smaller pieces."""
 
 
 class Gate:
@@ -21,6 +25,13 @@ class Gate:
         self._held = False
         self._came = 0
         self._left = 0
+        self._since = 0.0
+        """When the first of those who wait came."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody waits, or is in."""
+        return self._came != self._left
 
     # -- The owner ------------------------------------------------------------------------------------------------
 
@@ -45,16 +56,19 @@ class Gate:
         finally:
             self.hold()
 
-    def let_in(self) -> None:
-        """Let in those who wait by now; costs two comparisons when nobody does."""
-        if self._came == self._left:
-            return
+    def let_in(self) -> bool:
+        """Let in those who wait by now; return whether one had waited too long. Costs a comparison when nobody waits."""
+        if not self.waiting:
+            return False
         with self._changed:
+            too_long = monotonic() - self._since > PATIENCE_SECONDS
             self._held = False
             self._changed.notify_all()
             until = self._came
             self._changed.wait_for(lambda: self._left >= until and not self._held)
             self._held = True
+            self._since = monotonic()
+        return too_long
 
     # -- Others ---------------------------------------------------------------------------------------------------
 
@@ -62,6 +76,8 @@ class Gate:
     def entered(self, timeout: float) -> Iterator[None]:
         """Come in, alone, at the owner's next opportunity. Raises StateError when none came in `timeout` seconds."""
         with self._changed:
+            if not self.waiting:
+                self._since = monotonic()
             self._came += 1
             if not self._changed.wait_for(lambda: not self._held, timeout):
                 self._leave()

@@ -249,13 +249,13 @@ class StreamThread:
         tasks = list(self._tasks.running.values())
         add = self.counters.add
         while True:
-            count = 0
+            count, interrupted = 0, False
             for held in tasks:
                 count += held.task.process(pace.records)
                 committer.send(held)
-                self.gate.let_in()
+                # Who reads must not wait for long batches.
+                interrupted = self.gate.let_in() or interrupted
             add("process-total", count)
-            interrupted = False
             for held in tasks:
                 if held.task.punctuate():
                     interrupted = True
