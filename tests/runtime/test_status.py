@@ -10,7 +10,7 @@ from streamkit.errors import StateError
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.gate import Gate
 from tests.broker.support import until
-from tests.runtime.fake_log import FakeLog
+from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
 
 
@@ -68,6 +68,26 @@ def test_an_end_that_is_not_known_leaves_the_lag_open(tmp_path, monkeypatch):
         monkeypatch.setattr(FakeConsumer, "end_offsets", refuse)
         assert application.status().lag is None
     finally:
+        application.stop()
+
+
+def test_a_commit_that_waits_for_the_log_keeps_nobody_from_reading(tmp_path, monkeypatch):
+    flushing, go_on = threading.Event(), threading.Event()
+
+    def flush(self):
+        flushing.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(FakeProducer, "flush", flush)
+    application = Application(pass_through(tmp_path, **{"commit.interval.ms": 1}), filled())
+    application.start()
+    try:
+        assert flushing.wait(60)
+        for thread in application.threads:
+            with thread.gate.entered(60):
+                pass
+    finally:
+        go_on.set()
         application.stop()
 
 

@@ -15,6 +15,7 @@ from streamkit.errors import (
 from streamkit.record import TopicPartition
 from streamkit.runtime.dead_letters import refused_letters
 from streamkit.runtime.handlers import CONTINUE
+from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Shared
 from streamkit.transport.base import Admin, CommittedOffset, Consumer, Producer
@@ -25,8 +26,10 @@ log = logging.getLogger(__name__)
 class Committer:
     """The producer of a stream thread, and its commits."""
 
-    def __init__(self, shared: Shared, consumer: Consumer, make_producer: Callable[[], Producer]):
+    def __init__(self, shared: Shared, consumer: Consumer, make_producer: Callable[[], Producer], gate: Gate):
+        """`gate`: that of the thread; others may read its stores while it waits for the log."""
         self._shared = shared
+        self._gate = gate
         self._settings = shared.settings
         self._consumer = consumer
         self._make_producer = make_producer
@@ -56,7 +59,8 @@ class Committer:
         output = held.task.output
         if output:
             try:
-                self._producer.send(output)
+                with self._gate.opened():
+                    self._producer.send(output)
             except ProductionError as error:
                 self._refused(error)
             held.count_output(output)
@@ -106,18 +110,22 @@ class Committer:
             each.task.leave_record()
             offsets.update(each.task.prepare_commit(self._consumer.position))
             self.send(each)
-        if self._settings.exactly_once:
-            self._commit_transaction(offsets)
-        else:
-            self._flush()
-            coordinator = self._shared.coordinator
-            if coordinator is None or not coordinator.commit(offsets):
-                self._consumer.commit(offsets)
+        with self._gate.opened():
+            self._commit_to_log(offsets)
         for each in dirty:
             each.task.post_commit()
             each.commits += 1
             self._count_dropped(each)
         self.begin()
+
+    def _commit_to_log(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
+        if self._settings.exactly_once:
+            self._commit_transaction(offsets)
+            return
+        self._flush()
+        coordinator = self._shared.coordinator
+        if coordinator is None or not coordinator.commit(offsets):
+            self._consumer.commit(offsets)
 
     def _commit_transaction(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
         """Make offsets of records, output and changelogs visible together, or none of them."""

@@ -168,7 +168,7 @@ class StreamThread:
         self._consumer = transport.consumer(
             shared.plan.application, read_committed=self._settings.exactly_once, client_id=f"{self.name}-consumer"
         )
-        self._committer = Committer(shared, self._consumer, self._make_producer)
+        self._committer = Committer(shared, self._consumer, self._make_producer, self.gate)
         self._tasks.connect(self._consumer, self._committer)
 
     def _make_producer(self) -> Producer:
