@@ -60,17 +60,24 @@ def command(
     if junit is not None:
         _write_junit(junit, results)
     enough = _show_coverage(session, least)
+    return _summary(results, only, enough)
+
+
+def _summary(results: list[FileResult], only: str, enough: bool) -> int:
+    """Show the last line; return the exit code."""
     ran = sum(len(result.outcomes) for result in results)
     failed = sum(bool(outcome.failures) for result in results for outcome in result.outcomes)
     mistaken = sum(bool(result.problems) for result in results)
-    parts = [f"{ran} tests" if ran != 1 else "1 test", f"{failed} failed" if failed else "all passed"]
-    parts += [f"{mistaken} {'files' if mistaken > 1 else 'file'} with mistakes"] if mistaken else []
     if not ran and not mistaken:
-        parts = [f"no test has {only!r} in its name"]
-        _say(parts[0], "bold red")
+        _say(f"no test has {only!r} in its name", "bold red")
         return 2
+    parts = []
+    if ran:
+        parts += [f"{ran} tests" if ran != 1 else "1 test", f"{failed} failed" if failed else "all passed"]
+    if mistaken:
+        parts.append(f"{mistaken} {'files' if mistaken > 1 else 'file'} with mistakes")
     good = not failed and not mistaken and enough
-    _say("\n" + ", ".join(parts if ran else parts[2:]), "bold green" if good else "bold red")
+    _say("\n" + ", ".join(parts), "bold green" if good else "bold red")
     return 0 if good else 1
 
 
@@ -84,20 +91,14 @@ def _show(result: FileResult) -> None:
         _say(f"  {problem}", "red")
     for outcome in result.outcomes:
         if not outcome.failures:
-            _say(f"  ok    {outcome.case.name}", "green")
+            hint = "" if outcome.case.compares else "  (nothing is compared; --update writes what comes out)"
+            _say(f"  ok    {outcome.case.name}{hint}", "yellow" if hint else "green")
             continue
         _say(f"  FAIL  {outcome.case.name}", "bold red")
         for failure in outcome.failures:
             _say(f"        {head(failure)}", "")
             for line in body(failure):
                 _say(f"          {line.text}", STYLES[line.kind])
-    if not any(outcome.case.phases and _compares(outcome) for outcome in result.outcomes) and result.outcomes:
-        _say("  nothing is compared here; --update writes what comes out", "yellow")
-
-
-def _compares(outcome: object) -> bool:
-    case = outcome.case  # type: ignore[attr-defined]
-    return case.describe is not None or any(phase.expects_something for phase in case.phases)
 
 
 def _show_coverage(session: Session, least: float | None) -> bool:

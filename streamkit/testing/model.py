@@ -105,6 +105,11 @@ class Case:
     clock: int = 0
     describe: Described | None = None
 
+    @property
+    def compares(self) -> bool:
+        """Whether there is anything to compare."""
+        return self.describe is not None or any(phase.expects_something for phase in self.phases)
+
 
 @dataclass(frozen=True)
 class CaseFile:

@@ -70,18 +70,24 @@ class _Writer:
         elif failure.described is not None:
             self._describe(failure.described, failure.actual)
 
-    # A test for which nothing comes out compares nothing still, and so says.
     def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Any]]]) -> None:
-        """Write `expect` below what a phase gives."""
+        """Write `expect` below what a phase gives; nothing where nothing came."""
+        if not printed:
+            return
         node = phase.node
         first = node.value[0][0]
         indent = " " * (first.position.column - 1)
-        rows = [f"{indent}expect:" if printed else f"{indent}expect: {{}}"]
+        rows = [f"{indent}expect:"]
         for topic, records in printed.items():
             rows.append(f"{indent}  {flow_key(topic)}:")
             rows += [f"{indent}    - {flow(_shown(record, PROPOSED))}" for record in records]
-        _, end = self._span(node.start, real_end(node))
-        self._insert_line(end, "\n".join(rows))
+        there = next(((key, value) for key, value in node.value if key.value == "expect"), None)
+        if there is None:
+            _, end = self._span(node.start, real_end(node))
+            self._insert_line(end, "\n".join(rows))
+        else:
+            begin = self._text.index(":", there[0].end) + 1
+            self._edits.append(Edit(begin, max(begin, real_end(there[1])), "\n" + "\n".join(rows[1:])))
 
     # -- Expectations ----------------------------------------------------------------------------------------------
 

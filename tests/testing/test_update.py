@@ -85,6 +85,20 @@ def test_a_test_without_expectations_gets_them(tmp_path: Path) -> None:
     assert {"key": "bob", "value": 2000, "timestamp": 0} in expected["totals"]
 
 
+@pytest.mark.parametrize("empty", ["expect:", "expect: {}", "expect: {}   # all"])
+def test_an_empty_expect_is_filled(tmp_path: Path, empty: str) -> None:
+    found = rewritten(tmp_path, case(f"{GIVEN}{empty}\ndropped: 1"))
+    assert found.count("expect:") == 1
+    found = rewritten(tmp_path, case(f"{empty}\n{GIVEN}"))
+    assert found.count("expect:") == 1
+    assert len(yaml.safe_load(found)["tests"]["t"]["expect"]) == 3
+
+
+def test_a_test_for_which_nothing_comes_out_is_not_touched(tmp_path: Path) -> None:
+    text = case("given: [{topic: orders, value: {cents: 0}}]")
+    assert rewritten(tmp_path, text) == text
+
+
 def test_a_file_without_a_last_newline_gets_whole_lines(tmp_path: Path) -> None:
     text = case(GIVEN + "expect:\n  totals:\n    - {key: ann, value: 500}").rstrip("\n")
     assert rewritten(tmp_path, text).endswith("- {key: ann, value: 500}\n        - {key: bob, value: 2000}")
