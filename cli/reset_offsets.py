@@ -75,6 +75,11 @@ Server = Annotated[
     typer.Option("--bootstrap-server", metavar="HOST:PORT", help="The same as --set bootstrap.servers=HOST:PORT."),
 ]
 
+ConfigFile = Annotated[
+    str | None,
+    typer.Option("--config-file", metavar="FILE", help="Settings as a properties file, which --set goes before."),
+]
+
 
 def command(
     file: File,
@@ -93,6 +98,7 @@ def command(
     execute: Execute = False,
     form: Shown = Format.text,
     bootstrap_server: Server = None,
+    config_file: ConfigFile = None,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
@@ -109,8 +115,7 @@ def command(
         raise UsageError("--dry-run and --execute exclude each other")
     target = _target(to_earliest, to_latest, to_datetime, to_offset, by_duration, shift_by, from_file)
     chosen = library.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
-    more = [f"bootstrap.servers={bootstrap_server}"] if bootstrap_server else []
-    plan = load_plan(file, [*(settings or ()), *more], env_file)
+    plan = load_plan(file, _settings(config_file, settings, bootstrap_server), env_file)
     with opened(plan) as transport:
         found = library.prepare(plan, transport, target, chosen)
         if execute:
@@ -150,6 +155,14 @@ def _target(
         raise UsageError(f"{' and '.join(given)} exclude each other")
     make = made[given[0]] if given else None
     return make() if make is not None else targets.Target()
+
+
+def _settings(config_file: str | None, settings: list[str] | None, server: str | None) -> list[str]:
+    from streamkit.config import read_properties
+
+    of_file = read_properties(config_file).items() if config_file else ()
+    address = [f"bootstrap.servers={server}"] if server else []
+    return [*(f"{name}={value}" for name, value in of_file), *(settings or ()), *address]
 
 
 def _names(values: list[str] | None) -> list[str] | None:

@@ -5,7 +5,7 @@
 
 from streamkit.config.check import UnknownSettingError, check, topic_value
 from streamkit.config.config import Config
-from streamkit.config.environment import read_env_file
+from streamkit.config.environment import read_env_file, read_properties
 from streamkit.config.settings import EMBEDDED, SETTINGS, Setting
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "UnknownSettingError",
     "check",
     "read_env_file",
+    "read_properties",
     "topic_value",
 ]

@@ -87,3 +87,21 @@ def _unquoted(value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
         return value[1:-1]
     return value.split(" #", 1)[0].rstrip()
+
+
+_PROPERTY = re.compile(r"([^=:\s]+)\s*[=:]?\s*(.*)")
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the settings of a properties file, as Kafka's tools take it (java.util.Properties, without its escapes).
+
+    `#` and `!` begin comments, a `\\` at the end of a line continues it. Raises UsageError when it can't be read.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    matches = (_PROPERTY.fullmatch(line.strip()) for line in lines if not line.lstrip().startswith(("#", "!")))
+    return {match[1]: match[2] for match in matches if match}

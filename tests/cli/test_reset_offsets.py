@@ -153,3 +153,13 @@ def test_an_application_that_never_ran(tmp_path: Path) -> None:
     found = shown(path, "--execute")
     assert (found["offsets"], found["missing_topics"]) == ([], ["words-in"])
     assert_one_clear_line(streamkit("reset-offsets", path, "--input-topics", "words"), 1, "words-in")
+
+
+def test_the_address_and_a_properties_file_go_before_the_topology(counting: Path, tmp_path: Path) -> None:
+    elsewhere = f"embedded:{tmp_path / 'elsewhere'}"
+    assert shown(counting, "--bootstrap-server", elsewhere)["missing_topics"] == ["words-in"]
+    properties = tmp_path / "client.properties"
+    properties.write_text(f"# comment\n! another\n\nbootstrap.servers = \\\n  {elsewhere}\npoll.ms:5\n")
+    assert shown(counting, "--config-file", properties)["missing_topics"] == ["words-in"]
+    assert shown(counting, "--config-file", properties, "--set", "bootstrap.servers=embedded")["missing_topics"] == []
+    assert_one_clear_line(streamkit("reset-offsets", counting, "--config-file", "/no/such"), 2, "/no/such")
