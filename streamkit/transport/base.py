@@ -198,6 +198,10 @@ Assign = Callable[[Mapping[str, Member]], Mapping[str, MemberAssignment]]
 """The leader's decision; it may want anything: partitions that another member still owns are held back until given up."""
 
 
+Describe = Callable[[], bytes]
+"""What a member tells the leader of itself, as of now."""
+
+
 @dataclass(frozen=True)
 class Rebalance:
     """A new assignment of this member.
@@ -229,8 +233,11 @@ class Membership(ABC):
         """Return the member's id in the group; empty where it is not known yet."""
 
     @abstractmethod
-    def join(self, metadata: bytes, topics: Iterable[str]) -> None:
-        """Join, or tell the group of new metadata or topics; either brings a rebalance. Returns at once."""
+    def join(self, metadata: Describe, topics: Iterable[str]) -> None:
+        """Join, or tell the group of new metadata or topics; either brings a rebalance.
+
+        metadata: gives what the leader is told; asked at each rebalance, by any thread. Raises UnreachableError.
+        """
 
     @abstractmethod
     def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:

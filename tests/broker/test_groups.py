@@ -168,6 +168,19 @@ def test_one_is_killed_and_the_other_takes_over(kafka: Log, tmp_path: Path) -> N
     assert_counted_once(app, 2 * RECORDS)
 
 
+def test_a_standby_takes_over_where_it_is(kafka: Log, tmp_path: Path) -> None:
+    app = counting(tmp_path, kafka, num_standby_replicas=1)
+    with instances(app, "ab") as processes:
+        until(lambda: tasks(app, "a") == PARTITIONS == tasks(app, "b"), "both have all tasks, as active or standby")
+        feed(app)
+        until(lambda: read_all(app, RECORDS), "everything is read")
+        stop_all(processes[:1])
+        feed(app)
+        until(lambda: read_all(app, 2 * RECORDS), "the other reads the rest")
+        stop_all(processes[1:])
+    assert_counted_once(app, 2 * RECORDS)
+
+
 def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, kafka)
     with instances(app, "ab") as processes:

@@ -33,7 +33,7 @@ def member(directory: str, name: str, session_ms: str) -> None:
     """Be a member until killed, printing what is owned after each change; revoked partitions are given up at once."""
     transport = EmbeddedTransport(directory, session_timeout_ms=int(session_ms))
     membership = transport.membership("g", name, spread)
-    membership.join(b"", [TOPIC])
+    membership.join(bytes, [TOPIC])
     while True:
         change = membership.poll(1000)
         if change is not None:

@@ -92,7 +92,7 @@ def test_a_waiting_reader_sees_what_another_process_writes(log, spawn):
 
 def test_a_killed_member_hands_over(log, spawn):
     mine = log.membership("g", "a", spread)
-    mine.join(b"", [TOPIC])
+    mine.join(bytes, [TOPIC])
     assert until(mine, lambda r: r.partitions == ALL).data == b"a"
     other = spawn("member", "b", SESSION_MS)
     shared = until(mine, lambda r: len(r.partitions) == 2)
@@ -114,7 +114,7 @@ def test_the_members_follow_when_the_leader_is_killed(log, spawn):
     assert leader.stdout is not None
     assert leader.stdout.readline().strip() == "0 1 2 3"
     mine = log.membership("g", "b", spread)
-    mine.join(b"", [TOPIC])
+    mine.join(bytes, [TOPIC])
     until(mine, lambda r: len(r.partitions) == 2)
     leader.kill()
     until(mine, lambda r: r.partitions == ALL)
@@ -125,7 +125,7 @@ def test_no_partition_is_ever_owned_twice(log):
     members = [log.membership("g", name, spread) for name in ("a", "b", "c")]
     owned: dict = {}
     for count, membership in enumerate(members, 1):
-        membership.join(b"", [TOPIC])
+        membership.join(bytes, [TOPIC])
         owned[membership] = frozenset()
         settle(*members[:count], owned=owned)
     members[0].leave()
@@ -141,7 +141,7 @@ def test_a_stale_generation_commits_nothing(log):
     member = log.membership("g", "a", spread)
     with pytest.raises(FencedError):
         member.commit({place: CommittedOffset(1)})
-    member.join(b"", [TOPIC])
+    member.join(bytes, [TOPIC])
     until(member, lambda r: r.partitions == ALL)
     member.commit({place: CommittedOffset(1, "m")})
     stale = member.group_metadata()
@@ -163,10 +163,10 @@ def test_a_stale_generation_commits_nothing(log):
 def test_a_member_that_does_not_poll_is_left_behind_and_learns_it(log):
     slow_log = EmbeddedTransport(log.directory, max_poll_interval_ms=300)
     slow = slow_log.membership("g", "slow", spread)
-    slow.join(b"", [TOPIC])
+    slow.join(bytes, [TOPIC])
     until(slow, lambda r: r.partitions == ALL)
     quick = log.membership("g", "quick", spread)
-    quick.join(b"", [TOPIC])
+    quick.join(bytes, [TOPIC])
     until(quick, lambda r: r.partitions == ALL)
     with pytest.raises(FencedError):
         slow.commit({TopicPartition(TOPIC, 0): CommittedOffset(5)})
@@ -204,7 +204,7 @@ def test_a_full_disk_fails_the_write_and_keeps_what_was_there(log):
 
 def test_removed_members_have_lost_their_partitions(log):
     mine = log.membership("g", "a", spread)
-    mine.join(b"", [TOPIC])
+    mine.join(bytes, [TOPIC])
     until(mine, lambda r: r.partitions == ALL)
     admin = log.admin()
     assert admin.remove_members("g") == ["a"]

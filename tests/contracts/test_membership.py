@@ -51,7 +51,7 @@ class Group:
     def member(self, metadata: bytes = b"", **settings: str) -> Membership:
         transport = self._make(**{"session.timeout.ms": "3000", **settings})
         made = transport.membership(self.name, f"member-{len(self.members)}", self.decide)
-        made.join(metadata, [self.topic])
+        made.join(lambda: metadata, [self.topic])
         self.members.append(made)
         self.owned[made] = frozenset()
         return made
@@ -146,7 +146,7 @@ def test_the_leader_learns_what_members_own_and_say_anew(group):
     member = group.member(b"old")
     group.settle(member)
     generation = group.last[member].generation
-    member.join(b"new", [group.topic])
+    member.join(lambda: b"new", [group.topic])
     deadline = monotonic() + PATIENCE
     while (change := member.poll(100)) is None:
         assert monotonic() < deadline
@@ -262,7 +262,7 @@ def test_a_group_of_another_kind_is_told_apart(broker):
 def test_no_broker_and_bad_settings_are_one_line():
     nowhere = KafkaTransport("127.0.0.1:1", {"common": {"default.api.timeout.ms": "300"}})
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1") as raised:
-        nowhere.membership("g", "m", lambda members: {}).join(b"", ["t"])
+        nowhere.membership("g", "m", lambda members: {}).join(bytes, ["t"])
     assert "\n" not in str(raised.value)
     slow = {"heartbeat.interval.ms": "5000", "session.timeout.ms": "5000"}
     with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms is 5000; it must be less"):

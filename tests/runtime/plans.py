@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamkit.config import Config
 from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, SinkNode, SourceNode, SubTopology
 from streamkit.serdes.primitives import StringSerde
 
@@ -53,7 +54,7 @@ def pass_through(state_dir: Any = None, **config: Any) -> Plan:
     options: dict[str, Any] = {
         "application": "app",
         "file": "app.yaml",
-        "config": {**CONFIG, "state.dir": state_dir, **config},
+        "config": Config("app", {**CONFIG, **({"state.dir": str(state_dir)} if state_dir else {}), **config}),
         "sub_topologies": (first, second),
         "stores": {},
         "external_topics": {"in": external("in", 3), "out": external("out", 1)},

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,10 @@ from streamkit.errors import (
 )
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.assignment.codec import Subscription
+from streamkit.runtime.local.assignment.leader import Leader
+from streamkit.runtime.local.assignment.model import Rules
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.following import Following
@@ -35,7 +39,7 @@ from streamkit.runtime.local.states import ClientState, ThreadState, check_trans
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
 from streamkit.runtime.local.threads import FailureHandler, Threads, failure_response
-from streamkit.runtime.local.topics import prepare_topics
+from streamkit.runtime.local.topics import changelogs_of, prepare_topics
 from streamkit.runtime.reasons import one_line
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import MEMBERSHIP, TRANSACTIONS, Transport
@@ -300,17 +304,38 @@ class Application:
             self._global.open()
             self._global.start()
         self._threads.add(count)
-        server = config.get("application.server") or ""
-        self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), server)
+        changelogs = changelogs_of(plan, topics)
+        self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), changelogs, self._describe)
         interval = self._settings.max_poll_interval_ms
         self._following = Following(self._coordinator, lambda: self.threads, interval)
         if MEMBERSHIP in self._transport.features:
-            self._coordinator.join(self._transport, plan.application, f"{process}-{socket.gethostname()}-{os.getpid()}")
+            leader = Leader(topics, changelogs, Rules.of(config), self._ends)
+            member = f"{process}-{socket.gethostname()}-{os.getpid()}"
+            self._coordinator.join(self._transport.membership(plan.application, member, leader.decide))
             self._following.begin({})
         else:
             self._following.begin(self._coordinator.first())
         for thread in self.threads:
             thread.start()
+
+    def _describe(self, threads: int) -> Subscription:
+        """Tell the group of this process."""
+        assert self._directory is not None
+        config = self.plan.config
+        return Subscription(
+            str(self._directory.process_id()),
+            threads,
+            config.get("application.server") or "",
+            config.client_tags,
+            self.task_offset_sums(),
+        )
+
+    def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        consumer = self._transport.consumer(None, client_id="leader")
+        try:
+            return consumer.end_offsets(partitions)
+        finally:
+            consumer.close()
 
     def _look_after(self) -> None:
         self._status.sample()

@@ -1,21 +1,22 @@
-"""Decides which thread of which process runs which task, and follows the group's rebalances."""
+"""This process's place in the group: follows its rebalances, spreads what is its own over threads, holds commits off."""
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from time import monotonic
 from typing import NamedTuple
 
 from streamkit.record import TopicPartition
+from streamkit.runtime.local.assignment.codec import Subscription, decode_assignment, encode_subscription
 from streamkit.runtime.local.assignor import Id, assign
-from streamkit.runtime.local.instances import InstanceMetadata, decode_instances, encode_instances
+from streamkit.runtime.local.instances import InstanceMetadata
 from streamkit.runtime.local.setup import TopicsOnLog
-from streamkit.transport.base import CommittedOffset, Member, MemberAssignment, Membership, Transport
+from streamkit.transport.base import CommittedOffset, Membership, Rebalance
 
-END_ALL = b"end"
-"""What the leader has for members when one of them asked that all end."""
+Describe = Callable[[int], Subscription]
 
 
 class Share(NamedTuple):
@@ -26,20 +27,19 @@ class Share(NamedTuple):
 
 
 class Coordinator:
-    """Tasks over the members of the group: by threads, so that a member with more threads gets more.
+    """Between a membership and the threads; without a membership the process has all tasks to itself."""
 
-    Without a membership (None) the process has all tasks to itself.
-    """
-
-    def __init__(self, topics: TopicsOnLog, threads: Sequence[str], server: str = ""):
+    def __init__(self, topics: TopicsOnLog, threads: Sequence[str], stateful: Collection[Id], describe: Describe):
+        """`describe`: tells the group of this process, given its number of threads; `stateful`: tasks with changelogs."""
         self._topics = topics
+        self._stateful = frozenset(stateful)
         self._threads = list(threads)
-        self._server = server
+        self._describe = describe
         self.instances: tuple[InstanceMetadata, ...] = ()
         """What the group's leader said last of who holds what."""
         self.assigned = False
         """Whether this process knows what is its own."""
-        self._owned: dict[str, list[Id]] = {}
+        self._shares: Mapping[str, Share] = {}
         self._membership: Membership | None = None
         self.all_must_end = False
         """Whether an instance has asked all to end, and the group has said so."""
@@ -47,20 +47,23 @@ class Coordinator:
         self._said_end = False
         self._metadata: bytes | None = None
         self._tasks: list[Id] = []
+        self._standbys: list[Id] = []
+        self._probe_at: float | None = None
         self._respread = False
         self._gate = threading.Lock()
         self._closed = False
         self._commits = 0
 
-    def join(self, transport: Transport, group: str, member_id: str) -> None:
-        """Join the application's group, on a transport that offers membership."""
-        self._membership = transport.membership(group, member_id, self.decide)
+    def join(self, membership: Membership) -> None:
+        """Join the application's group."""
+        self._membership = membership
         self._say()
 
     def first(self) -> dict[str, Share]:
         """Return the tasks of each thread where there is no group to ask."""
         self._tasks = self._topics.tasks()
-        self.instances = (InstanceMetadata(self._server, tuple(self._tasks)),)
+        server = self._describe(len(self._threads)).server
+        self.instances = (InstanceMetadata(server, tuple(self._tasks)),)
         return self._spread()
 
     def use_threads(self, names: Sequence[str]) -> None:
@@ -92,6 +95,9 @@ class Coordinator:
             if self._ends_all and not self._said_end:
                 self._said_end = True
                 self._say()
+            if self._probe_at is not None and monotonic() >= self._probe_at:
+                self._probe_at = None
+                self._membership.rebalance()
             try:
                 rebalance = self._membership.poll(wait_ms, join=join and self._may_join())
             except Exception:
@@ -99,12 +105,7 @@ class Coordinator:
                 self._open_gate()
                 raise
         if rebalance is not None:
-            assert self._membership is not None
-            self._metadata = self._membership.group_metadata()
-            self.all_must_end = rebalance.data == END_ALL
-            if not self.all_must_end:
-                self.instances = decode_instances(rebalance.data)
-            self._tasks = self._whole_tasks(rebalance.partitions)
+            self._take(rebalance)
             self._open_gate()
         elif not (self._respread and join and self._threads):
             return None
@@ -161,36 +162,14 @@ class Coordinator:
         if self._membership is not None:
             self._membership.leave()
 
-    def decide(self, members: Mapping[str, Member]) -> dict[str, MemberAssignment]:
-        """Decide, as the leader, what each member should own (a pure function of what members tell)."""
-        slots = {
-            f"{name}/{number}": name
-            for name, member in members.items()
-            for number in range(max(1, json.loads(member.metadata or b"{}").get("threads", 1)))
-        }
-        previous: dict[str, list[Id]] = {}
-        for name, member in members.items():
-            mine = [slot for slot, owner in slots.items() if owner == name]
-            for number, task in enumerate(self._whole_tasks(member.owned)):
-                previous.setdefault(mine[number % len(mine)], []).append(task)
-        wanted: dict[str, list[Id]] = {name: [] for name in members}
-        for slot, tasks in assign(self._topics.tasks(), sorted(slots), previous).items():
-            wanted[slots[slot]].extend(tasks)
-        told = {name: json.loads(member.metadata or b"{}") for name, member in members.items()}
-        servers = {name: each.get("server", "") for name, each in told.items()}
-        data = encode_instances(InstanceMetadata(servers[name], tuple(tasks)) for name, tasks in wanted.items())
-        if any(each.get("end") for each in told.values()):
-            data = END_ALL
-        return {
-            name: MemberAssignment(tuple(tp for task in tasks for tp in self._topics.partitions_of(task)), data)
-            for name, tasks in wanted.items()
-        }
-
     def _say(self) -> None:
         assert self._membership is not None
         topics = {topic for inputs in self._topics.inputs.values() for topic in inputs}
-        said = {"threads": len(self._threads), "server": self._server, "end": self._ends_all}
-        self._membership.join(json.dumps(said).encode(), topics)
+        # As a function: how far state is, is told as it is when the group meets.
+        self._membership.join(self._word, topics)
+
+    def _word(self) -> bytes:
+        return encode_subscription(replace(self._describe(len(self._threads)), end=self._ends_all))
 
     def _may_join(self) -> bool:
         """Close the gate for a rebalance that is due; it may begin when the last commit is through."""
@@ -207,8 +186,22 @@ class Coordinator:
 
     def _spread(self) -> dict[str, Share]:
         self.assigned, self._respread = True, False
-        self._owned = assign(self._tasks, self._threads, self._owned)
-        return {name: Share(tasks) for name, tasks in self._owned.items()}
+        held = {name: [*share.active, *share.standby] for name, share in self._shares.items()}
+        active = assign(self._tasks, self._threads, held)
+        standby = assign(self._standbys, self._threads, held)
+        self._shares = {name: Share(active[name], standby[name]) for name in self._threads}
+        return self._shares
+
+    def _take(self, rebalance: Rebalance) -> None:
+        """Note what the group has decided. What other members have not given up yet is followed as a standby until then."""
+        assert self._membership is not None
+        said = decode_assignment(rebalance.data)
+        self._metadata = self._membership.group_metadata()
+        self._tasks = self._whole_tasks(rebalance.partitions)
+        followed = self._stateful.intersection((*said.mine.standby, *said.mine.active))
+        self._standbys = sorted(followed.difference(self._tasks))
+        self.instances, self.all_must_end = said.instances, said.end
+        self._probe_at = None if said.probe_ms is None else monotonic() + said.probe_ms / 1000
 
     def _whole_tasks(self, partitions: frozenset[TopicPartition]) -> list[Id]:
         """Return the tasks all of whose inputs are owned; the rest wait until their last partition is free."""

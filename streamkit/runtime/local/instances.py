@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -30,26 +29,6 @@ class KeyMetadata:
     active: str | None
     """The server of the instance with the active task; None while nobody has it."""
     standbys: tuple[str, ...] = ()
-
-
-def encode_instances(instances: Iterable[InstanceMetadata]) -> bytes:
-    """Return what the leader tells every member of the group.
-
-    >>> decode_instances(encode_instances([InstanceMetadata("a:1", ((0, 1),))]))
-    (InstanceMetadata(server='a:1', active=((0, 1),), standby=()),)
-    """
-    return json.dumps([[each.server, each.active, each.standby] for each in instances]).encode()
-
-
-def decode_instances(data: bytes) -> tuple[InstanceMetadata, ...]:
-    """Read encode_instances' bytes; none without any."""
-
-    def ids(pairs: list) -> tuple[Id, ...]:
-        return tuple((sub, partition) for sub, partition in pairs)
-
-    return tuple(
-        InstanceMetadata(server, ids(active), ids(standby)) for server, active, standby in json.loads(data or b"[]")
-    )
 
 
 def holding(plan: Plan, store: str, instances: Iterable[InstanceMetadata]) -> list[InstanceMetadata]:

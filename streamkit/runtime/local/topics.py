@@ -8,7 +8,9 @@ from streamkit.errors import InvalidTopologyError, TopicError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import NewTopic as InternalTopic
 from streamkit.plan.partitions import lay_out
+from streamkit.record import TopicPartition
 from streamkit.runtime.dead_letters import SETTING
+from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.setup import TopicsOnLog
 from streamkit.transport.base import Admin, NewTopic, Transport
 
@@ -71,3 +73,16 @@ def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted:
     missing = [topic for topic in wanted if topic.name not in existing]
     admin.create_topics([NewTopic(topic.name, topic.partitions, topic.config, replicas) for topic in missing])
     existing.update({topic.name: topic.partitions for topic in wanted})
+
+
+def changelogs_of(plan: Plan, topics: TopicsOnLog) -> dict[Id, list[TopicPartition]]:
+    """Return the changelog partitions of the tasks that have state."""
+    by_sub = {
+        sub.id: [name for store in sub.stores if (name := plan.changelog_name(store)) is not None]
+        for sub in plan.sub_topologies
+    }
+    return {
+        task: [TopicPartition(name, task[1]) for name in dict.fromkeys(by_sub[task[0]])]
+        for task in topics.tasks()
+        if by_sub[task[0]]
+    }

@@ -9,7 +9,7 @@ from time import monotonic
 
 from streamkit.errors import FencedError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.transport.base import Assign, CommittedOffset, Member, Membership, Rebalance
+from streamkit.transport.base import Assign, CommittedOffset, Describe, Member, Membership, Rebalance
 from streamkit.transport.embedded import groups
 from streamkit.transport.embedded.database import Database
 from streamkit.transport.embedded.log import commit_offsets
@@ -30,7 +30,7 @@ class EmbeddedMembership(Membership):
         # Threads commit beside the one that polls, and a connection is one thread's at a time.
         self._commits = Database(directory)
         self._lock = threading.Lock()
-        self._said: Member | None = None
+        self._said: tuple[Describe, frozenset[str]] | None = None
         self._generation = NO_GENERATION
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._revoked: frozenset[TopicPartition] = frozenset()
@@ -42,8 +42,8 @@ class EmbeddedMembership(Membership):
     def member_id(self) -> str:
         return self._member_id
 
-    def join(self, metadata: bytes, topics: Iterable[str]) -> None:
-        self._said = Member(metadata, frozenset(topics), frozenset())
+    def join(self, metadata: Describe, topics: Iterable[str]) -> None:
+        self._said = metadata, frozenset(topics)
         self._again = True
         self._heart.start()
 
@@ -121,7 +121,8 @@ class EmbeddedMembership(Membership):
             self._partitions = self._revoked = frozenset()
             raise FencedError(f"group {self._group} went on without member {self._member_id}: its partitions are lost")
         assert self._said is not None
-        said = Member(self._said.metadata, self._said.topics, self._partitions | self._revoked)
+        describe, topics = self._said
+        said = Member(describe(), topics, self._partitions | self._revoked)
         with self._database.write() as execute:
             if self._again:
                 groups.start_join(execute, self._group)

@@ -22,7 +22,15 @@ from kafka.structs import TopicPartition as KafkaPartition
 
 from streamkit.errors import FencedError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.transport.base import Assign, CommittedOffset, Member, MemberAssignment, Membership, Rebalance
+from streamkit.transport.base import (
+    Assign,
+    CommittedOffset,
+    Describe,
+    Member,
+    MemberAssignment,
+    Membership,
+    Rebalance,
+)
 from streamkit.transport.groups import NO_GENERATION, Generation, encode_generation, withhold
 from streamkit.transport.kafka.membership_config import client_config
 from streamkit.transport.kafka.membership_errors import translated
@@ -61,8 +69,9 @@ class KafkaMembership(Membership):
         """The id that the group's coordinator gave; empty before."""
         return self._member
 
-    def join(self, metadata: bytes, topics: Iterable[str]) -> None:
-        self._assignor.say(metadata)
+    def join(self, metadata: Describe, topics: Iterable[str]) -> None:
+        self._assignor.describe = metadata
+        self._assignor.say_anew()
         with translated("the group could not be joined", self._address):
             if self._client is None:
                 strategy = {"partition_assignment_strategy": [self._assignor]}
@@ -71,7 +80,7 @@ class KafkaMembership(Membership):
         self._coordinator.request_rejoin()
 
     def rebalance(self) -> None:
-        self._assignor.say(self._assignor.metadata_bytes)
+        self._assignor.say_anew()
         self._coordinator.request_rejoin()
 
     def rebalancing(self) -> bool:
@@ -184,14 +193,13 @@ class _Assignor(AbstractPartitionAssignor):
 
     def __init__(self, assign: Assign, owned: Callable[[], frozenset[TopicPartition]]):
         self.data = b""
-        self.metadata_bytes = b""
+        self.describe: Describe = bytes
         self._assign = assign
         self._owned = owned
         self._count = 0
 
-    def say(self, metadata: bytes) -> None:
-        """Tell the group this at the next join. The count makes each word a new one: what is unchanged brings no rebalance."""
-        self.metadata_bytes = metadata
+    def say_anew(self) -> None:
+        """Make the next word to the group a new one: what is unchanged brings no rebalance."""
         self._count = (self._count + 1) % 256
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
@@ -202,7 +210,7 @@ class _Assignor(AbstractPartitionAssignor):
         return ConsumerProtocolSubscription(
             version=_VERSION,
             topics=sorted(topics),
-            user_data=bytes([self._count]) + self.metadata_bytes,
+            user_data=bytes([self._count]) + self.describe(),
             owned_partitions=[
                 part(topic=topic, partitions=numbers) for topic, numbers in _by_topic(self._owned()).items()
             ],

@@ -1,0 +1,1 @@
+"""Which instance of an application runs which task, and keeps standbys of which (StreamsPartitionAssignor)."""

@@ -1,0 +1,127 @@
+"""The assignor: balanced, sticky, and with an eye on whose state is how far (HighAvailabilityTaskAssignor, KIP-441).
+
+A pure function: the same input gives the same decision everywhere. Where a task should run is decided by balance and by
+who has it; where it runs until its state is there, by lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from streamkit.runtime.local.assignment.model import Decision, Instance, Rules
+from streamkit.runtime.local.assignment.shares import Shares
+from streamkit.runtime.local.assignment.standbys import place_standbys
+from streamkit.runtime.local.assignor import Id
+
+NEVER = 2**62
+"""The lag of who has no state of a task at all."""
+
+
+def decide(instances: Mapping[str, Instance], tasks: Sequence[Id], stateful: Collection[Id], rules: Rules) -> Decision:
+    """Return who runs what, and who keeps standbys of what.
+
+    Tasks that none of the instances knows stay with nobody.
+    """
+    stateful = set(stateful)
+    with_state = _target(instances, [task for task in tasks if task in stateful])
+    standby: dict[str, list[Id]] = {name: [] for name in instances}
+    active, probe = _where_state_is(instances, with_state, standby, rules)
+    _spread_stateless(instances, active, [task for task in tasks if task not in stateful])
+    decision = Decision(active, standby, probe)
+    place_standbys(instances, decision, sorted(stateful), rules)
+    for share in (*active.values(), *standby.values()):
+        share.sort()
+    return decision
+
+
+def _able(instances: Mapping[str, Instance], task: Id) -> list[str]:
+    return [name for name, each in instances.items() if each.able is None or task in each.able]
+
+
+def _target(instances: Mapping[str, Instance], tasks: list[Id]) -> dict[str, list[Id]]:
+    """Return where tasks with state should run in the end: what an instance runs stays, within its fair share."""
+    shares = Shares({name: each.threads for name, each in instances.items()}, tasks)
+    owners: dict[Id, list[str]] = {}
+    for name, each in instances.items():
+        for task in each.lags:
+            owners.setdefault(task, []).append(name)
+    left = dict.fromkeys(sorted(tasks))
+    for name in shares.owned:
+        mine = instances[name].running
+        # What has begun to warm up elsewhere goes first, so that probing rounds agree about what moves; then by turns
+        # from each sub-topology.
+        for task in sorted(
+            (task for task in left if task in mine), key=lambda task: (len(owners.get(task, ())) > 1, task[1], task[0])
+        ):
+            if shares.has_room(name, task):
+                shares.give(name, task)
+                del left[task]
+    # Where state is, before where there is none.
+    for task in sorted(left, key=lambda task: (task not in owners, task)):
+        able = _able(instances, task)
+        room = [name for name in able if shares.has_room(name)] or able
+        if room:
+            shares.give(min(room, key=lambda name: _preference(instances[name], shares, name, task)), task)
+    return shares.owned
+
+
+def _preference(instance: Instance, shares: Shares, name: str, task: Id) -> tuple:
+    return (
+        not shares.has_room(name, task),
+        task not in instance.running,
+        instance.lags.get(task, NEVER),
+        shares.load(name),
+        shares.load_of(name, task),
+        name,
+    )
+
+
+def _where_state_is(
+    instances: Mapping[str, Instance], target: Mapping[str, list[Id]], standby: dict[str, list[Id]], rules: Rules
+) -> tuple[dict[str, list[Id]], bool]:
+    """Leave tasks where they are caught up until the target is, and warm the target up meanwhile (assignTaskMovements)."""
+    active: dict[str, list[Id]] = {name: [] for name in instances}
+    warmups, probe = rules.warmups, False
+    for task, name in sorted((task, name) for name, tasks in target.items() for task in tasks):
+        lag = instances[name].lags.get(task, NEVER)
+        known = {other: instances[other].lags.get(task, NEVER) for other in _able(instances, task)}
+        nearest = min(known.values())
+        if lag <= rules.acceptable_lag or lag <= nearest:
+            active[name].append(task)
+            continue
+        limit = max(nearest, rules.acceptable_lag)
+        keeper = min(
+            (other for other, behind in known.items() if behind <= limit),
+            key=lambda other: (task not in instances[other].running, known[other], len(active[other]), other),
+        )
+        active[keeper].append(task)
+        probe = True
+        if warmups:
+            standby[name].append(task)
+            warmups -= 1
+    return active, probe
+
+
+def _spread_stateless(instances: Mapping[str, Instance], active: dict[str, list[Id]], tasks: list[Id]) -> None:
+    """Fill up with what has no state: it evens out what the others left uneven, and stays where it is if it can."""
+    every = [*tasks, *(task for share in active.values() for task in share)]
+    shares = Shares({name: each.threads for name, each in instances.items()}, every)
+    for name, share in active.items():
+        for task in share:
+            shares.give(name, task)
+    left = dict.fromkeys(sorted(tasks))
+    for name in shares.owned:
+        for task in sorted(
+            (task for task in left if task in instances[name].running), key=lambda task: (task[1], task[0])
+        ):
+            if shares.has_room(name, task):
+                shares.give(name, task)
+                active[name].append(task)
+                del left[task]
+    for task in left:
+        able = _able(instances, task)
+        room = [name for name in able if shares.has_room(name)] or able
+        if room:
+            name = min(room, key=lambda name: (shares.load(name), shares.load_of(name, task), name))
+            shares.give(name, task)
+            active[name].append(task)

@@ -1,0 +1,47 @@
+"""Balanced shares of instances with different numbers of threads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from streamkit.runtime.local.assignor import Id
+
+
+class Shares:
+    """Who has how much of one kind of task: per thread no two instances differ by more than one, where tasks allow it."""
+
+    def __init__(self, threads: Mapping[str, int], tasks: Iterable[Id]):
+        self.owned: dict[str, list[Id]] = {name: [] for name in sorted(threads)}
+        self._threads = threads
+        self._of_sub: dict[str, Counter[int]] = {name: Counter() for name in self.owned}
+        total = sum(threads.values())
+        counts = Counter(task[0] for task in tasks)
+        self._floor, self._extra = divmod(counts.total(), total) if total else (0, 0)
+        # At most this many of one sub-topology: what is full of one part of the topology is a bottleneck for all of it.
+        self._sub_limit = {
+            name: {sub: -(-count * threads[name] // total) for sub, count in counts.items()} for name in self.owned
+        }
+
+    def has_room(self, name: str, task: Id | None = None) -> bool:
+        """Whether an instance may take one more, of this task's sub-topology where a task is given."""
+        if task is not None and self._of_sub[name][task[0]] >= self._sub_limit[name][task[0]]:
+            return False
+        above = len(self.owned[name]) - self._floor * self._threads[name]
+        # An instance may have one extra task for each of its threads, as long as there are any.
+        return above < 0 or (above < self._threads[name] and self._extra > 0)
+
+    def give(self, name: str, task: Id) -> None:
+        """Give a task to an instance."""
+        if len(self.owned[name]) >= self._floor * self._threads[name]:
+            self._extra -= 1
+        self.owned[name].append(task)
+        self._of_sub[name][task[0]] += 1
+
+    def load(self, name: str) -> float:
+        """Tasks per thread."""
+        return len(self.owned[name]) / self._threads[name]
+
+    def load_of(self, name: str, task: Id) -> float:
+        """Tasks of one sub-topology per thread."""
+        return self._of_sub[name][task[0]] / self._threads[name]
