@@ -6,26 +6,29 @@ who has it; where it runs until its state is there, by lag.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from streamkit.runtime.local.assignment.model import Decision, Instance, Rules
 from streamkit.runtime.local.assignment.shares import Shares
 from streamkit.runtime.local.assignment.standbys import place_standbys
 from streamkit.runtime.local.assignor import Id
 
-NEVER = 2**62
-"""The lag of who has no state of a task at all."""
+FAR = 2**62
+"""A lag beyond every other, of who has no state while nobody knows how much there is."""
 
 
-def decide(instances: Mapping[str, Instance], tasks: Sequence[Id], stateful: Collection[Id], rules: Rules) -> Decision:
+def decide(
+    instances: Mapping[str, Instance], tasks: Sequence[Id], stateful: Mapping[Id, int], rules: Rules
+) -> Decision:
     """Return who runs what, and who keeps standbys of what.
 
-    Tasks that none of the instances knows stay with nobody.
+    stateful: the tasks with state, and how many changelog records who has none of it lags behind. Tasks that none of
+    the instances knows stay with nobody.
     """
-    stateful = set(stateful)
     with_state = _target(instances, [task for task in tasks if task in stateful])
     standby: dict[str, list[Id]] = {name: [] for name in instances}
-    active, probe = _where_state_is(instances, with_state, standby, rules)
+    lags = {name: {**stateful, **each.lags} for name, each in instances.items()}
+    active, probe = _where_state_is(instances, lags, with_state, standby, rules)
     _spread_stateless(instances, active, [task for task in tasks if task not in stateful])
     decision = Decision(active, standby, probe)
     place_standbys(instances, decision, sorted(stateful), rules)
@@ -69,7 +72,7 @@ def _preference(instance: Instance, shares: Shares, name: str, task: Id) -> tupl
     return (
         not shares.has_room(name, task),
         task not in instance.running,
-        instance.lags.get(task, NEVER),
+        instance.lags.get(task, FAR),
         shares.load(name),
         shares.load_of(name, task),
         name,
@@ -77,14 +80,18 @@ def _preference(instance: Instance, shares: Shares, name: str, task: Id) -> tupl
 
 
 def _where_state_is(
-    instances: Mapping[str, Instance], target: Mapping[str, list[Id]], standby: dict[str, list[Id]], rules: Rules
+    instances: Mapping[str, Instance],
+    lags: Mapping[str, Mapping[Id, int]],
+    target: Mapping[str, list[Id]],
+    standby: dict[str, list[Id]],
+    rules: Rules,
 ) -> tuple[dict[str, list[Id]], bool]:
     """Leave tasks where they are caught up until the target is, and warm the target up meanwhile (assignTaskMovements)."""
     active: dict[str, list[Id]] = {name: [] for name in instances}
     warmups, probe = rules.warmups, False
     for task, name in sorted((task, name) for name, tasks in target.items() for task in tasks):
-        lag = instances[name].lags.get(task, NEVER)
-        known = {other: instances[other].lags.get(task, NEVER) for other in _able(instances, task)}
+        lag = lags[name][task]
+        known = {other: lags[other][task] for other in _able(instances, task)}
         nearest = min(known.values())
         if lag <= rules.acceptable_lag or lag <= nearest:
             active[name].append(task)

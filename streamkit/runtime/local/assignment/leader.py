@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from streamkit.errors import TransportError
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.assignment.assign import decide
+from streamkit.runtime.local.assignment.assign import FAR, decide
 from streamkit.runtime.local.assignment.codec import Assignment, Subscription, decode_subscription, encode_assignment
 from streamkit.runtime.local.assignment.model import Decision, Instance, Rules
 from streamkit.runtime.local.assignor import Id
@@ -40,7 +40,7 @@ class Leader:
         said = {name: decode_subscription(member.metadata) for name, member in sorted(members.items())}
         totals = self._totals()
         instances = {name: self._instance(members[name], each, tasks, totals) for name, each in said.items()}
-        decision = decide(instances, tasks, self._changelogs.keys(), self._rules)
+        decision = decide(instances, tasks, totals or dict.fromkeys(self._changelogs, FAR), self._rules)
         if decision.missing_standbys:
             log.info("%d standbys have no instance left that could keep them", decision.missing_standbys)
         # Without the ends nobody but who runs a task counts as caught up: another look soon.
