@@ -20,7 +20,7 @@ from streamkit.serdes.base import Binding, Serde
 from streamkit.serdes.protobuf import ProtobufSchema
 from streamkit.serdes.registry import Registry
 from tests.broker.support import Log, fresh
-from tests.cli.support import streamkit
+from tests.cli.support import assert_one_clear_line, streamkit
 from tests.java import build
 from tests.registry.server import SchemaRegistry
 
@@ -224,6 +224,23 @@ def test_avro_and_java_over_a_running_application(registry: SchemaRegistry, fold
     read = streamkit("consume", file, "notes", "--until-idle")
     notes_read = [json.loads(line)["value"]["note"] for line in read.out.splitlines()]
     assert sorted(notes_read) == ["seen 0", "seen 1000", "seen 7"]
+
+
+def test_no_handler_drops_records_while_the_registry_is_away(registry: SchemaRegistry, folder: Path) -> None:
+    application, orders, notes = fresh("away"), fresh("orders"), fresh("notes")
+    registry.register(f"{notes}-value", ORDER)
+    file = folder / "shop.yaml"
+    file.write_text(
+        TOPOLOGY.format(application=application, state=folder / "state", url=registry.url, orders=orders, notes=notes)
+    )
+    record = json.dumps({"key": "k", "value": ORDERS[0], "timestamp": 1})
+    assert streamkit("produce", file, "orders", stdin=record).code == 0
+    handlers = [f"{what}.exception.handler=continue" for what in ("deserialization", "processing")]
+    options = [option for handler in handlers for option in ("--set", handler)]
+    done = streamkit("run", file, "--until-idle", *options, "--set", "schema.registry.url=http://127.0.0.1:1")
+    assert_one_clear_line(done, 1, "schema registry http://127.0.0.1:1 doesn't answer", orders, "offset 0")
+    assert streamkit("run", file, "--until-idle", *options).code == 0
+    assert len(streamkit("consume", file, "notes", "--until-idle").out.splitlines()) == 1
 
 
 def java(server: SchemaRegistry, mode: str, topic: str, *lines: Any, schema: Path | None = None) -> list[str]:
