@@ -151,3 +151,18 @@ def test_every_key_from_either_instance_and_from_the_one_that_is_left(tmp_path, 
         assert {body["value"] for status, body in answers if status == 200} == {2}
         for key in KEYS:
             until(lambda key=key: _value(*left.get(key)) == 2, f"{key} is answered by the one that is left")
+
+
+def test_keys_of_a_killed_instance_are_read_from_standbys_at_once(tmp_path, log):
+    with two(tmp_path, *log, standbys=1) as instances:
+        check_every_key_from_either_instance(instances)
+        left, killed = instances
+        killed.end(signal.SIGKILL)
+        # The group does not know of it yet: what was there is read from the standbys here.
+        for key in KEYS:
+            until(lambda key=key: _value(*left.get(key, stale="true")) == 2, f"{key} has reached its standby")
+        stale = [body["stale"] for _, body in (left.get(key, stale="true") for key in KEYS)]
+        assert any(stale)
+        page = request(left.address, "/stores/counts/all", limit=1000, stale="true").json
+        assert [(row["key"], row["value"]) for row in page["rows"]] == [(key, 2) for key in KEYS]
+        assert len(page["partitions"]) == 4
