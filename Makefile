@@ -13,7 +13,7 @@ SEED ?= 1
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate bench bench-quick fuzz chaos screenshots clean
+.PHONY: help demo test check format generate bench bench-quick bench-spark fuzz chaos screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; som
 
 bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when it has become much slower
 	@$(BIN)/python -m tests.bench.engine
+
+bench-spark: $(READY) ## Compare batch jobs with PySpark by hand (java; a minute or two)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.bench.spark --rates 1,8
 
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)

@@ -10,10 +10,10 @@ from streamkit.errors import SerdeError, TransportError
 from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark import wire
 from streamkit.runtime.spark.options import JSON_LINES, PARQUET, TABLE, Place
+from streamkit.runtime.spark.partitioning import partitions_of
 from streamkit.runtime.spark.worker import Batches, load, told
 from streamkit.serdes.base import Serde
 from streamkit.serdes.json_text import from_text, to_text
-from streamkit.serdes.partitioner import partition as partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +89,38 @@ def read_files(frame: DataFrame, place: Place, reading: Reading) -> DataFrame:
             f"{place.path}: column {missing[0]!r} is missing; a record has key, value, timestamp, headers, partition, "
             f"offset, and this has {', '.join(name for name in frame.columns if not name.startswith('_streamkit_'))}"
         )
+    if _is_raw(found):
+        return _raw_frame(frame, reading)
     return frame.select(*found, _FILE, _BLOCK, _ROW).mapInArrow(partial(read_columns, reading), wire.DDL)
+
+
+def _is_raw(columns: Mapping[str, str]) -> bool:
+    """Return whether columns are those of the log, so that Spark alone can make rows of them."""
+    needed = {"key": "binary", "value": "binary", "timestamp": "bigint", "partition": "int", "offset": "bigint"}
+    return needed.items() <= columns.items() and columns.get("headers", wire.HEADERS_DDL) == wire.HEADERS_DDL
+
+
+def _raw_frame(frame: DataFrame, reading: Reading) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    outside = sf.concat(
+        sf.lit(f"topic {reading.topic}: partition is "),
+        sf.coalesce(sf.col("partition").cast("string"), sf.lit("null")),
+        sf.lit(f", and the topic has {reading.partitions}"),
+    )
+    partition = sf.when(sf.col("partition").between(0, reading.partitions - 1), sf.col("partition"))
+    headers = sf.col("headers") if "headers" in frame.columns else sf.lit(None).cast(wire.HEADERS_DDL)
+    return frame.select(
+        sf.lit(reading.topic).alias("topic"),
+        partition.otherwise(sf.raise_error(outside).cast("int")).alias("partition"),
+        "key",
+        "value",
+        sf.coalesce("timestamp", sf.lit(0)).alias("timestamp"),
+        headers.alias("headers"),
+        sf.lit(None).cast("bigint").alias("order"),
+        sf.lit(0).cast("bigint").alias("source"),
+        "offset",
+    )
 
 
 @told
@@ -98,21 +129,22 @@ def read_lines(reading: Reading, batches: Batches) -> Iterator[Any]:
     fields = _Fields(reading)
     for batch in batches:
         lines = wire.values_of(batch.column(0).cast("binary"))
-        places = fields.places(batch)
         rows = []
-        for line, place in zip(lines, places, strict=True):
-            if line.isspace() or not line:
+        parse = _parser(batch.column(0))
+        for line, place in zip(lines, fields.places(batch), strict=True):
+            if not line or line.isspace():
                 continue
             try:
-                record = from_text(line)
-                if not isinstance(record, dict):
+                record = parse(line)
+                if type(record) is not dict:
                     raise SerdeError("expected an object with key, value, timestamp, headers, partition, offset")
                 if record.get("topic", reading.topic) in reading.names and "advance_wall_clock" not in record:
                     rows.append(fields.row(record, place))
-            except SerdeError as error:
-                raise TransportError(f"topic {reading.topic}: {error}: {_short(line)}") from error
+            except (SerdeError, ValueError) as error:
+                reason = error if isinstance(error, SerdeError) else f"not JSON: {error}"
+                raise TransportError(f"topic {reading.topic}: {reason}: {_short(line)}") from error
         if rows:
-            yield wire.to_batch(list(zip(*rows, strict=True)))
+            yield fields.batch(rows)
 
 
 @told
@@ -131,7 +163,15 @@ def read_columns(reading: Reading, batches: Batches) -> Iterator[Any]:
             ]
         except SerdeError as error:
             raise TransportError(f"topic {reading.topic}: {error}") from error
-        yield wire.to_batch(list(zip(*rows, strict=True)))
+        yield fields.batch(rows)
+
+
+def _parser(lines: Any) -> Callable[[bytes], Any]:
+    """Return what parses lines: orjson, but where a whole number among them is beyond what it takes."""
+    import orjson
+    import pyarrow.compute as pc
+
+    return from_text if pc.any(pc.match_substring_regex(lines, "[0-9]{19}")).as_py() else orjson.loads
 
 
 class _Fields:
@@ -163,7 +203,7 @@ class _Fields:
         headers = record.get("headers")
         return (
             self._reading.topic,
-            self._partition(record.get("partition"), raw_key, offset),
+            self._partition(record.get("partition")),
             raw_key,
             raw_value,
             time,
@@ -172,6 +212,24 @@ class _Fields:
             source,
             offset,
         )
+
+    def batch(self, rows: list[tuple]) -> Any:
+        """Return rows as an Arrow batch, with the partitions of those that name none."""
+        import pyarrow as pa
+
+        topics, named, keys, *others = zip(*rows, strict=True)
+        partitions: list[int | None] = list(named)
+        count = self._reading.partitions
+        if None in partitions and count > 1:
+            by_key = partitions_of(pa.array(keys, pa.binary()), count).tolist()
+            offsets = others[-1]
+            partitions = [
+                (at if key is not None else offset % count) if number is None else number
+                for number, at, key, offset in zip(partitions, by_key, keys, offsets, strict=True)
+            ]
+        elif None in partitions:
+            partitions = [0] * len(rows)
+        return wire.to_batch((topics, partitions, keys, *others))
 
     def places(self, batch: Any) -> list[tuple[int, int]]:
         """Return (1 + number of the file, place in the file) of each row of a batch."""
@@ -188,14 +246,9 @@ class _Fields:
         self._last, self._first_row = last, first
         return found
 
-    def _partition(self, number: Any, key: bytes | None, place: int) -> int:
-        count = self._reading.partitions
-        if number is None:
-            if count == 1:
-                return 0
-            return place % count if key is None else partition_of(key, count)
-        if not 0 <= _whole(number, "partition") < count:
-            raise SerdeError(f"partition is {number}, and the topic has {count}")
+    def _partition(self, number: Any) -> int | None:
+        if number is not None and not 0 <= _whole(number, "partition") < self._reading.partitions:
+            raise SerdeError(f"partition is {number}, and the topic has {self._reading.partitions}")
         return number
 
 

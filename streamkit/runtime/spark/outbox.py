@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from streamkit.errors import ProcessingError
 from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.partitioning import partitions_of
 from streamkit.serdes.partitioner import partition as partition_of
 
 BATCH = 20_000
@@ -37,7 +40,7 @@ class Outbox:
         self._source = source
         self._sequence = 0
         self._highest: dict[tuple[str, int], int] = {}
-        self._last: dict[tuple[str, bytes | None], tuple[tuple, int]] = {}
+        self._last: dict[str, dict[bytes | None, tuple]] = {}
 
     def take(self, output: list[tuple]) -> Iterator[Any]:
         """Empty a task's output and yield Arrow batches of it."""
@@ -47,17 +50,11 @@ class Outbox:
             yield self._batch(rows[start : start + BATCH])
 
     def rest(self) -> Iterator[Any]:
-        """Yield the last records of keys, in the order in which they came."""
-        # A key that comes again moves to the end, so that the order is that of the records that are left.
-        rows, numbers = [], []
-        for row, number in self._last.values():
-            rows.append(row)
-            numbers.append(number)
-            if len(rows) == BATCH:
-                yield self._batch(rows, numbers)
-                rows, numbers = [], []
-        if rows:
-            yield self._batch(rows, numbers)
+        """Yield the last records of keys."""
+        for rows in self._last.values():
+            left = iter(rows.values())
+            while chunk := list(islice(left, BATCH)):
+                yield self._batch(chunk)
         self._last = {}
 
     def _kept(self, output: list[tuple]) -> list[tuple]:
@@ -72,31 +69,28 @@ class Outbox:
         if wanted.topics is not None and not topics <= wanted.topics:
             kept = wanted.topics
             rows = [row for row in output if row[0] in kept]
-        if topics.isdisjoint(wanted.final):
+        if topics.isdisjoint(wanted.final) or not rows:
             return list(rows)
-        return self._without_final(rows)
+        return self._without_final(rows, {row[0] for row in rows})
 
-    def _without_final(self, rows: Collection[tuple]) -> list[tuple]:
-        final, last, sequence = self._wanted.final, self._last, self._sequence
-        others = []
-        for row in rows:
-            if row[0] in final:
-                place = row[0], row[1]
-                if place in last:
-                    del last[place]
-                last[place] = row, sequence
-                sequence += 1
-            else:
-                others.append(row)
-        self._sequence = sequence
-        return others
+    def _without_final(self, rows: Collection[tuple], topics: set[str]) -> list[tuple]:
+        """Keep the last record of each key where only that counts; return the other rows."""
+        final = self._wanted.final
+        if len(topics) == 1:
+            self._remember(next(iter(topics)), rows)
+            return []
+        for topic in topics & final:
+            self._remember(topic, [row for row in rows if row[0] == topic])
+        return [row for row in rows if row[0] not in final]
 
-    def _batch(self, rows: list[tuple], numbers: list[int] | None = None) -> Any:
+    def _remember(self, topic: str, rows: Collection[tuple]) -> None:
+        self._last.setdefault(topic, {}).update(zip(map(itemgetter(1), rows), rows, strict=True))
+
+    def _batch(self, rows: list[tuple]) -> Any:
         count = len(rows)
         topics, keys, values, times, headers, partitions = zip(*rows, strict=True)
-        if numbers is None:
-            numbers = list(range(self._sequence, self._sequence + count))
-            self._sequence += count
+        numbers = list(range(self._sequence, self._sequence + count))
+        self._sequence += count
         places = self._places(topics, keys, partitions, numbers)
         stamps = [-1 if time is None else time for time in times]
         order = self._order(topics, places, stamps)
@@ -104,14 +98,27 @@ class Outbox:
 
     def _places(self, topics: tuple, keys: tuple, partitions: tuple, numbers: list[int]) -> list[int]:
         counts = self._wanted.partitions
-        if set(map(counts.get, set(topics))) == {1}:
-            return [0] * len(topics)
+        names = set(topics)
+        if len(names) == 1 and (count := counts.get(topics[0])) and partitions.count(None) == len(partitions):
+            return self._by_keys(keys, count, numbers)
         places = []
         for topic, key, number, turn in zip(topics, keys, partitions, numbers, strict=True):
             if number is None:
                 number = _place(counts.get(topic), key, turn)
             places.append(number)
         return places
+
+    def _by_keys(self, keys: tuple, count: int, numbers: list[int]) -> list[int]:
+        import pyarrow as pa
+
+        column = pa.array(keys, pa.binary())
+        found = partitions_of(column, count).tolist()
+        if column.null_count:
+            return [
+                _place(count, None, turn) if key is None else at
+                for at, key, turn in zip(found, keys, numbers, strict=True)
+            ]
+        return found
 
     def _order(self, topics: tuple, places: list[int], stamps: list[int]) -> Any:
         """Return the highest timestamp so far of each row's partition: by it tasks merge what they read."""

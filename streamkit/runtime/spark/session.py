@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,9 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     _check_master(master)
     from pyspark.sql import SparkSession
 
+    if (master or "").startswith("local"):
+        # Else Spark takes the first python3 on the path, which may not be the one that streamkit is installed in.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.remote(master) if remote else builder.master(master)

@@ -14,9 +14,10 @@ NAMES = ("topic", "partition", "key", "value", "timestamp", "headers", "order", 
 
 source, offset: 0 and the offset on the log; or who wrote the record, from 1, and its place among what that one wrote.
 """
+HEADERS_DDL = "array<struct<name:string,value:binary>>"
 DDL = (
     "topic string, partition int, key binary, value binary, timestamp bigint, "
-    "headers array<struct<name: string, value: binary>>, `order` bigint, source bigint, offset bigint"
+    f"headers {HEADERS_DDL}, `order` bigint, source bigint, offset bigint"
 )
 
 Row = tuple

@@ -1,0 +1,141 @@
+"""A job on a standalone cluster of a master and two workers, one of which is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.broker.support import kill, until
+from tests.cli.support import command
+from tests.spark.support import read_lines, write_lines
+
+JARS = Path(pyspark.__file__).parent / "jars"
+LINES = 60_000
+# Five JVMs start on what may be two cores.
+LONG_S = 400
+WORD_COUNT = """\
+streamkit: 1
+application: counting
+topics: {lines: {value: string, partitions: 4}, counts: {value: long, partitions: 4}}
+pipelines:
+  words:
+    stream: lines
+    steps:
+      - flat_map_values: {values: value.split(), value_serde: string}
+      - group_by: {key: value, key_serde: string}
+      - count
+      - to_stream
+    to: counts
+"""
+SMALL = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+# What Spark's own start scripts would set.
+_VARIABLES = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(JARS.parent), "SPARK_SCALA_VERSION": "2.13"}
+
+
+class Cluster:
+    """A master and workers as processes; a worker's executors are in its process group."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._processes: list[subprocess.Popen] = []
+        self._start("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0")
+        found = until(lambda: re.search(r"spark://127\.0\.0\.1:\d+", self.log("master")), "the master is there")
+        self.address = found.group()
+        self.workers = [self._worker(f"worker{number}") for number in range(2)]
+        until(lambda: self.log("master").count("Registering worker") == 2, "both workers are there")
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text()
+
+    def shuffled(self, number: int) -> bool:
+        """Whether a worker has written something that another stage is to read."""
+        return any((self._folder / f"worker{number}-local").rglob("shuffle_*.data"))
+
+    def kill(self, number: int) -> None:
+        """Kill a worker with its executors."""
+        os.killpg(self.workers[number].pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _worker(self, name: str) -> subprocess.Popen:
+        local, work = self._folder / f"{name}-local", self._folder / f"{name}-work"
+        local.mkdir()
+        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "600m", "--work-dir", str(work)]
+        return self._start(
+            name, "org.apache.spark.deploy.worker.Worker", *options, self.address, SPARK_LOCAL_DIRS=str(local)
+        )
+
+    def _start(self, name: str, main: str, *arguments: str, **variables: str) -> subprocess.Popen:
+        with (self._folder / f"{name}.log").open("w") as log:
+            process = subprocess.Popen(
+                ["java", "-Xmx256m", "-cp", f"{JARS}/*", main, "--webui-port", "0", *arguments],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **_VARIABLES, **variables},
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    found = Cluster(folder)
+    yield found
+    found.close()
+
+
+def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(WORD_COUNT)
+    draw = random.Random(1)
+    texts = [" ".join(f"w{draw.randrange(3000)}" for _ in range(8)) for _ in range(LINES)]
+    lines = [{"value": text, "timestamp": number, "partition": number % 4} for number, text in enumerate(texts)]
+    place, out = write_lines(tmp_path / "lines", lines), tmp_path / "out"
+    settings = [text for name, value in SMALL.items() for text in ("--conf", f"{name}={value}")]
+    options = ["--master", cluster.address, "--input", f"lines={place.path}", "--output", f"counts={out}", *settings]
+    job = subprocess.Popen(
+        command("submit", path, *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    try:
+        until(lambda: cluster.shuffled(0) or job.poll() is not None, "the first worker has written something", LONG_S)
+        assert job.poll() is None, job.communicate()
+        assert not (out / "_SUCCESS").exists()
+        cluster.kill(0)
+        output, errors = job.communicate(timeout=LONG_S)
+    finally:
+        kill([job])
+    assert (job.returncode, output) == (0, ""), errors
+    found = read_lines(out)
+    truth = Counter(word for text in texts for word in text.split())
+    assert {each["key"]: each["value"] for each in found} == truth
+    assert len(found) == len(truth)

@@ -1,0 +1,116 @@
+"""Files in all their forms: bytes of the log, decoded columns, JSON Lines out of order, and what was written read again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import StreamkitError
+from streamkit.plan import load
+from streamkit.runtime.spark.options import JSON_LINES, PARQUET, JobOptions, Place
+from streamkit.runtime.spark.submit import submit
+from tests.spark.support import read_lines, write_lines
+
+TOPOLOGY = """\
+streamkit: 1
+application: files
+topics: {numbers: {value: json, partitions: 3}, sums: {value: long, partitions: 3}, copies: {value: json, partitions: 3}}
+pipelines:
+  numbers: {stream: numbers}
+  copies: {from: numbers, to: copies}
+  sums:
+    from: numbers
+    steps:
+      - group_by_key
+      - aggregate: {initial: 0, add: aggregate * 3 + value.n, value_serde: long}
+      - to_stream
+    to: sums
+"""
+RECORDS = [
+    {
+        "key": f"k{number % 7}",
+        "value": {"n": number % 5},
+        "timestamp": 1000 + number,
+        "headers": [["h", str(number)]],
+        "partition": number % 7 % 3,
+        "offset": number,
+    }
+    for number in range(70)
+]
+
+
+@pytest.fixture(scope="module")
+def truth() -> dict[str, int]:
+    """Sums in which the order of a key's records counts."""
+    sums: dict[str, int] = {}
+    for record in RECORDS:
+        key = str(record["key"])
+        sums[key] = sums.get(key, 0) * 3 + record["value"]["n"]  # type: ignore[index]
+    return sums
+
+
+def run(spark: Any, place: Place, folder: Path, topic: str = "sums", kind: str = JSON_LINES) -> Path:
+    path = folder / "topology.yaml"
+    path.write_text(TOPOLOGY)
+    submit(load(path), JobOptions({"numbers": place}, {topic: Place(str(folder / topic), kind)}), spark)
+    return folder / topic
+
+
+def sums(spark: Any, place: Place, folder: Path) -> dict[str, int]:
+    return {each["key"]: each["value"] for each in read_lines(run(spark, place, folder))}
+
+
+def test_lines_in_any_order(truth: dict, spark: Any, tmp_path: Path) -> None:
+    shuffled = random.Random(1).sample(RECORDS, len(RECORDS))
+    assert sums(spark, write_lines(tmp_path / "in.jsonl", shuffled), tmp_path) == truth
+
+
+def test_files_without_offsets_in_the_order_of_their_names(truth: dict, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    plain = [{name: record[name] for name in ("key", "value", "timestamp")} for record in RECORDS]
+    for number in (2, 0, 1):
+        write_lines(tmp_path / "in" / f"part-{number}", plain[30 * number : 30 * (number + 1)])
+    assert sums(spark, Place(str(tmp_path / "in"), JSON_LINES), tmp_path) == truth
+
+
+def test_bytes_of_the_log(truth: dict, spark: Any, tmp_path: Path) -> None:
+    rows = [
+        (
+            record["key"].encode(),
+            b'{"n":%d}' % record["value"]["n"],
+            *(record[name] for name in ("timestamp", "partition", "offset")),
+        )
+        for record in random.Random(1).sample(RECORDS, len(RECORDS))
+    ]
+    frame = spark.createDataFrame(rows, "key binary, value binary, timestamp bigint, partition int, offset bigint")
+    frame.write.parquet(str(tmp_path / "in"))
+    assert sums(spark, Place(str(tmp_path / "in"), PARQUET), tmp_path) == truth
+    (tmp_path / "second").mkdir()
+    frame.selectExpr("key", "value", "timestamp", "partition + 1 partition", "offset").write.parquet(
+        str(tmp_path / "wrong")
+    )
+    with pytest.raises(StreamkitError, match="topic numbers: partition is 3, and the topic has 3"):
+        sums(spark, Place(str(tmp_path / "wrong"), PARQUET), tmp_path / "second")
+
+
+def test_decoded_columns(truth: dict, spark: Any, tmp_path: Path) -> None:
+    rows = [(record["key"], record["value"], record["timestamp"], record["offset"]) for record in RECORDS]
+    frame = spark.createDataFrame(rows, "key string, value struct<n: int>, timestamp bigint, offset bigint")
+    frame.selectExpr("key", "value", "timestamp_millis(timestamp) timestamp", "offset").write.parquet(
+        str(tmp_path / "in")
+    )
+    assert sums(spark, Place(str(tmp_path / "in"), PARQUET), tmp_path) == truth
+
+
+def test_what_is_written_reads_in_again(truth: dict, spark: Any, tmp_path: Path) -> None:
+    place = write_lines(tmp_path / "in.jsonl", RECORDS)
+    copies = run(spark, place, tmp_path, "copies", PARQUET)
+    rows = spark.read.parquet(str(copies)).orderBy("timestamp").collect()
+    assert [(row.topic, bytes(row.key), bytes(row.value), row.headers[0].name) for row in rows[:2]] == [
+        ("copies", b"k0", b'{"n":0}', "h"),
+        ("copies", b"k1", b'{"n":1}', "h"),
+    ]
+    assert sums(spark, Place(str(copies), PARQUET), tmp_path) == truth
