@@ -208,9 +208,8 @@ class FramedSerde(Serde):
         return self._write
 
     def _latest(self, schema: Schema, subject: str) -> tuple[int, Schema]:
-        if self._registry.settings.get("latest.compatibility.strict", True) and not self._registry.fits(
-            subject, schema
-        ):
+        strict = self._registry.settings.get("latest.compatibility.strict", True)
+        if strict and self._registry.fits(subject, schema) is False:
             raise SerdeError(
                 f"serde {schema.form} ({self.plain.source}) is not compatible with the latest version of {subject}; "
                 "set latest.compatibility.strict to false to write it nevertheless"

@@ -137,6 +137,8 @@ def test_the_latest_version_must_fit(registry: SchemaRegistry, folder: Path) -> 
         serde.bind(Binding(connected(registry, use_latest_version=True), topic, False)).encode({"id": 1})
     with pytest.raises(RegistryError, match=f"registering avro for subject {topic}-value: .*409"):
         serde.bind(Binding(connected(registry), topic, False)).encode({"id": 1})
+    with pytest.raises(RegistryError, match="subject absent-value: it has none"):
+        serde.bind(Binding(connected(registry, use_latest_version=True), "absent", False)).encode({"id": 1})
     assert connected(registry).fits(f"{topic}-value", serde.schema) is False  # type: ignore[attr-defined]
     assert connected(registry).fits("nothing-there", serde.schema) is None  # type: ignore[attr-defined]
 
