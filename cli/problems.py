@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,6 +84,8 @@ def _problems(file: str, wanted: Wanted) -> list[Shown]:
 
 def _print(found: list[Shown], wanted: Wanted) -> None:
     if wanted.form == "json":
+        import json
+
         print(json.dumps([_data(each) for each in found], ensure_ascii=False, indent=2))
     elif wanted.form == "github":
         for each in found:
