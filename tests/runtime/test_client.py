@@ -107,3 +107,15 @@ def test_what_came_before_a_failure_is_printed():
         assert next(lines)["value"] == "a"
         with pytest.raises(Exception, match="the timestamp -1 is negative"):
             next(lines)
+
+
+def test_partitions_that_are_added_end_the_instance(tmp_path):
+    log = filled(FakeLog({}))
+    application = Application(pass_through(tmp_path, **{"metadata.max.age.ms": 1}), log)
+    application.start()
+    log.partitions["in"] = 4
+    application.wait(threading.Event())
+    application.stop()
+    with pytest.raises(InvalidTopologyError, match=r"topic in has 4 partitions, but app\.yaml declares 3"):
+        application.raise_error()
+    assert application.state is ClientState.ERROR

@@ -39,7 +39,7 @@ from streamkit.runtime.local.states import ClientState, ThreadState, check_trans
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
 from streamkit.runtime.local.threads import FailureHandler, Threads, failure_response
-from streamkit.runtime.local.topics import changelogs_of, prepare_topics
+from streamkit.runtime.local.topics import TopicWatch, changelogs_of, prepare_topics
 from streamkit.runtime.reasons import one_line
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import MEMBERSHIP, TRANSACTIONS, Transport
@@ -71,6 +71,7 @@ class Application:
         self._coordinator: Coordinator | None = None
         self._shared: Shared | None = None
         self._following: Following | None = None
+        self._topics_watch: TopicWatch | None = None
         self._settings = Settings.of(plan.config)
         if self._settings.exactly_once and TRANSACTIONS not in transport.features:
             raise ConfigError(f"exactly_once_v2 needs transactions, which {type(transport).__name__} does not offer")
@@ -290,6 +291,7 @@ class Application:
             raise ConfigError(f"num.stream.threads is {count}; expected at least 1")
         has_global = any(sub.is_global for sub in plan.sub_topologies)
         topics = prepare_topics(plan, self._transport)
+        self._topics_watch = TopicWatch(plan, self._transport, topics)
         self._directory = StateDirectory(config["state.dir"], plan.application)
         shared = Shared(plan, self._transport, self._settings, self._directory, topics)
         shared.changed = self._thread_changed
@@ -339,8 +341,12 @@ class Application:
 
     def _look_after(self) -> None:
         self._status.sample()
-        if self._following is not None:
+        if self._following is not None and self._topics_watch is not None:
             self._following.look()
+            try:
+                self._topics_watch.check()
+            except StreamkitError as error:
+                self._fail(error)
         if self._coordinator is not None and self._coordinator.all_must_end:
             self._fail(StreamkitError("an instance has failed and asked all to end"))
 

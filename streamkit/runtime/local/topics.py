@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from time import monotonic
 
-from streamkit.errors import InvalidTopologyError, TopicError
+from streamkit.errors import InvalidTopologyError, TopicError, TransportError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import NewTopic as InternalTopic
 from streamkit.plan.partitions import lay_out
@@ -13,6 +15,8 @@ from streamkit.runtime.dead_letters import SETTING
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.setup import TopicsOnLog
 from streamkit.transport.base import Admin, NewTopic, Transport
+
+log = logging.getLogger(__name__)
 
 
 def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
@@ -86,3 +90,41 @@ def changelogs_of(plan: Plan, topics: TopicsOnLog) -> dict[Id, list[TopicPartiti
         for task in topics.tasks()
         if by_sub[task[0]]
     }
+
+
+class TopicWatch:
+    """Notices partitions that are added to inputs while the application runs, every metadata.max.age.ms."""
+
+    def __init__(self, plan: Plan, transport: Transport, topics: TopicsOnLog):
+        self._plan = plan
+        self._transport = transport
+        self._topics = topics
+        self._every = int(plan.config.get("metadata.max.age.ms") or 300_000) / 1000
+        self._next = monotonic() + self._every
+
+    def check(self) -> None:
+        """Raise InvalidTopologyError when an input has more partitions than tasks were made for; any thread may ask.
+
+        State and internal topics have the old count. Without any of those, what starts next makes the tasks that are new.
+        """
+        if monotonic() < self._next:
+            return
+        self._next = monotonic() + self._every
+        admin = self._transport.admin()
+        try:
+            found = admin.topics({topic for inputs in self._topics.inputs.values() for topic in inputs})
+        except TransportError as error:
+            log.info("%s; the inputs are looked at again later", error)
+            return
+        finally:
+            admin.close()
+        changed = {
+            name: info.partitions for name, info in found.items() if info.partitions != self._topics.partitions[name]
+        }
+        if changed:
+            # Where state depends on the count this says what to do, as at the start.
+            prepare_topics(self._plan, self._transport)
+            text = ", ".join(
+                f"{name} from {self._topics.partitions[name]} to {count}" for name, count in changed.items()
+            )
+            raise InvalidTopologyError(f"the number of partitions has changed: {text}; start again to read them all")

@@ -1,0 +1,174 @@
+"""Faults under exactly-once on a real broker: per key the counts must be 1, 2, 3, … and the state what its changelog says."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from streamkit.state.directory import store_path
+from tests.broker.support import App, Log, application, command, kill, until
+
+KEYS = 8
+TEXT = """\
+topics:
+  words: {topic: "{a}words", value: string}
+  counts: {topic: "{a}counts", value: long}
+pipelines:
+  count:
+    stream: words
+    steps: [group_by_key, count: counts, to_stream]
+    to: counts
+"""
+
+
+def counting(folder: Path, log: Log, **config: object) -> App:
+    settings = {"processing_guarantee": "exactly_once_v2", "num_stream_threads": 2, "statestore_cache_max_bytes": 0}
+    app = application(folder, log, "faults", TEXT, **{**settings, **config})
+    log.create(app.topic("words"), 2)
+    log.create(app.topic("counts"), 1)
+    return app
+
+
+def feed(app: App, rounds: int) -> None:
+    app.log.write(
+        (app.topic("words"), f"k{key}".encode(), b"v", 1000 + n, None, key % 2)
+        for n in range(rounds)
+        for key in range(KEYS)
+    )
+
+
+class Process:
+    """A running application and what it says."""
+
+    def __init__(self, app: App, folder: Path):
+        self._said = folder / f"{app.application}.err"
+        with self._said.open("ab") as err:
+            self.process = subprocess.Popen(command("run", app.path), stdout=subprocess.DEVNULL, stderr=err)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        kill([self.process])
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def end(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(60) == 0
+        assert "Traceback" not in self.said
+
+
+def counts(app: App) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for raw in app.log.read(app.topic("counts"), committed_only=True):
+        found.setdefault((raw.key or b"").decode(), []).append(int.from_bytes(raw.value or b""))
+    return found
+
+
+def expected(rounds: int) -> dict[str, list[int]]:
+    return {f"k{key}": list(range(1, rounds + 1)) for key in range(KEYS)}
+
+
+def counted(app: App, rounds: int) -> None:
+    """Wait until all is counted; each count must have come once, in order."""
+    until(lambda: sum(map(len, counts(app).values())) >= rounds * KEYS, f"{rounds} counts of each key")
+    assert counts(app) == expected(rounds)
+
+
+def assert_state_equals_changelog(app: App) -> None:
+    """For an application that has ended in order."""
+    import plyvel
+
+    changelog = app.log.read(f"{app.application}-counts-changelog", committed_only=True)
+    for partition in (0, 1):
+        database = plyvel.DB(str(store_path(app.tasks / f"0_{partition}", "counts")))
+        # Values have their timestamp in front.
+        stored = {key: value[8:] for key, value in database}
+        database.close()
+        assert stored == {raw.key: raw.value for raw in changelog if raw.partition == partition}
+
+
+def test_a_broker_that_restarts_amid_transactions(kafka: Log, broker, tmp_path: Path) -> None:
+    app = counting(tmp_path, kafka)
+    with Process(app, tmp_path) as process:
+        feed(app, 50)
+        counted(app, 50)
+        # Some are in a transaction when the broker goes.
+        feed(app, 50)
+        broker.restart()
+        feed(app, 50)
+        counted(app, 150)
+        process.end()
+    assert_state_equals_changelog(app)
+
+
+def test_a_broker_that_is_gone_for_longer_than_records_wait(kafka: Log, broker, tmp_path: Path) -> None:
+    # The clock of a transaction starts with its first record, which must be on its way when the broker goes.
+    app = counting(tmp_path, kafka, producer_delivery_timeout_ms=1500, producer_request_timeout_ms=1000)
+    with Process(app, tmp_path) as process:
+        feed(app, 20)
+        counted(app, 20)
+        feed(app, 200)
+        broker.kill()
+        try:
+            until(lambda: "start again from their last commit" in process.said, "records have waited for too long", 90)
+        finally:
+            broker.start()
+        feed(app, 20)
+        counted(app, 240)
+        process.end()
+    assert_state_equals_changelog(app)
+
+
+@pytest.mark.parametrize("what", ["CURRENT", "MANIFEST-*", "*"])
+def test_a_state_directory_that_was_truncated(kafka: Log, tmp_path: Path, what: str) -> None:
+    app = counting(tmp_path, kafka)
+    feed(app, 20)
+    assert app.run().code == 0
+    files = [path for path in store_path(app.tasks / "0_0", "counts").glob(what) if path.stat().st_size > 1]
+    for path in files:
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+    assert files
+    feed(app, 20)
+    done = app.run()
+    assert done.code == 0, done.err
+    assert "it is restored from its changelogs" in done.err
+    counted(app, 40)
+    assert_state_equals_changelog(app)
+
+
+def test_the_state_directory_of_another_application(kafka: Log, tmp_path: Path) -> None:
+    app, other = counting(tmp_path, kafka), counting(tmp_path, kafka)
+    feed(app, 20)
+    feed(other, 5)
+    assert (app.run().code, other.run().code) == (0, 0)
+    (app.tasks / "0_0").rename(tmp_path / "gone")
+    (other.tasks / "0_0").rename(app.tasks / "0_0")
+    feed(app, 20)
+    assert app.run().code == 0
+    counted(app, 40)
+    assert_state_equals_changelog(app)
+
+
+def test_partitions_that_are_added_to_an_input(kafka: Log, tmp_path: Path) -> None:
+    app = counting(tmp_path, kafka, metadata_max_age_ms=300)
+    with Process(app, tmp_path) as process:
+        feed(app, 5)
+        counted(app, 5)
+        topic = app.topic("words")
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
+        assert process.process.wait(60) == 1
+        changelog = f"{app.application}-counts-changelog"
+        assert f"existing internal topic {changelog} has 2 partitions, but the topology needs 3" in process.said
+        assert "Traceback" not in process.said
+    assert counts(app) == expected(5)
+    assert struct.unpack(">q", kafka.read(changelog, committed_only=True)[-1].value or b"") == (5,)
