@@ -6,7 +6,6 @@ import struct
 import subprocess
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamkit.state.directory import store_path
@@ -127,16 +126,13 @@ def test_a_broker_that_is_gone_for_longer_than_records_wait(kafka: Log, broker, 
     assert_state_equals_changelog(app)
 
 
-@pytest.mark.parametrize("what", ["CURRENT", "MANIFEST-*", "*"])
-def test_a_state_directory_that_was_truncated(kafka: Log, tmp_path: Path, what: str) -> None:
+def test_a_state_directory_that_was_truncated(kafka: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, kafka)
     feed(app, 20)
     assert app.run().code == 0
-    files = [path for path in store_path(app.tasks / "0_0", "counts").glob(what) if path.stat().st_size > 1]
-    for path in files:
-        with path.open("r+b") as file:
-            file.truncate(path.stat().st_size // 2)
-    assert files
+    path = store_path(app.tasks / "0_0", "counts") / "CURRENT"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
     feed(app, 20)
     done = app.run()
     assert done.code == 0, done.err
