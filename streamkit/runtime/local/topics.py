@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from time import monotonic
 
-from streamkit.errors import InvalidTopologyError, TopicError, TransportError
+from streamkit.errors import InvalidTopologyError, RetriableTransportError, TopicError, TransportError, UnreachableError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import NewTopic as InternalTopic
 from streamkit.plan.partitions import lay_out
@@ -123,7 +123,11 @@ class TopicWatch:
         }
         if changed:
             # Where state depends on the count this says what to do, as at the start.
-            prepare_topics(self._plan, self._transport)
+            try:
+                prepare_topics(self._plan, self._transport)
+            except (RetriableTransportError, UnreachableError) as error:
+                log.info("%s; the inputs are looked at again later", error)
+                return
             text = ", ".join(
                 f"{name} from {self._topics.partitions[name]} to {count}" for name, count in changed.items()
             )
