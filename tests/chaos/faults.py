@@ -17,6 +17,8 @@ SESSION_MS = 1500
 TRANSACTION_MS = 4000
 THREADS = 2
 STORM = 3
+IN_ORDER = (0, -signal.SIGTERM)
+"""Exit codes of an instance that was asked to end; the second is that of one that had only begun to start."""
 SETTINGS = {
     "consumer.session.timeout.ms": SESSION_MS,
     "consumer.heartbeat.interval.ms": 400,
@@ -98,7 +100,7 @@ class Cluster:
         wrong = []
         for instance in self.instances:
             code = instance.end() if instance.alive else "gone"
-            if code != 0:
+            if code not in IN_ORDER:
                 wrong.append(f"instance {instance.number} ended with {code}: {instance.last_words()}")
         return wrong
 
@@ -165,8 +167,7 @@ def _restart(cluster: Cluster) -> None:
     instance = cluster.one()
     cluster.note(f"restart instance {instance.number} in order")
     code = instance.end()
-    if code not in (0, -signal.SIGTERM):
-        # It may have had no time to learn what the signal asks for.
+    if code not in IN_ORDER:
         cluster.deaths.append(f"instance {instance.number} ended with {code}: {instance.last_words()}")
     instance.start()
 
