@@ -12,7 +12,13 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit.errors import OffsetOutOfRangeError, RetriableTransportError, TransportError, UnreachableError
+from streamkit.errors import (
+    OffsetOutOfRangeError,
+    RetriableTransportError,
+    TopicError,
+    TransportError,
+    UnreachableError,
+)
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.kafka.columns import is_clean, split, to_batches
@@ -30,6 +36,8 @@ HELD_RECORDS = 20_000
 # How long no broker may answer before poll gives up: longer than a broker's restart.
 UNREACHABLE_SECONDS = 60.0
 RETRY_SECONDS = 0.1
+# How long a topic may be unknown: what a broker that has just started tells of topics is not complete.
+INCOMPLETE_SECONDS = 3.0
 NO_GROUP = "streamkit-no-group"
 """librdkafka wants a group even of a consumer that never commits."""
 # With auto.offset.reset=error librdkafka says the second for the first.
@@ -183,16 +191,19 @@ class KafkaConsumer(Consumer):
 
         As Java's client does: a new topic's leader or a group's coordinator may not have taken up its work yet.
         """
-        deadline = monotonic() + self._timeout
+        began = monotonic()
         while True:
             try:
                 found = self._call(function, what, wanted, self._timeout)
                 self._raise_first(found, what)
                 return found
             except RetriableTransportError:
-                if monotonic() > deadline:
+                if monotonic() > began + self._timeout:
                     raise
-                sleep(RETRY_SECONDS)
+            except TopicError:
+                if monotonic() > began + INCOMPLETE_SECONDS:
+                    raise
+            sleep(RETRY_SECONDS)
 
     def _call(self, function: Callable, what: str, *arguments: Any) -> Any:
         try:

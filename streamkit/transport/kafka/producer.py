@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException,
 from confluent_kafka import Producer as Client
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit.errors import FencedError, ProductionError, StreamkitError, TransportError
+from streamkit.errors import FencedError, ProductionError, RetriableTransportError, StreamkitError, TransportError
 from streamkit.record import OutputRow, TopicPartition
 from streamkit.transport.base import CommittedOffset, Producer
 from streamkit.transport.kafka.errors import kafka_error, translate
@@ -140,7 +140,9 @@ class KafkaProducer(Producer):
         except (KafkaException, SystemError) as error:
             found = error if isinstance(error, KafkaException) else error.__cause__
             if not isinstance(found, KafkaException):
-                raise TransportError(f"the producer failed: {error}") from error
+                # Fenced, too: the fatal error went to a callback of another call, and this one has none to raise.
+                kind = FencedError if self._transactional else RetriableTransportError
+                raise kind("the producer failed for good") from error
             raise translate(found, "records could not be written", self._address) from error
 
     def _call(self, function: Callable, what: str, *arguments: Any) -> None:
