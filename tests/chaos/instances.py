@@ -34,7 +34,9 @@ class Instance:
         """Start the process; what it says goes to the end of its file."""
         self.said.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.said.open("ab")
-        line = command("--verbose", "run", self._app.path, "--set", f"state.dir={self.state}", *self._options)
+        # At this level no failure that is answered shows its traceback, so that one in the file is a failure of its own.
+        level = ("--log-level", "info")
+        line = command("run", self._app.path, *level, "--set", f"state.dir={self.state}", *self._options)
         self.process = subprocess.Popen(line, stdout=self._file, stderr=self._file, stdin=subprocess.DEVNULL)
         self.stopped = False
 
