@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from streamkit.errors import SerdeError, TransportError
 from streamkit.runtime.records import RecordJson, headers_from_json
@@ -242,7 +244,7 @@ class _Fields:
             if (name, block) != last:
                 last, first = (name, block), row
             # Every row takes a byte at least, so that the rows of a block stay before those of the next one.
-            found.append((1 + files.get(name, 0), block + row - first if name else row))
+            found.append((1 + files[same_path(name)], block + row - first) if name else (1, row))
         self._last, self._first_row = last, first
         return found
 
@@ -250,6 +252,15 @@ class _Fields:
         if number is not None and not 0 <= _whole(number, "partition") < self._reading.partitions:
             raise SerdeError(f"partition is {number}, and the topic has {self._reading.partitions}")
         return number
+
+
+def same_path(name: str) -> str:
+    """Return one of the forms in which Spark writes a file's name: file:/a and file:///a are the same.
+
+    >>> same_path("file:///a%20b"), same_path("file:/a%20b"), same_path("s3a://lake/a")
+    ('/a b', '/a b', 's3a://lake/a')
+    """
+    return unquote(re.sub("^file:/+", "/", name))
 
 
 def _whole(number: Any, what: str) -> int:

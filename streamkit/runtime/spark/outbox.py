@@ -76,7 +76,7 @@ class Outbox:
     def _without_final(self, rows: Collection[tuple], topics: set[str]) -> list[tuple]:
         """Keep the last record of each key where only that counts; return the other rows."""
         final = self._wanted.final
-        if len(topics) == 1:
+        if len(topics) == 1 and topics <= final:
             self._remember(next(iter(topics)), rows)
             return []
         for topic in topics & final:

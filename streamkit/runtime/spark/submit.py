@@ -12,7 +12,7 @@ from streamkit.plan.model import Plan
 from streamkit.runtime.spark import state
 from streamkit.runtime.spark.compare import Difference, compare
 from streamkit.runtime.spark.files import Reading as FileReading
-from streamkit.runtime.spark.files import count_partitions, open_files, read_files, write_files
+from streamkit.runtime.spark.files import count_partitions, open_files, read_files, same_path, write_files
 from streamkit.runtime.spark.job import CHANGELOGS, Job
 from streamkit.runtime.spark.log import Address, LogRange, ensure_topics, read_frame, run_frame, topic_counts, write_log
 from streamkit.runtime.spark.log import Reading as LogReading
@@ -138,7 +138,7 @@ class _Inputs:
         place, frame = job.options.inputs[topic], self._files[topic]
         declared = job.plan.external_topics.get(topic)
         names = (topic,) if declared is None else (topic, declared.entry)
-        files = {name: rank for rank, name in enumerate(sorted(frame.inputFiles()))}
+        files = {name: rank for rank, name in enumerate(sorted(map(same_path, frame.inputFiles())))}
         timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
         reading = FileReading(job.pickled, topic, names, job.partitions[topic], files, timed)
         return read_files(frame, place, reading)
