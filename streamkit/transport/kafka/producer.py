@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -41,6 +42,7 @@ class KafkaProducer(Producer):
         self._timeout = timeout
         self._transactional = "transactional.id" in config
         self._initialised = False
+        self._lost = False
         self._failure: StreamkitError | None = None
         self._refused: list[tuple] = []
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error}
@@ -126,6 +128,8 @@ class KafkaProducer(Producer):
         self._forget()
 
     def close(self) -> None:
+        if self._lost:
+            return
         # A producer that was fenced says so at every call; whoever used it knows by now.
         with suppress(KafkaException, SystemError):
             if not self._transactional:
@@ -150,13 +154,40 @@ class KafkaProducer(Producer):
         deadline = monotonic() + self._timeout
         while True:
             try:
-                function(*arguments)
+                self._bounded(function, what, *arguments)
                 return
             except KafkaException as error:
                 inner = kafka_error(error)
                 if inner.retriable() and monotonic() < deadline:
                     continue
                 raise self._transaction_error(error, what) from error
+
+    def _bounded(self, function: Callable, what: str, *arguments: Any) -> None:
+        """Call and wait no longer than twice the time-out.
+
+        A broker that is back before librdkafka has missed it may be taken for gone for good: the call that waits for it
+        then never returns, whatever its own time-out. Raises RetriableTransportError; the producer is of no use any more.
+        """
+        if self._lost:
+            raise RetriableTransportError(f"{what}: the producer has lost its broker")
+        outcome: list[Exception | None] = []
+
+        def call() -> None:
+            try:
+                function(*arguments)
+                outcome.append(None)
+            except Exception as error:
+                outcome.append(error)
+
+        thread = Thread(target=call, name="transaction", daemon=True)
+        thread.start()
+        thread.join(2 * self._timeout)
+        if not outcome:
+            # The thread keeps the client from being destroyed, which would wait for the same call.
+            self._lost = True
+            raise RetriableTransportError(f"{what}: no answer in {2 * self._timeout:g} s")
+        if outcome[0] is not None:
+            raise outcome[0]
 
     def _transaction_error(self, error: KafkaException, what: str) -> StreamkitError:
         translated = translate(error, what, self._address)
