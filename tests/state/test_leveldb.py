@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.errors import StateError, StateLockedError
+from streamkit.errors import StateError, StateLockedError, TaskCorruptedError
 from streamkit.state.leveldb import LevelMap, _state_error
 
 
@@ -18,7 +18,7 @@ from streamkit.state.leveldb import LevelMap, _state_error
         (RuntimeError("IO error: /x/000003.log: No space left on device"), "No space is left"),
         (OSError(errno.EROFS, "Read-only file system"), "can't be written"),
         (RuntimeError("IO error: /x/LOCK: Permission denied"), "can't be written"),
-        (RuntimeError("Corruption: bad block"), "delete it to restore it"),
+        (RuntimeError("Corruption: bad block"), "is damaged"),
         (RuntimeError("Database is closed"), "can't be used"),
     ],
 )
@@ -27,6 +27,11 @@ def test_errors_are_translated(error: Exception, words: str) -> None:
     assert words in str(translated)
     assert not isinstance(translated, StateLockedError)
     assert "\n" not in str(translated)
+
+
+def test_damage_is_for_the_task_to_mend() -> None:
+    error = _state_error(Path("place"), RuntimeError("Corruption: bad block"))
+    assert isinstance(error, TaskCorruptedError)
 
 
 def test_locks_have_an_error_of_their_own() -> None:
