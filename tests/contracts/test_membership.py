@@ -65,9 +65,16 @@ class Group:
         return {name: MemberAssignment(tuple(share), b"data of " + name.encode()) for name, share in shares.items()}
 
     def settle(self, *members: Membership) -> None:
-        """Poll members in turn until every partition is owned and each has a part; none is ever owned by two."""
+        """Poll members in turn until one generation gives each a part and every partition to one; never any to two.
+
+        The last partition may be given out before another member has come out of the same rebalance.
+        """
         deadline = monotonic() + PATIENCE
-        while any(not self.owned[m] for m in members) or frozenset().union(*map(self.owned.get, members)) != self.all:
+        while (
+            any(not self.owned[m] for m in members)
+            or frozenset().union(*map(self.owned.get, members)) != self.all
+            or len({decode_generation(m.group_metadata()).number for m in members}) > 1
+        ):
             assert monotonic() < deadline, self.owned
             for membership in members:
                 change = membership.poll(10)
