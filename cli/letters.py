@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 NAMES = ("error", "message", "step", "topic", "partition", "offset", "timestamp", "headers", "key", "value")
 SHOWN = 50
 """Rows of the table; what stands below it counts all."""
-WIDE = 180
-"""Characters a line where the output is no terminal."""
+UNBOUNDED = 1_000_000
+"""Characters a line where the output is no terminal: nothing has to fit, and a place that is cut names no letter."""
 
 
 class Wanted:
@@ -100,7 +100,7 @@ class Shown:
                 table.add_row(*self._row(letter))
             kinds[letter.error, letter.step, letter.topic or ""] += 1
             stuck += self._replay.target(letter) is None
-        console = Console(highlight=False, markup=False, **({} if sys.stdout.isatty() else {"width": WIDE}))  # type: ignore[arg-type]
+        console = Console(highlight=False, markup=False, **({} if sys.stdout.isatty() else {"width": UNBOUNDED}))  # type: ignore[arg-type]
         total = sum(kinds.values())
         if total:
             console.print(table)

@@ -78,12 +78,17 @@ def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = N
         logging.getLogger(clients).setLevel(logging.INFO if verbose else logging.CRITICAL + 1)
 
 
-def chosen_level(level: LogLevel | None, until_idle: bool) -> LogLevel:
-    """Return the level of a run: a job that ends on its own is silent unless something is wrong, so that cron is too."""
+def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: bool) -> LogLevel:
+    """Return the level of a run: a job that ends on its own is silent unless something is wrong, so that cron is too.
+
+    What the command line asks for goes before the environment, --verbose too.
+    """
+    source = context.get_parameter_source("log_level")
+    typed = source is not None and source.name == "COMMANDLINE"
+    if VERBOSE in sys.argv and not typed:
+        return LogLevel.debug
     if level is not None:
         return level
-    if VERBOSE in sys.argv:
-        return LogLevel.debug
     return LogLevel.warning if until_idle else LogLevel.info
 
 

@@ -73,6 +73,7 @@ Live = Annotated[
 
 
 def command(
+    context: typer.Context,
     file: File,
     until_idle: UntilIdle = False,
     processes: Processes = None,
@@ -90,7 +91,7 @@ def command(
     The log is Kafka or the embedded one, as bootstrap.servers says. Ends in order by SIGTERM or SIGINT, exit code 0.
     With --processes, SIGHUP restarts the instances one after the other, and each has its own port of --http, one up.
     """
-    level = chosen_level(log_level, until_idle)
+    level = chosen_level(context, log_level, until_idle)
     set_up(log_format, level)
     try:
         if processes is not None:

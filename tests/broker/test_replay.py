@@ -50,10 +50,10 @@ def app_with(log: Log, folder: Path, text: str = TEXT, **config: object) -> App:
     return app
 
 
-def fill(app: App) -> None:
+def fill(app: App, topic: str | None = None) -> None:
     """Of seven orders in partition 1, two that do not decode and two that fail."""
     values = [GOOD, BROKEN, ZERO, GOOD, ZERO, BROKEN, GOOD]
-    topic = app.topic("orders")
+    topic = topic or app.topic("orders")
     app.log.write((topic, b"k%d" % n, value, 1000 + n, [("h", b"%d" % n)], 1) for n, value in enumerate(values))
 
 
@@ -94,12 +94,17 @@ def test_letters_are_put_back_once(log: Log, tmp_path: Path) -> None:
 
 def test_the_table_counts_kinds(embedded: Log, tmp_path: Path) -> None:
     app = app_with(embedded, tmp_path)
-    fill(app)
+    # Too long for any screen: in a pipe no place is cut.
+    long = app.topic("orders-" + "x" * 180)
+    app.path.write_text(app.path.read_text().replace(f'"{app.topic("orders")}"', f'"{long}"'))
+    embedded.create(long, 3)
+    fill(app, long)
     assert app.run().code == 0
     done = streamkit("replay", app.path)
     assert done.code == 0
     assert "2  ZeroDivisionError at rate.map_values" in done.out
-    assert f"{app.topic('orders')}-1@4" in done.out
+    assert f" {long}-1@4 " in done.out
+    assert f"{app.topic('dead')}-0@3 " in done.out
     assert "4 dead letters; nothing was written: --execute puts them back" in done.out
     assert "4 put back" in streamkit("replay", app.path, "--execute").out
 

@@ -138,6 +138,14 @@ def test_a_job_that_ends_on_its_own_is_silent(upper: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_the_command_line_goes_before_the_environment(upper: Path) -> None:
+    running = "state REBALANCING -> RUNNING"
+    quiet = {"STREAMKIT_LOG_LEVEL": "error"}
+    assert running not in streamkit("run", upper, "--until-idle", **quiet).err
+    assert running in streamkit("--verbose", "run", upper, "--until-idle", **quiet).err
+    assert running not in streamkit("--verbose", "run", upper, "--until-idle", "--log-level", "error").err
+
+
 def test_lines_of_json(upper: Path) -> None:
     done = streamkit("run", upper, "--until-idle", "--log-level", "info", "--log-format", "json")
     lines = [json.loads(line) for line in done.err.splitlines()]
