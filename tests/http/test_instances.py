@@ -15,24 +15,24 @@ import pytest
 from streamkit.transport import open_transport
 from streamkit.transport.base import NewTopic, Transport
 from streamkit.transport.embedded import EmbeddedTransport
-from tests.broker.support import until
+from tests.broker.support import fresh, until
 from tests.cli.support import command
 from tests.http.support import request
 
 KEYS = [f"key-{number:03d}" for number in range(60)]
 COUNTS = """\
 streamkit: 1
-application: shared
+application: {application}
 config:
   num.standby.replicas: {standbys}
   commit.interval.ms: 100
   poll.ms: 10
   session.timeout.ms: 6000
 topics:
-  events: {{key: string, value: string, partitions: 4}}
+  {topic}: {{key: string, value: string, partitions: 4}}
 pipelines:
   counts:
-    stream: events
+    stream: {topic}
     steps: [group_by_key, {{count: counts}}]
 """
 
@@ -81,12 +81,14 @@ class Instance:
 def two(folder: Path, servers: str, transport: Transport, *, standbys: int) -> Iterator[list[Instance]]:
     """Two instances that share the tasks, have counted every key twice and hold `standbys` of each other's."""
     file = folder / "topology.yaml"
-    file.write_text(COUNTS.format(standbys=standbys))
+    # All tests share one broker: what another one has written and committed there is not to be counted here.
+    topic = fresh("events")
+    file.write_text(COUNTS.format(application=fresh("shared"), topic=topic, standbys=standbys))
     admin = transport.admin()
-    admin.create_topics([NewTopic("events", 4)])
+    admin.create_topics([NewTopic(topic, 4)])
     admin.close()
     producer = transport.producer()
-    producer.send([("events", key.encode(), b"x", 1, None, None) for key in KEYS * 2])
+    producer.send([(topic, key.encode(), b"x", 1, None, None) for key in KEYS * 2])
     producer.flush()
     producer.close()
     instances: list[Instance] = []
