@@ -139,6 +139,10 @@ class RetriableTransportError(TransportError):
     """A passing fault; the same call may succeed later."""
 
 
+class UnknownTopicError(TopicError, RetriableTransportError):
+    """Brokers do not know a topic or a partition now, as just after their restart (UnknownTopicOrPartitionException)."""
+
+
 class DeserializationError(StreamkitError):
     """A source record does not decode and the handler says fail."""
 

@@ -78,6 +78,11 @@ class Consumer(ABC):
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets after the last readable records (last stable offset under read_committed)."""
 
+    def lags(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return how many offsets lie beyond the position as of the last fetch; where that is not known, a partition is missing."""
+        ends = self.end_offsets(partitions)
+        return {partition: max(0, end - self.position(partition)) for partition, end in ends.items()}
+
     @abstractmethod
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offsets that exist."""

@@ -106,6 +106,7 @@ class LocalTask:
         self.starts: dict[TopicPartition, int] = {}
         """The offsets at which its inputs are to be read on."""
         self._written: dict[TopicPartition, int] = dict(files.offsets)
+        self._produced_before = 0
         self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
 
     @property
@@ -142,6 +143,10 @@ class LocalTask:
         else:
             self.produced.update(topics)
 
+    def _logged(self) -> int:
+        """Return how many records this task has written to its changelogs."""
+        return sum(self.produced[changelog.partition.topic] for changelog in self.changelogs)
+
     # -- Checkpoint ---------------------------------------------------------------------------------------------------
 
     def note_positions(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -155,6 +160,10 @@ class LocalTask:
                 changelog.position = ends.get(changelog.partition, changelog.position)
             elif changelog.partition in consumed:
                 changelog.position = changelog.limit = consumed[changelog.partition] + 1
+
+    def has_written_much(self) -> bool:
+        """Whether the changelogs have grown so far since the last checkpoint that another is due."""
+        return self._logged() - self._produced_before > CHECKPOINT_AFTER
 
     def checkpoint(self, *, enforce: bool) -> bool:
         """Write the changelogs' positions to the checkpoint if that is due, or in any case with `enforce`.
@@ -172,6 +181,7 @@ class LocalTask:
             return False
         write_checkpoint(self.files.directory, offsets)
         self._written = offsets
+        self._produced_before = self._logged()
         return True
 
     def delete_checkpoint(self) -> None:

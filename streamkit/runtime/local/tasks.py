@@ -130,8 +130,10 @@ class TaskManager:
     def _checkpoint(self, committed: list[LocalTask]) -> bool:
         if committed and not self._settings.exactly_once:
             with_files = [task for task in committed if task.files.directory is not None]
-            self._note_positions(with_files)
+            # Asking the log for its ends waits for the fetch that the broker is holding: not at every commit.
+            self._note_positions([task for task in with_files if task.has_written_much()])
             for task in with_files:
+                task.note_positions({})
                 task.checkpoint(enforce=False)
         return bool(committed)
 

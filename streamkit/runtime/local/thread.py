@@ -276,7 +276,7 @@ class StreamThread:
         self.counters.publish(self._tasks.running.values(), self._consumer.position, now=now)
 
     def _update_lags(self) -> None:
-        """Tell tasks that wait for empty partitions how far these lag; the log is asked only where it matters."""
+        """Tell tasks that wait for empty partitions how far these lag."""
         if self._settings.max_idle_ms < 0:
             return
         for held in self._tasks.running.values():
@@ -286,8 +286,7 @@ class StreamThread:
                 continue
             empty = [partition for partition in inputs if not task.buffered(partition)]
             if empty:
-                ends = self._consumer.end_offsets(empty)
-                task.set_lags({tp: max(0, ends[tp] - self._consumer.position(tp)) for tp in empty})
+                task.set_lags(self._consumer.lags(empty))
 
     def _balance_fetching(self) -> None:
         """Stop fetching what a task has enough of, fetch again what it has room for (buffered.records.per.partition).

@@ -17,12 +17,13 @@ from streamkit.errors import (
     RetriableTransportError,
     TopicError,
     TransportError,
+    UnknownTopicError,
     UnreachableError,
 )
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.kafka.columns import is_clean, split, to_batches
-from streamkit.transport.kafka.errors import kafka_error, logger, translate
+from streamkit.transport.kafka.errors import UNKNOWN, kafka_error, logger, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
 
 if TYPE_CHECKING:
@@ -146,6 +147,14 @@ class KafkaConsumer(Consumer):
             return position
         return max(position, self._ends.get(partition, 0))
 
+    def lags(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        # Known from what was fetched, as in Java's client: a question would wait for the fetch that the broker is holding.
+        return {
+            partition: 0
+            for partition in partitions
+            if partition not in self._held and self._ends.get(partition, -1) >= self._positions.get(partition, 0)
+        }
+
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return self._list_offsets(dict.fromkeys(partitions, LATEST))
 
@@ -200,8 +209,10 @@ class KafkaConsumer(Consumer):
             except RetriableTransportError:
                 if monotonic() > began + self._timeout:
                     raise
-            except TopicError:
+            except TopicError as error:
                 if monotonic() > began + INCOMPLETE_SECONDS:
+                    if kafka_error(error.__cause__).name() in UNKNOWN:
+                        raise UnknownTopicError(str(error)) from error.__cause__
                     raise
             sleep(RETRY_SECONDS)
 
