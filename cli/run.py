@@ -128,16 +128,21 @@ def _run(
     # First of all, so that a signal during the start ends in order too.
     with stopping() as asked:
         from streamkit.runtime.local.client import Application
-        from streamkit.runtime.local.supervisor import watch_lifeline
+        from streamkit.runtime.local.supervisor import ENDS_ALL, watch_lifeline
 
-        watch_lifeline(asked)
+        supervised = watch_lifeline(asked)
         plan = load_plan(file, settings, env_file)
         with serving(plan, *http) as (plan, serve), opened(plan) as transport:
             application = Application(plan, transport)
             application.set_uncaught_exception_handler(lambda error: answer.value)
             serve(application)
             with _watched(application, plan, drawn):
-                application.run(until_idle=until_idle, stop=asked)
+                try:
+                    application.run(until_idle=until_idle, stop=asked)
+                except StreamkitError as error:
+                    if supervised and application.ends_all:
+                        error.exit_code = ENDS_ALL
+                    raise
 
 
 @contextmanager

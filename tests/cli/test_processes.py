@@ -115,6 +115,24 @@ def test_a_hang_up_renews_instances_and_a_signal_ends_them_in_order(file: Path) 
     assert counted(file) == 100
 
 
+def test_a_failure_that_ends_the_application_ends_all_for_good(file: Path) -> None:
+    file.write_text(file.read_text().replace("value.split()", "'[str(int(word)) for word in value.split()]'"))
+    process = subprocess.Popen(
+        command("run", file, "--processes", 2, "--on-thread-failure", "shutdown-application"),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: len(children(process)) == 2, "two instances")
+        assert streamkit("produce", file, "lines", "--lines", stdin="not-a-number\n").code == 0
+        _, err = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "asked all to end; all instances end" in err
+    assert "starts again" not in err
+
+
 def test_a_mistake_in_the_file_is_said_once(file: Path) -> None:
     file.write_text(file.read_text().replace("count: counts", "cound: counts"))
     done = streamkit("run", file, "--processes", 3)

@@ -125,6 +125,11 @@ class Application:
         return thread.gate, lambda: thread.stores(name)
 
     @property
+    def ends_all(self) -> bool:
+        """Whether an instance has failed and asked all to end, and the group has said so."""
+        return self._coordinator is not None and self._coordinator.all_must_end
+
+    @property
     def ready(self) -> bool:
         """Whether this instance knows its tasks, and every thread runs those that it has."""
         return self.state is ClientState.RUNNING and self._following is not None and self._following.settled
@@ -347,7 +352,7 @@ class Application:
                 self._topics_watch.check()
             except StreamkitError as error:
                 self._fail(error)
-        if self._coordinator is not None and self._coordinator.all_must_end:
+        if self.ends_all:
             self._fail(StreamkitError("an instance has failed and asked all to end"))
 
     def _all_idle(self) -> bool:

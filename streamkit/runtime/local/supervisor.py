@@ -23,6 +23,8 @@ HEALTHY_S = 60.0
 MOST_FAILURES = 5
 """Failures in a row of one instance, beyond which all of them end: what fails so often would go on failing."""
 USAGE = 2
+ENDS_ALL = 113
+"""An instance's exit code, told to nobody else: the application was asked to end as a whole (`shutdown_application`)."""
 _LOOK_S = 0.1
 _CHUNK = 65_536
 
@@ -130,9 +132,10 @@ class Supervisor:
             return
         lived = time.monotonic() - instance.started
         instance.failures = 1 if lived > HEALTHY_S else instance.failures + 1
-        if code == USAGE or instance.failures > MOST_FAILURES:
-            log.error("instance %d ended with %s; all instances end", instance.number, _reason(code))
-            self._code = code if code > 0 else 1
+        if code in (USAGE, ENDS_ALL) or instance.failures > MOST_FAILURES:
+            why = "asked all to end" if code == ENDS_ALL else f"ended with {_reason(code)}"
+            log.error("instance %d %s; all instances end", instance.number, why)
+            self._code = code if code > 0 and code != ENDS_ALL else 1
             return
         pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (instance.failures - 1))
         log.warning("instance %d ended with %s; it starts again in %g s", instance.number, _reason(code), pause)
@@ -209,11 +212,11 @@ class _Lines:
             self._stream.flush()
 
 
-def watch_lifeline(stop: threading.Event) -> None:
-    """Have `stop` set when the supervisor that started this process is gone; without a supervisor nothing happens."""
+def watch_lifeline(stop: threading.Event) -> bool:
+    """Have `stop` set when the supervisor that started this process is gone; return whether there is one."""
     descriptor = os.environ.pop(LIFELINE, None)
     if descriptor is None:
-        return
+        return False
 
     def watch() -> None:
         # Nobody ever writes: reading ends when the last other end is closed, which a killed process leaves to its system.
@@ -221,6 +224,7 @@ def watch_lifeline(stop: threading.Event) -> None:
         stop.set()
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
+    return True
 
 
 def _reason(code: int) -> str:
