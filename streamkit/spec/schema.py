@@ -291,21 +291,29 @@ def build(operators: Mapping[str, Any]) -> Json:
     }
 
 
+def keep(path: Path, schema: Json, module: str, arguments: list[str]) -> int:
+    """Write a schema to its file, or with `--check` compare it; `module` is what writes it, for people.
+
+    Returns the exit code; raises UsageError for other arguments.
+    """
+    if arguments not in ([], ["--check"]):
+        raise UsageError(f"usage: python -m {module} [--check]")
+    text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+    if not arguments:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return 0
+    current = path.read_text(encoding="utf-8") if path.exists() else ""
+    if current != text:
+        print(f"{path} is out of date; run python -m {module}")
+    return int(current != text)
+
+
 def main(arguments: list[str]) -> int:
     """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
     from streamkit.operators import OPERATORS
 
-    if arguments not in ([], ["--check"]):
-        raise UsageError("usage: python -m streamkit.spec.schema [--check]")
-    text = json.dumps(build(OPERATORS), indent=1, ensure_ascii=False) + "\n"
-    if not arguments:
-        PATH.parent.mkdir(exist_ok=True)
-        PATH.write_text(text, encoding="utf-8")
-        return 0
-    current = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
-    if current != text:
-        print(f"{PATH} is out of date; run python -m streamkit.spec.schema")
-    return int(current != text)
+    return keep(PATH, build(OPERATORS), "streamkit.spec.schema", arguments)
 
 
 if __name__ == "__main__":

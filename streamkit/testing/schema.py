@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from streamkit.errors import UsageError
+from streamkit.spec.schema import keep
 from streamkit.testing.load import CASE_KEYS, FILE_KEYS
 from streamkit.testing.model import MATCHES
 
@@ -126,16 +126,7 @@ def build() -> Json:
 
 def main(arguments: list[str]) -> int:
     """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
-    if arguments not in ([], ["--check"]):
-        raise UsageError("usage: python -m streamkit.testing.schema [--check]")
-    text = json.dumps(build(), indent=1, ensure_ascii=False) + "\n"
-    if not arguments:
-        PATH.write_text(text, encoding="utf-8")
-        return 0
-    current = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
-    if current != text:
-        print(f"{PATH} is out of date; run python -m streamkit.testing.schema")
-    return int(current != text)
+    return keep(PATH, build(), "streamkit.testing.schema", arguments)
 
 
 if __name__ == "__main__":
