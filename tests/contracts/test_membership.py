@@ -254,7 +254,9 @@ def test_a_group_of_another_kind_is_told_apart(broker):
     from kafka import KafkaConsumer
 
     group = Group(lambda **settings: KafkaTransport(broker.address, {"consumer": settings}))
-    other = KafkaConsumer(group.topic, bootstrap_servers=broker.address, group_id=group.name, metrics_enabled=False)
+    # A topic that is too new for its first look at the cluster it would find only at the next one.
+    looks = {"metadata_max_age_ms": 200, "metrics_enabled": False}
+    other = KafkaConsumer(group.topic, bootstrap_servers=broker.address, group_id=group.name, **looks)
     deadline = monotonic() + PATIENCE
     while not other.assignment():
         assert monotonic() < deadline
