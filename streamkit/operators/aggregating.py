@@ -6,6 +6,13 @@ from typing import Any
 
 from streamkit.operators.emitting import emit_keep, emit_null_key_check, listen
 
+_FITS = {
+    "long": "{0}.__class__ is int and -0x8000000000000000 <= {0} <= 0x7FFFFFFFFFFFFFFF",
+    "integer": "{0}.__class__ is int and -0x80000000 <= {0} <= 0x7FFFFFFF",
+    "double": "{0}.__class__ is float",
+}
+"""What tells that a value is its serde's, and so needs no check by encoding it; by the names of serdes of a fixed size."""
+
 
 def emit_stream_aggregate(node: Any, gen: Any) -> None:
     """Write an aggregation without windows (KStreamAggregate, KStreamReduce)."""
@@ -14,6 +21,9 @@ def emit_stream_aggregate(node: Any, gen: Any) -> None:
     gen.hand.value.never_none = True
     if work.aggregation.kind == "count" and gen.is_cached(work.store):
         _count_in_cache(node, gen)
+        return
+    if gen.is_cached(work.store) and gen.plan.stores[work.store].value_serde.spec in _FITS:
+        _aggregate_in_cache(node, gen)
         return
     found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
     with gen.guard(node):
@@ -81,6 +91,53 @@ def _count_in_cache(node: Any, gen: Any) -> None:
             gen.line(f"{mark}({key})")
         gen.line(f"{entry}[3] = {entry}[4] = {tick}()")
     listen(gen, node, work.store, work.send_old)
+
+
+def _aggregate_in_cache(node: Any, gen: Any) -> None:
+    """Write an aggregation that changes an entry of the cache itself, where the value that it holds has a fixed size."""
+    work = node.processor
+    store = gen.store(work.store)
+    definition = gen.plan.stores[work.store]
+    entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
+    get = gen.prologue(("entries", work.store), "entry_of", f"{store}.entries.get")
+    tick = gen.prologue(("tick", work.store), "tick", f"{store}.cache.tick")
+    mark = gen.prologue(("mark", work.store), "mark", f"{store}.cache.dirty.append")
+    is_reduce = work.aggregation.kind == "reduce"
+    with gen.guard(node):
+        key = gen.raw(gen.hand.key, definition.key_serde)
+        gen.line(f"{entry} = {get}({key})")
+        gen.line(f"if {entry} is None or {entry}[0] is None:")
+        with gen.indented():
+            gen.line(f"{entry} = None")
+            gen.line(f"{found} = {store}.get({key})")
+            gen.line(f"{old}, {time} = {found} or ({_initial(work.aggregation, gen)}, {gen.hand.time})")
+        gen.line("else:")
+        with gen.indented():
+            gen.line(f"{old}, {time} = {entry}[0], {entry}[1]")
+            # Looking at an entry makes it the youngest, even if nothing comes of it.
+            gen.line(f"{entry}[4] = {tick}()")
+        gen.line(f"if {gen.hand.time} > {time}:")
+        with gen.indented():
+            gen.line(f"{time} = {gen.hand.time}")
+        if is_reduce:
+            gen.line(f"if {old} is None:")
+            with gen.indented():
+                gen.line(f"{new} = {gen.obj(gen.hand.value)}")
+            gen.line("else:")
+            with gen.indented():
+                gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
+        else:
+            gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
+    gen.line(f"if {entry} is not None and {_FITS[definition.value_serde.spec].format(new)}:")
+    with gen.indented():
+        gen.line(f"{entry}[0], {entry}[1], {entry}[2], {entry}[5] = {new}, {time}, {gen.hand.context}, None")
+        gen.line(f"if not {entry}[3]:")
+        with gen.indented():
+            gen.line(f"{mark}({key})")
+        gen.line(f"{entry}[3] = {entry}[4]")
+    gen.line("else:")
+    with gen.indented():
+        _keep(node, gen, new, old, time)
 
 
 def _initial(aggregation: Any, gen: Any) -> str:

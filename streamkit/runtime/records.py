@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamkit.errors import SerdeError
@@ -12,6 +12,7 @@ from streamkit.record import Headers
 from streamkit.serdes.base import Serde
 
 Serdes = tuple[Serde, Serde]
+_PLAIN = ("string", "long", "integer", "short", "bytes")
 _FIELDS = frozenset(("topic", "key", "value", "timestamp", "headers", "partition"))
 
 
@@ -26,6 +27,7 @@ class RecordJson:
         self._read: dict[str, Serdes] = dict(self._declared)
         self._written: dict[str, Serdes] = {}
         self._routed: list[Serdes] = []
+        self._forms: dict[str, list[tuple[Callable[..., Any], ...]]] = {}
         for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
             if isinstance(node, SourceNode):
                 for topic in node.topics:
@@ -65,9 +67,13 @@ class RecordJson:
     def decode(self, row: tuple) -> dict:
         """Return the JSON record of a row; bytes that no serde of the topic decodes (dead letters): {"base64": …}."""
         topic, key, value, timestamp, headers, _ = row
-        for key_serde, value_serde in self._candidates(topic):
+        for decode_key, key_json, decode_value, value_json in self._forms.get(topic) or self._remember(topic):
             try:
-                record = {"topic": topic, "key": _decode(key_serde, key), "value": _decode(value_serde, value)}
+                record = {
+                    "topic": topic,
+                    "key": None if key is None else key_json(decode_key(key)),
+                    "value": None if value is None else value_json(decode_value(value)),
+                }
             except SerdeError:
                 continue
             break
@@ -78,10 +84,34 @@ class RecordJson:
             record["headers"] = headers_to_json(headers)
         return record
 
+    def columns(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> tuple[list[Any], list[Any]] | None:
+        """Return keys and values of a written topic in JSON form; None where not all are of its first serdes."""
+        for key_serde, value_serde in self._candidates(topic):
+            try:
+                return key_serde.json_column(keys), value_serde.json_column(values)
+            except SerdeError:
+                break
+        return None
+
+    def is_plain(self, topic: str) -> bool:
+        """Return whether the JSON forms of a written topic's first serdes hold no fractions, which Java writes in its own way."""
+        return all(serde.spec in _PLAIN for serde in next(self._candidates(topic), ()))
+
     def decode_source(self, topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
         """Return a key and a value of a topic that is read, in JSON form; what does not decode is text, or base64."""
         serdes = self._read.get(topic or "", self._default)
         return tuple(_decode_or_show(serde, data) for serde, data in zip(serdes, (key, value), strict=True))  # type: ignore[return-value]
+
+    def _remember(self, topic: str) -> list[tuple[Callable[..., Any], ...]]:
+        """Return the functions of the serdes that a written topic's bytes may be of, kept for the next record."""
+        pairs = self._candidates(topic)
+        forms: list[tuple[Callable[..., Any], ...]] = [
+            (key.decode, key.to_json, value.decode, value.to_json) for key, value in pairs
+        ]
+        self._forms[topic] = forms
+        return forms
 
     def _candidates(self, topic: str) -> Iterator[Serdes]:
         if topic in self._written:

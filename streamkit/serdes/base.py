@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamkit.expressions.types import ANY, Type
@@ -62,6 +62,11 @@ class Serde(ABC):
     @abstractmethod
     def from_json(self, data: Any) -> Any:
         """Return the value of its JSON form. Raises SerdeError."""
+
+    def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
+        """Return the JSON forms of many values' bytes. Raises SerdeError when one of them is not the serde's."""
+        decode, to_json = self.decode, self.to_json
+        return [None if data is None else to_json(decode(data)) for data in column]
 
     # -- What the code generator asks for. Sources are Python expressions over a variable that is not None. --
 

@@ -6,6 +6,7 @@ import base64
 import binascii
 import struct
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from streamkit.errors import SerdeError
@@ -54,6 +55,9 @@ class StringSerde(Serde):
 
     def to_json(self, value: Any) -> Any:
         return value
+
+    def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
+        return [None if data is None else data.decode("utf-8", "replace") for data in column]
 
     def from_json(self, data: Any) -> Any:
         if data is not None and not isinstance(data, str):
@@ -153,6 +157,11 @@ class NumberSerde(Serde):
 
     def to_json(self, value: Any) -> Any:
         return value
+
+    def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
+        if None in column or set(map(len, column)) != {self._size}:  # type: ignore[arg-type]
+            return super().json_column(column)
+        return list(struct.unpack(f">{len(column)}{self._code[1:]}", b"".join(column)))  # type: ignore[arg-type]
 
     def from_json(self, data: Any) -> Any:
         if data is None:

@@ -11,11 +11,12 @@ from urllib.parse import unquote
 from streamkit.errors import SerdeError, TransportError
 from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.lines import LINE, LINES_DDL, lines_of
 from streamkit.runtime.spark.options import JSON_LINES, PARQUET, TABLE, Place
 from streamkit.runtime.spark.partitioning import partitions_of
 from streamkit.runtime.spark.worker import Batches, load, told
 from streamkit.serdes.base import Serde
-from streamkit.serdes.json_text import from_text, to_text
+from streamkit.serdes.json_text import from_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -313,7 +314,8 @@ def write_files(frame: DataFrame, place: Place, plan: bytes, overwrite: bool) ->
 
     mode = "overwrite" if overwrite else "error"
     if place.format == JSON_LINES:
-        frame.mapInArrow(partial(write_lines, plan), "value string").write.mode(mode).text(place.path)
+        lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
+        lines.write.mode(mode).text(place.path)
         return
     columns = ("topic", "key", "value", "timestamp", "headers", "partition")
     frame.select(*columns).write.mode(mode).format(place.format).save(place.path)
@@ -322,19 +324,11 @@ def write_files(frame: DataFrame, place: Place, plan: bytes, overwrite: bool) ->
 @told
 def write_lines(plan: bytes, batches: Batches) -> Iterator[Any]:
     """Yield rows as lines of JSON."""
-    import pyarrow as pa
-
     form = RecordJson(load(plan).plan)
     for batch in batches:
-        columns = [wire.values_of(batch.column(index)) for index in range(wire.HEADERS)]
+        topics, numbers, *columns = (wire.values_of(batch.column(index)) for index in range(wire.HEADERS))
         headers = wire.headers_of(batch.column(wire.HEADERS))
-        lines = []
-        for topic, number, key, value, time, header in zip(*columns, headers, strict=True):
-            record = form.decode((topic, key, value, time, header, number))
-            if number >= 0:
-                record["partition"] = number
-            lines.append(to_text(record).decode())
-        yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["value"])
+        yield lines_of(form, (topics, *columns, headers, numbers))
 
 
 __all__ = ["Reading", "count_partitions", "open_files", "read_files", "write_files"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,9 +15,9 @@ from streamkit.plan.partitions import Layout, lay_out
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark import wire
 from streamkit.runtime.spark.cycle import run_cycle
-from streamkit.runtime.spark.final import table_topics
+from streamkit.runtime.spark.final import held_stores, table_topics
 from streamkit.runtime.spark.globals import GlobalTables, shipped
-from streamkit.runtime.spark.options import REST, UPDATES, JobOptions
+from streamkit.runtime.spark.options import JSON_LINES, REST, UPDATES, JobOptions
 from streamkit.runtime.spark.order import order_rows
 from streamkit.runtime.spark.outbox import Wanted
 from streamkit.runtime.spark.session import translated
@@ -41,12 +41,12 @@ class Inputs(Protocol):
         """Return the output of a stage that reads only this topic, where each partition can go straight into its task."""
 
 
-def batch_plan(plan: Plan, logging: bool = False) -> Plan:
-    """Return a plan for a batch: every update counts, so there are no caches, and changelogs only where they are written."""
+def batch_plan(plan: Plan, logging: bool = False, held: Collection[str] = ()) -> Plan:
+    """Return a plan for a batch: changelogs only where they are written, caches only for stores of which the end counts."""
     stores = {
         name: dataclasses.replace(
             store,
-            caching=False,
+            caching=name in held,
             logging=store.logging and logging,
             changelog_topic=store.changelog_topic if logging else None,
         )
@@ -66,18 +66,19 @@ class Job:
         ends: Mapping[TopicPartition, int] | None = None,
     ):
         refuse_clocks(plan)
-        self.plan = batch_plan(plan, options.write_state)
         self._ends = ends if options.write_state else None
         self.counts = dict(counts)
         self.options = options
-        self.layout: Layout = lay_out(self.plan, counts)
-        self.stages = make_stages(self.plan, self.layout)
+        self.layout: Layout = lay_out(plan, counts)
+        self.stages = make_stages(plan, self.layout)
+        self._final = table_topics(plan) if options.emit != UPDATES else frozenset()
+        held = () if options.write_state else held_stores(plan, self._final_of())
+        self.plan = batch_plan(plan, options.write_state, held)
         self.partitions = {**counts, **self.layout.partitions}
         self._changelogs = tuple(topic.name for topic in self.layout.changelogs) if options.write_state else ()
         self._pickled = pickle.dumps(self.plan)
         self._routed = has_routes(plan)
         self._written = {topic: stage for stage in self.stages for topic in stage.outputs}
-        self._final = table_topics(self.plan) if options.emit != UPDATES else frozenset()
 
     @property
     def pickled(self) -> bytes:
@@ -121,6 +122,10 @@ class Job:
                     rows.setdefault(topic, []).append(inputs.frame(topic))
                     sources.remove(topic)
                 outputs = self._stage(stage, work, rows)
+            if work.lines:
+                (topic,) = set(stage.outputs).intersection(wanted)
+                rows[topic] = [outputs]
+                continue
             if self._readers(stage, wanted) > 1:
                 outputs = outputs.persist()
             for topic in stage.outputs:
@@ -154,11 +159,25 @@ class Job:
     def wanted(self, stage: Stage) -> Wanted:
         """Return which of a stage's output is kept."""
         kept = self._kept(stage, self._wanted_outputs())
-        return Wanted(self.partitions, kept, self._final_of(), self._forbidden(stage))
+        final = self._final_of() | frozenset(self._changelogs)
+        return Wanted(self.partitions, kept, final, self._forbidden(stage))
 
     def _work(self, stage: Stage, tables: GlobalTables | None) -> StageWork:
         sources = {index: self.layout.sources[index] for index in stage.subs}
-        return StageWork(self._pickled, stage, sources, self.wanted(stage), tables, self._ends)
+        lines = self._writes_lines(stage)
+        return StageWork(self._pickled, stage, sources, self.wanted(stage), tables, self._ends, lines=lines)
+
+    def _writes_lines(self, stage: Stage) -> bool:
+        """Return whether a stage's output goes into one place as lines of JSON and nowhere else: its tasks write them then."""
+        wanted = self._wanted_outputs()
+        places = [self.options.outputs.get(topic) for topic in stage.outputs if topic in wanted]
+        alone = len(places) == 1 and self._readers(stage, wanted) == 1
+        return (
+            alone
+            and places[0] is not None
+            and places[0].format == JSON_LINES
+            and not (stage.cyclic or self._routed or REST in wanted)
+        )
 
     def _directly(
         self, stage: Stage, work: StageWork, inputs: Inputs, rows: Mapping[str, list[DataFrame]]
@@ -185,7 +204,7 @@ class Job:
         else:
             frame = frame.sortWithinPartitions("partition", "order", "source", "offset")
         run = run_cycle if stage.cyclic else run_tasks
-        return frame.mapInArrow(partial(run, work), wire.DDL)
+        return frame.mapInArrow(partial(run, work), work.ddl)
 
     def _kept(self, stage: Stage, wanted: tuple[str, ...]) -> frozenset[str] | None:
         if REST in wanted:
@@ -197,7 +216,7 @@ class Job:
     def _final_of(self) -> frozenset[str]:
         """Return the topics of which only the last record of a key counts; those that are read on need them all."""
         read = {topic for other in self.stages for topic in other.inputs}
-        return frozenset(topic for topic in self._final if topic not in read) | frozenset(self._changelogs)
+        return frozenset(topic for topic in self._final if topic not in read)
 
     def _forbidden(self, stage: Stage) -> frozenset[str]:
         if not self._routed:

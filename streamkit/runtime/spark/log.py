@@ -100,7 +100,7 @@ def read_frame(spark: SparkSession, reading: Reading) -> DataFrame:
 
 def run_frame(spark: SparkSession, reading: Reading, work: StageWork) -> DataFrame:
     """Return the output of a stage that reads one topic: each partition goes from the log straight into its task."""
-    return _numbers(spark, reading).mapInArrow(partial(run_ranges, reading, work), wire.DDL)
+    return _numbers(spark, reading).mapInArrow(partial(run_ranges, reading, work), work.ddl)
 
 
 def _numbers(spark: SparkSession, reading: Reading) -> DataFrame:

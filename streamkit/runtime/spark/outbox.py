@@ -89,12 +89,17 @@ class Outbox:
     def _batch(self, rows: list[tuple]) -> Any:
         count = len(rows)
         topics, keys, values, times, headers, partitions = zip(*rows, strict=True)
-        numbers = list(range(self._sequence, self._sequence + count))
-        self._sequence += count
+        numbers = self._numbers(count)
         places = self._places(topics, keys, partitions, numbers)
         stamps = [-1 if time is None else time for time in times]
         order = self._order(topics, places, stamps)
         return wire.to_batch((topics, places, keys, values, stamps, headers, order, [self._source] * count, numbers))
+
+    def _numbers(self, count: int) -> list[int]:
+        """Return the places of the next rows among all that the task puts out."""
+        first = self._sequence
+        self._sequence += count
+        return list(range(first, first + count))
 
     def _places(self, topics: tuple, keys: tuple, partitions: tuple, numbers: list[int]) -> list[int]:
         counts = self._wanted.partitions

@@ -13,6 +13,7 @@ from typing import Any
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.environment import StoreServices, TaskSpec
+from streamkit.runtime.spark.held import HeldStore
 from streamkit.state.base import BytesMap
 from streamkit.state.definitions import create
 from streamkit.state.maps import open_map
@@ -94,7 +95,10 @@ class SpillingStores:
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Any:
         """Return a new store of a task."""
         rows = SpillingMap(self._limit, lambda: self._directory() / f"{spec.task_id}-{name}")
-        return create(self._plan.stores[name], None, services, rows=rows)
+        definition = self._plan.stores[name]
+        if definition.caching:
+            return HeldStore(definition, rows, services, self._limit)
+        return create(definition, None, services, rows=rows)
 
     def settle(self, task: Any) -> None:
         """Let stores write out what they hold, or move to disk."""

@@ -19,8 +19,10 @@ from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.queues import Idling
+from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark import wire
 from streamkit.runtime.spark.globals import GlobalTables
+from streamkit.runtime.spark.lines import LINES_DDL, Lines
 from streamkit.runtime.spark.outbox import Outbox, Wanted
 from streamkit.runtime.spark.spill import SpillingStores
 from streamkit.runtime.spark.stages import Stage
@@ -49,6 +51,13 @@ class StageWork:
     """The offsets after what is read, where tasks are to say what they would commit."""
     spill_bytes: int = 128 * 1024 * 1024
     """Of one store in memory before it moves to disk."""
+    lines: bool = False
+    """Whether the output comes as lines of JSON rather than as rows."""
+
+    @property
+    def ddl(self) -> str:
+        """The columns of the output, for Spark."""
+        return LINES_DDL if self.lines else wire.DDL
 
 
 class Loaded:
@@ -154,7 +163,8 @@ class _Running:
         self._work = work
         self._stores = SpillingStores(loaded.plan, work.spill_bytes)
         self._offsets: dict[str, int] = {}
-        self._outbox = Outbox(work.wanted, source_id(index, partition))
+        box = (work.wanted, source_id(index, partition))
+        self._outbox = Lines(*box, RecordJson(loaded.plan)) if work.lines else Outbox(*box)
         try:
             self._task = new_task(loaded, work, index, partition, self._stores)
         except BaseException:
