@@ -50,6 +50,12 @@ def test_its_tests_pass_and_reach_every_step(example: Path) -> None:
 
 
 @every
+def test_the_linter_finds_nothing(example: Path) -> None:
+    done = streamkit("validate", "--strict", example / "topology.yaml")
+    assert (done.code, done.err) == (0, "")
+
+
+@every
 def test_it_has_a_page_and_out_of_order_records(example: Path) -> None:
     page = ROOT / f"docs/examples/{example.name}.md"
     assert f"make demo EXAMPLE={example.name}" in page.read_text(encoding="utf-8")
