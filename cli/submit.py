@@ -62,6 +62,15 @@ Compare = Annotated[
 WriteState = Annotated[
     bool, typer.Option("--write-state", help="Write the final stores as changelogs, for `run` to go on from.")
 ]
+Parallelism = Annotated[
+    int,
+    typer.Option(
+        "--parallelism",
+        metavar="N",
+        min=1,
+        help="At least so many Spark tasks a stage, cutting partitions by key where that changes no result.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the stages and what they would read; run nothing.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace directories that exist.")]
 Conf = Annotated[
@@ -87,6 +96,7 @@ def command(
     shadow: Shadow = "",
     compare: Compare = None,
     write_state: WriteState = False,
+    parallelism: Parallelism = 1,
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
     conf: Conf = None,
@@ -116,6 +126,7 @@ def command(
         shadow,
         tuple(find_topic(plan, name).name for name in compare or ()),
         write_state,
+        parallelism,
     )
     check(plan, options)
     if dry_run:

@@ -21,6 +21,7 @@ from streamkit.runtime.spark.options import JSON_LINES, REST, UPDATES, JobOption
 from streamkit.runtime.spark.order import order_rows
 from streamkit.runtime.spark.outbox import Wanted
 from streamkit.runtime.spark.session import translated
+from streamkit.runtime.spark.split import can_split, cut
 from streamkit.runtime.spark.stages import Stage, has_routes, make_stages, refuse_clocks
 from streamkit.runtime.spark.worker import OFFSETS, StageWork, run_tasks
 
@@ -91,6 +92,15 @@ class Job:
         internal = {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
         return tuple(topic for topic in self._written if topic not in internal)
 
+    def pieces(self, stage: Stage) -> int:
+        """Return how many Spark tasks a partition of a stage is cut into, by key; 1 where it has to stay whole."""
+        pieces = -(-self.options.parallelism // max(1, stage.tasks))
+        subs = [sub for sub in self.plan.sub_topologies if sub.id in stage.subs]
+        read = {topic for other in self.stages for topic in other.inputs} | set(self._global_topics())
+        # A task says what it would commit, and one that is cut has no such offset.
+        whole = pieces < 2 or self.options.write_state or self._routed
+        return 1 if whole or not can_split(stage, subs, read) else pieces
+
     def is_final(self, topic: str) -> bool:
         """Return whether of a topic only the last record of each key counts."""
         return topic in self._final
@@ -116,7 +126,7 @@ class Job:
         global_tables = self._global_tables(spark, inputs)
         for stage in self.stages:
             work = self._work(stage, global_tables)
-            outputs = self._directly(stage, work, inputs, rows)
+            outputs = None if self.pieces(stage) > 1 else self._directly(stage, work, inputs, rows)
             if outputs is None:
                 for topic in sources.intersection(stage.inputs):
                     rows.setdefault(topic, []).append(inputs.frame(topic))
@@ -192,7 +202,11 @@ class Job:
         """Return the output of a stage over the rows of its topics."""
         external = [topic for topic in stage.inputs if topic not in self._internal()]
         frame = _union([each for topic in stage.inputs for each in rows.get(topic, ())])
-        frame = _together(frame, 1 if stage.cyclic else max(1, stage.tasks))
+        pieces = self.pieces(stage)
+        if pieces > 1:
+            frame = cut(frame, stage.tasks, pieces)
+        else:
+            frame = _together(frame, 1 if stage.cyclic else max(1, stage.tasks))
         if len(stage.inputs) > 1 or stage.cyclic:
             if external:
                 frame = frame.sortWithinPartitions("partition", "topic", "source", "offset")

@@ -57,6 +57,8 @@ class JobOptions:
     """Topics on the log that the result is compared with."""
     write_state: bool = False
     """Whether the final stores become changelogs for a live run."""
+    parallelism: int = 1
+    """How many Spark tasks a stage should have at least, where it may be cut by key."""
 
     @property
     def writes_everything(self) -> bool:

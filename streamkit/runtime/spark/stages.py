@@ -29,11 +29,13 @@ class Stage:
     cyclic: bool = False
     """Whether its sub-topologies read what they write, so that their tasks share one Spark task and a log in it."""
 
-    def describe(self) -> str:
-        """Return one line for people."""
+    def describe(self, pieces: int = 1) -> str:
+        """Return one line for people; `pieces`: how many Spark tasks each partition is cut into."""
         noun = "sub-topology" if len(self.subs) == 1 else "sub-topologies"
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
         loop = " (a cycle: one task for all partitions)" if self.cyclic else ""
+        if pieces > 1:
+            loop = f", each cut into {pieces} by key"
         reads, writes = ", ".join(self.inputs) or "nothing", ", ".join(self.outputs) or "nothing"
         return f"stage {self.number}: {noun} {', '.join(map(str, self.subs))}, {tasks}{loop}: {reads} -> {writes}"
 

@@ -45,7 +45,7 @@ class Prepared:
 
     def describe(self) -> list[str]:
         """Return the stages and what they read, line by line."""
-        lines = [stage.describe() for stage in self.job.stages]
+        lines = [stage.describe(self.job.pieces(stage)) for stage in self.job.stages]
         for topic in self.job.sources():
             place = self.job.options.inputs.get(topic)
             if place is not None:

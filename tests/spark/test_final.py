@@ -1,0 +1,155 @@
+"""Tables of which only the last records count: held back, cut by key, written as lines; always what every update comes to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.plan import load
+from streamkit.runtime.spark.held import _ENTRY_BYTES, HeldStore
+from streamkit.runtime.spark.job import Job
+from streamkit.runtime.spark.options import FINAL, JSON_LINES, UPDATES, JobOptions, Place
+from streamkit.runtime.spark.submit import submit
+from streamkit.serdes import parse
+from streamkit.state.definitions import StoreDef
+from streamkit.state.maps import open_map
+from tests.spark.support import by_key, read_lines, tried, write_lines
+
+TOPOLOGY = """\
+streamkit: 1
+application: finals
+topics:
+  words: {value: string, partitions: 2}
+  sums: {value: long, partitions: 2}
+  texts: {value: string, partitions: 2}
+  recent: {key: {windowed: string, size: 1m}, value: long, partitions: 2}
+pipelines:
+  words: {stream: words}
+  sums:
+    from: words
+    steps:
+      - filter: value != 'skip'
+      - group_by_key
+      - aggregate: {initial: 0, add: "None if value == 'gone' else aggregate + len(value)", value_serde: long}
+      - to_stream
+      - map_values: {value: value, value_serde: long}
+    to: sums
+  texts:
+    from: words
+    steps:
+      - group_by_key
+      - reduce: {add: "None if value == 'gone' else aggregate + value", value_serde: string}
+      - to_stream
+    to: texts
+"""
+WINDOWS = """
+  recent:
+    from: words
+    steps: [group_by_key, {window: {tumbling: 1m, grace: 1s}}, count, to_stream]
+    to: recent
+"""
+
+
+def records(count: int = 300) -> list[dict]:
+    draw = random.Random(5)
+    return [
+        {
+            "topic": "words",
+            "key": f"k{draw.randrange(40)}",
+            "value": draw.choice(["a", "bc", "gone", "skip", "ünï"]),
+            "timestamp": 1000 + number - draw.randrange(20),
+            **({"headers": [["n", str(number)]]} if number % 3 else {}),
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "finals.yaml"
+    path.write_text(TOPOLOGY)
+    return path
+
+
+def written(spark: Any, path: Path, topic: str, **options: Any) -> list[dict]:
+    folder = path.parent / f"{topic}-{len(list(path.parent.iterdir()))}"
+    inputs = {"words": write_lines(path.parent / "words", records())}
+    submit(load(path), JobOptions(inputs, {topic: Place(str(folder), JSON_LINES)}, **options), spark)
+    return read_lines(folder)
+
+
+@pytest.mark.parametrize("topic", ["sums", "texts"])
+@pytest.mark.parametrize("parallelism", [1, 7])
+def test_the_last_of_each_key_is_that_of_all_updates(spark: Any, path: Path, topic: str, parallelism: int) -> None:
+    every = by_key(each for each in tried(path, records()) if each["topic"] == topic)
+    updates = written(spark, path, topic, emit=UPDATES, parallelism=parallelism)
+    assert by_key(updates) == every
+    final = written(spark, path, topic, emit=FINAL, parallelism=parallelism)
+    assert by_key(final) == {key: each[-1:] for key, each in every.items()}
+    assert any(each["value"] is None for each in final)
+
+
+def test_only_what_no_other_key_has_a_say_in_is_cut(path: Path) -> None:
+    counts = {"words": 2, "sums": 2, "texts": 2, "recent": 2}
+
+    def pieces(**options: Any) -> list[int]:
+        job = Job(load(path), counts, JobOptions(parallelism=6, **options))
+        return [job.pieces(stage) for stage in job.stages]
+
+    assert pieces() == [3]
+    assert pieces(write_state=True) == [1]
+    path.write_text(TOPOLOGY.replace("- group_by_key\n      - reduce", "- group_by: value\n      - reduce"))
+    # The first stage's order is what the second one reads in.
+    assert pieces() == [1, 3]
+    path.write_text(TOPOLOGY + WINDOWS)
+    assert pieces() == [1]
+
+
+class Forwarded:
+    """What a store needs around it, and what it forwards."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple] = []
+
+    def log(self, *row: Any) -> None:
+        raise AssertionError("a batch logs nothing")
+
+    def dropped(self, count: int = 1) -> None:
+        raise AssertionError("nothing expires")
+
+
+@pytest.fixture(params=["long", "string", "json"])
+def held(request: pytest.FixtureRequest) -> Iterator[tuple[HeldStore, Forwarded, str]]:
+    around = Forwarded()
+    definition = StoreDef("s", "timestamped_key_value", parse("bytes"), parse(request.param), logging=False)
+    store = HeldStore(definition, open_map("memory"), around, limit=4 * _ENTRY_BYTES)
+    store.set_listener(lambda *row: around.rows.append(row), False)
+    yield store, around, request.param
+    store.close()
+
+
+def test_what_is_too_much_to_hold_comes_out_and_goes_on_below(held: tuple[HeldStore, Forwarded, str]) -> None:
+    store, around, serde = held
+
+    def value(number: int) -> Any:
+        return {"long": number, "string": str(number), "json": {"n": [number]}}[serde]
+
+    for number in range(6):
+        store.put(b"k%d" % number, value(number), number, f"c{number}")
+    store.put(b"k5", None, 9, "gone")
+    store.commit()
+    assert [row[0] for row in around.rows] == [b"k0", b"k1", b"k2", b"k3", b"k4", b"k5"]
+    assert not store.entries
+    assert store.get(b"k1") == (value(1), 1)
+    assert store.get(b"k5") is None
+    store.put(b"k1", value(7), 10, "c7")
+    store.put(b"k9", None, 11, "never there")
+    store.commit()
+    around.rows.clear()
+    store.flush()
+    # What has come out before and has not changed since does not come again.
+    assert around.rows == [(b"k1", value(7), None, 10, "c7"), (b"k9", None, None, 11, "never there")]
