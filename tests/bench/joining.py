@@ -19,7 +19,8 @@ from pathlib import Path
 
 from streamkit.transport.base import Producer
 from tests.broker.kafka_broker import Broker
-from tests.broker.support import App, Log, application, kill, until
+from tests.broker.support import App, Log, application, until
+from tests.chaos.instances import Instance
 
 PARTITIONS = 8
 EVERY_S = 0.01
@@ -76,9 +77,9 @@ class Feeder(threading.Thread):
         self._producer.close()
 
 
-def tasks(app: App, name: str) -> int:
+def tasks(app: App, instance: Instance) -> int:
     """How many tasks have ever been in this instance's state directory, standbys among them."""
-    folder = app.path.parent / name / app.application
+    folder = instance.state / app.application
     return len([path for path in folder.iterdir() if path.is_dir()]) if folder.is_dir() else 0
 
 
@@ -90,7 +91,7 @@ def pauses(arrivals: dict[bytes, list[int]], since: int, until_: int) -> list[in
     )
 
 
-def measure(folder: Path, log: Log, guarantee: str, seconds: float) -> list[str]:
+def measure(folder: Path, log: Log, guarantee: str, seconds: float, *settings: str) -> list[str]:
     """Let an instance run alone, a second one join, and the first be killed; return what to print."""
     app = make(folder, log, guarantee)
     feeder = Feeder(app, log.transport.producer())
@@ -100,20 +101,22 @@ def measure(folder: Path, log: Log, guarantee: str, seconds: float) -> list[str]
         moments.append(time.time_ns() // 1_000_000)
         threading.Event().wait(seconds)
 
-    first = app.start("--set", f"state.dir={folder / 'a'}")
-    processes = [first]
+    first, second = Instance(app, 1, settings), Instance(app, 2, settings)
+    first.start()
     feeder.start()
     try:
-        until(lambda: all(log.ends(app.topic("counts"))), "results of all partitions")
+        counts = app.topic("counts")
+        until(lambda: len({raw.key for raw in log.read(counts)}) == PARTITIONS, "results of all partitions")
         let_run()
-        processes.append(app.start("--set", f"state.dir={folder / 'b'}"))
+        second.start()
         let_run()
-        until(lambda: tasks(app, "b") == PARTITIONS, "the second has active tasks and standbys")
-        first.kill()
+        until(lambda: tasks(app, second) == PARTITIONS, "the second has active tasks and standbys")
+        threading.Timer(0.5, first.kill).start()
         let_run()
         feeder.end()
     finally:
-        kill(processes)
+        first.kill()
+        second.kill()
     arrivals: dict[bytes, list[int]] = defaultdict(list)
     for raw in log.read(app.topic("counts")):
         arrivals[raw.key or b""].append(raw.timestamp)
@@ -132,9 +135,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.joining", description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=8, help="how long each of the three parts lasts")
     parser.add_argument("--guarantee", default="exactly_once_v2")
+    parser.add_argument("--folder", type=Path, default=None, help="keep everything there, logs of instances included")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="streamkit-joining-") as temporary:
-        folder = Path(temporary)
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         with Broker(folder / "broker") as broker:
             log = Log(broker.address)
             try:

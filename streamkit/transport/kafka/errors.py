@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Callable
 from typing import Any
+
+from confluent_kafka import KafkaException
 
 from streamkit.errors import (
     FencedError,
@@ -74,6 +78,20 @@ class Refusals:
             # The rest is the name of the connection, and how long it took.
             text = error.str().partition("/bootstrap: ")[2] or error.str()
             self.reason = text.partition(" (after ")[0]
+
+
+def call(function: Callable, *arguments: Any) -> Any:
+    """Call a function of librdkafka. Raises KafkaException.
+
+    Its binding sometimes throws a fatal error as it is, a KafkaError, which is no exception: only a bare clause catches it.
+    """
+    try:
+        return function(*arguments)
+    except:  # noqa: E722
+        thrown: Any = sys.exc_info()[1]
+        if isinstance(thrown, BaseException):
+            raise
+    raise KafkaException(thrown)
 
 
 def kafka_error(error: Any) -> Any:

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamkit.errors import FencedError, ProductionError, RetriableTransportError, StreamkitError, TransportError
 from streamkit.record import OutputRow, TopicPartition
 from streamkit.transport.base import CommittedOffset, Producer
-from streamkit.transport.kafka.errors import kafka_error, translate
+from streamkit.transport.kafka.errors import call, kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
 
 _FULL_QUEUE_WAIT = 0.05
@@ -140,7 +140,7 @@ class KafkaProducer(Producer):
     def _serve(self, function: Callable, seconds: float) -> Any:
         """Let librdkafka call back; a fatal error (fenced) comes out of it, also wrapped by the callback it interrupts."""
         try:
-            return function(seconds)
+            return call(function, seconds)
         except (KafkaException, SystemError) as error:
             found = error if isinstance(error, KafkaException) else error.__cause__
             if not isinstance(found, KafkaException):
@@ -172,14 +172,14 @@ class KafkaProducer(Producer):
             raise RetriableTransportError(f"{what}: the producer has lost its broker")
         outcome: list[Exception | None] = []
 
-        def call() -> None:
+        def run() -> None:
             try:
-                function(*arguments)
+                call(function, *arguments)
                 outcome.append(None)
             except Exception as error:
                 outcome.append(error)
 
-        thread = Thread(target=call, name="transaction", daemon=True)
+        thread = Thread(target=run, name="transaction", daemon=True)
         thread.start()
         thread.join(2 * self._timeout)
         if not outcome:
