@@ -22,7 +22,7 @@ def emit_stream_aggregate(node: Any, gen: Any) -> None:
     if work.aggregation.kind == "count" and gen.is_cached(work.store):
         _count_in_cache(node, gen)
         return
-    if gen.is_cached(work.store) and gen.plan.stores[work.store].value_serde.spec in _FITS:
+    if gen.is_cached(work.store) and _fits(gen.plan.stores[work.store]):
         _aggregate_in_cache(node, gen)
         return
     found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
@@ -47,6 +47,12 @@ def emit_stream_aggregate(node: Any, gen: Any) -> None:
     _keep(node, gen, new, old, time)
 
 
+def _fits(definition: Any) -> str:
+    """Return what tells that a value is one of a store's serde, as a format; empty where only encoding it can tell."""
+    spec = definition.value_serde.spec
+    return _FITS.get(spec, "") if isinstance(spec, str) else ""
+
+
 def _keep(node: Any, gen: Any, new: str, old: str, time: str) -> None:
     work = node.processor
     put_time = time
@@ -63,9 +69,7 @@ def _count_in_cache(node: Any, gen: Any) -> None:
     store = gen.store(work.store)
     key = gen.raw(gen.hand.key, gen.plan.stores[work.store].key_serde)
     entry, found = gen.var("entry"), gen.var("found")
-    get = gen.prologue(("entries", work.store), "entry_of", f"{store}.entries.get")
-    tick = gen.prologue(("tick", work.store), "tick", f"{store}.cache.tick")
-    mark = gen.prologue(("mark", work.store), "mark", f"{store}.cache.dirty.append")
+    get, tick, mark = _cache_functions(gen, work.store)
     time, context = gen.hand.time, gen.hand.context
     gen.line(f"{entry} = {get}({key})")
     gen.line(f"if {entry} is None or {entry}[0] is None:")
@@ -86,9 +90,7 @@ def _count_in_cache(node: Any, gen: Any) -> None:
         with gen.indented():
             gen.line(f"{entry}[1] = {time}")
         gen.line(f"{entry}[2], {entry}[5] = {context}, None")
-        gen.line(f"if not {entry}[3]:")
-        with gen.indented():
-            gen.line(f"{mark}({key})")
+        _mark_dirty(gen, entry, mark, key)
         gen.line(f"{entry}[3] = {entry}[4] = {tick}()")
     listen(gen, node, work.store, work.send_old)
 
@@ -99,9 +101,7 @@ def _aggregate_in_cache(node: Any, gen: Any) -> None:
     store = gen.store(work.store)
     definition = gen.plan.stores[work.store]
     entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
-    get = gen.prologue(("entries", work.store), "entry_of", f"{store}.entries.get")
-    tick = gen.prologue(("tick", work.store), "tick", f"{store}.cache.tick")
-    mark = gen.prologue(("mark", work.store), "mark", f"{store}.cache.dirty.append")
+    get, tick, mark = _cache_functions(gen, work.store)
     is_reduce = work.aggregation.kind == "reduce"
     with gen.guard(node):
         key = gen.raw(gen.hand.key, definition.key_serde)
@@ -128,16 +128,30 @@ def _aggregate_in_cache(node: Any, gen: Any) -> None:
                 gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
         else:
             gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
-    gen.line(f"if {entry} is not None and {_FITS[definition.value_serde.spec].format(new)}:")
+    gen.line(f"if {entry} is not None and {_fits(definition).format(new)}:")
     with gen.indented():
         gen.line(f"{entry}[0], {entry}[1], {entry}[2], {entry}[5] = {new}, {time}, {gen.hand.context}, None")
-        gen.line(f"if not {entry}[3]:")
-        with gen.indented():
-            gen.line(f"{mark}({key})")
+        _mark_dirty(gen, entry, mark, key)
         gen.line(f"{entry}[3] = {entry}[4]")
     gen.line("else:")
     with gen.indented():
         _keep(node, gen, new, old, time)
+
+
+def _cache_functions(gen: Any, name: str) -> tuple[str, str, str]:
+    """Return the names of the functions that find an entry of a store's cache, give the next stamp, and mark a key dirty."""
+    store = gen.store(name)
+    return (
+        gen.prologue(("entries", name), "entry_of", f"{store}.entries.get"),
+        gen.prologue(("tick", name), "tick", f"{store}.cache.tick"),
+        gen.prologue(("mark", name), "mark", f"{store}.cache.dirty.append"),
+    )
+
+
+def _mark_dirty(gen: Any, entry: str, mark: str, key: str) -> None:
+    gen.line(f"if not {entry}[3]:")
+    with gen.indented():
+        gen.line(f"{mark}({key})")
 
 
 def _initial(aggregation: Any, gen: Any) -> str:

@@ -116,6 +116,25 @@ def test_patterns_read_what_matches_and_tell_the_topic(tmp_path: Path) -> None:
     assert [each["value"] for each in driver.pipe(record(3, topic="logs-1"))] == [["logs-1", 0, 1, 3]]
 
 
+@pytest.mark.parametrize("size", [0, 10_000_000])
+def test_cached_aggregates_have_serdes_of_every_form(tmp_path: Path, size: int) -> None:
+    driver = driver_of(
+        tmp_path,
+        """
+        p:
+          stream: in
+          steps:
+            - group_by_key
+            - aggregate: {initial: '{"n": 0}', add: '{"n": aggregate.n + value}', store: s,
+                          value_serde: {csv: {fields: {n: integer}}}}
+            - to_stream
+          to: out
+        """,
+        f"statestore.cache.max.bytes: {size}",
+    )
+    assert [each["value"] for each in driver.pipe(record(1)) + driver.pipe(record(2))] == [{"n": 1}, {"n": 3}]
+
+
 TEXTS = [
     b"",
     b"plain",

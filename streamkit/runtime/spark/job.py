@@ -96,7 +96,7 @@ class Job:
         """Return how many Spark tasks a partition of a stage is cut into, by key; 1 where it has to stay whole."""
         pieces = -(-self.options.parallelism // max(1, stage.tasks))
         subs = [sub for sub in self.plan.sub_topologies if sub.id in stage.subs]
-        read = {topic for other in self.stages for topic in other.inputs} | set(self._global_topics())
+        read = self._read_on()
         # A task says what it would commit, and one that is cut has no such offset.
         whole = pieces < 2 or self.options.write_state or self._routed
         return 1 if whole or not can_split(stage, subs, read) else pieces
@@ -223,9 +223,13 @@ class Job:
     def _kept(self, stage: Stage, wanted: tuple[str, ...]) -> frozenset[str] | None:
         if REST in wanted:
             return None
-        read = {topic for other in self.stages for topic in other.inputs} | set(self._global_topics())
+        read = self._read_on()
         state = {*self._changelogs, OFFSETS} if self.options.write_state else set()
         return frozenset(read & set(stage.outputs)) | frozenset(wanted) | state
+
+    def _read_on(self) -> set[str]:
+        """Return the topics that stages and global tables read."""
+        return {topic for stage in self.stages for topic in stage.inputs} | set(self._global_topics())
 
     def _final_of(self) -> frozenset[str]:
         """Return the topics of which only the last record of a key counts; those that are read on need them all."""
