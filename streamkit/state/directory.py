@@ -47,6 +47,21 @@ def _by_number(task_id: str) -> tuple[int, ...]:
     return tuple(map(int, task_id.split("_")))
 
 
+def _holds_files(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(entries)
+    except FileNotFoundError:
+        return False  # another thread of this process has wiped it since it was listed
+
+
+def _changed_since(path: Path, time: float) -> bool:
+    try:
+        return path.stat().st_mtime >= time
+    except FileNotFoundError:
+        return True
+
+
 def store_path(task: Path, store: str) -> Path:
     """Return where a persistent store lies in its task's directory."""
     return task / "leveldb" / store
@@ -115,7 +130,7 @@ class StateDirectory:
             names = [
                 entry.name
                 for entry in os.scandir(self.path)
-                if _TASK.fullmatch(entry.name) and entry.is_dir() and any(Path(entry.path).iterdir())
+                if _TASK.fullmatch(entry.name) and entry.is_dir() and _holds_files(entry.path)
             ]
         return sorted(names, key=_by_number)
 
@@ -141,7 +156,7 @@ class StateDirectory:
         gone = []
         for task_id in self.tasks():
             path = self.path / task_id
-            if task_id not in owned and path.stat().st_mtime < older_than:
+            if task_id not in owned and not _changed_since(path, older_than):
                 self.wipe(task_id)
                 gone.append(task_id)
         return gone

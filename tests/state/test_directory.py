@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,22 @@ def test_impossible_offsets_are_refused(tmp_path: Path) -> None:
 def test_a_missing_directory_is_a_state_error(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="can't be used"):
         write_checkpoint(tmp_path / "gone", {TopicPartition("t", 0): 1})
+
+
+def test_a_task_that_another_thread_wipes_meanwhile_is_no_error(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path, "app")
+
+    def come_and_go() -> None:
+        for _ in range(1_000):
+            (directory.task("0_0") / "x").touch()
+            directory.wipe("0_0")
+
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(come_and_go)
+        while not other.done():
+            assert directory.tasks() in ([], ["0_0"])
+            assert directory.clean(["0_0"], 0) == directory.clean([], 0) == []
+    other.result()
 
 
 def test_layout_of_the_state_directory(tmp_path: Path) -> None:
