@@ -102,8 +102,12 @@ def on_log(plan: Plan, address: str, topic: str) -> list[dict]:
 
 
 def last_by_key(records: list[dict]) -> Counter[str]:
-    """The last value of each key: between tasks there is no order, so values on the way there may differ."""
-    return Counter({json.dumps([each["key"]]): json.dumps(each["value"]) for each in records}.items())
+    """The last value of each key: between tasks there is no order, so values on the way there may differ.
+
+    A key that came and went counts as one that never came: which of the two is seen depends on that order, too.
+    """
+    last = {json.dumps([each["key"]]): each["value"] for each in records}
+    return Counter((key, json.dumps(value)) for key, value in last.items() if value is not None)
 
 
 @every
