@@ -27,26 +27,41 @@ def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> str:
             gen.line("nonlocal kb, vb, o, here, batch")
             gen.line("here = (topic, partition)")
             gen.line("batch = (offsets, headers)")
+            lazy = _read_below(node, gen, keys, values)
+            if _decodes_by_batch(node, values, lazy):
+                gen.line(f"decode = {gen.name_of(values.batch_decoder, 'decoder')}(values)")
             gen.line("for kb, vb, t, c, o in zip(keys, values, timestamps, headers, offsets):")
             with gen.indented():
-                _body(node, gen, keys, values)
+                _body(node, gen, (keys, values), lazy)
         gen.line("return run")
     return name
 
 
-def _body(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> None:
-    # A first pass tells which parts are read below; its lines are thrown away.
+def _read_below(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> Hand:
+    """Return the hand that tells which parts are read below the source: of a first pass, whose lines are thrown away."""
     start, depth = len(gen.lines), gen.depth
     lazy = _lazy_hand(node, keys, values)
     _children(node, gen, lazy)
     del gen.lines[start:]
     gen.depth = depth
+    return lazy
+
+
+def _decodes_by_batch(node: SourceNode, values: Serde, lazy: Hand) -> bool:
+    return values.batch_decoder is not None and node.value_kind == "plain" and lazy.value.requested[0]
+
+
+def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: Hand) -> None:
+    keys, values = serdes
+    by_batch = _decodes_by_batch(node, values, lazy)
     hand = Hand(_slot("k", "kb", keys, lazy.key), _slot("v", "vb", values, lazy.value), "t", "c")
     gen.line("try:")
     with gen.indented():
         before = len(gen.lines)
         _decode(gen, "k", "kb", keys, lazy.key)
-        if node.value_kind == "plain":
+        if by_batch:
+            gen.line("v = None if vb is None else decode(vb)")
+        elif node.value_kind == "plain":
             _decode(gen, "v", "vb", values, lazy.value)
         elif node.value_kind == "changed":
             gen.line(f"nb, ob = {gen.name_of(split_changed, 'split_changed')}(vb)")
@@ -60,6 +75,8 @@ def _body(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> None:
     else:
         gen.line("except Exception as e:")
         with gen.indented():
+            if by_batch:
+                gen.line(f"e = {gen.name_of(values.explained, 'explained')}(e, vb)")
             gen.line(f"undecodable({gen.index(node)}, e, t, c)")
             gen.line("continue")
     gen.count(node)

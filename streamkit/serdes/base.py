@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamkit.expressions.types import ANY, Type
@@ -80,6 +80,13 @@ class Serde(ABC):
     def decode_source(self, variable: str) -> str | None:
         """Return inline Python that decodes `variable`, or None when only `decode` will do."""
         return None
+
+    batch_decoder: Callable[[Sequence[bytes | None]], Callable[[bytes], Any]] | None = None
+    """Where a look at all the values of a batch makes decoding each of them cheaper: returns what decodes one of them."""
+
+    def explained(self, error: Exception, data: bytes | None) -> Exception:
+        """Return an error of a batch's decoder in the words of `decode`; any other one as it is."""
+        return error
 
     def canonical_source(self, variable: str) -> str | None:
         """Return an inline condition under which decoding and encoding again gives the same bytes.

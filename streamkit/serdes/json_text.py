@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -66,7 +67,16 @@ def from_text(data: bytes) -> Any:
             return json.loads(data.decode("utf-8"), parse_constant=_no_constant)
         return _loads(data)
     except (ValueError, RecursionError) as error:
-        raise SerdeError(f"serde json: not JSON: {error}: {data[:60]!r}{'…' * (len(data) > 60)}") from error
+        raise _not_json(error, data) from error
+
+
+def batch_decoder(values: Sequence[bytes | None]) -> Callable[[bytes], Any]:
+    """Return what decodes any of these texts: mostly a bare `orjson.loads`, for no batch has a number beyond 64 bits."""
+    return from_text if _BIG_NUMBER in b",".join(filter(None, values)).translate(_DIGITS_AS_ZERO) else _loads
+
+
+def _not_json(error: Exception, data: bytes) -> SerdeError:
+    return SerdeError(f"serde json: not JSON: {error}: {data[:60]!r}{'…' * (len(data) > 60)}")
 
 
 def _no_constant(name: str) -> Any:
@@ -146,6 +156,10 @@ class JsonSerde(Serde):
     """Any plain data as JSON; the text `null` reads as an absent value."""
 
     spec = "json"
+    batch_decoder = staticmethod(batch_decoder)
+
+    def explained(self, error: Exception, data: bytes | None) -> Exception:
+        return _not_json(error, data or b"") if isinstance(error, orjson.JSONDecodeError) else error
 
     def encode(self, value: Any) -> bytes:
         return to_text(value)

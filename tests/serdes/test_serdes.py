@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from streamkit import serdes
 from streamkit.errors import SerdeError
 from streamkit.record import WindowedKey
+from streamkit.serdes.json_text import JsonSerde
 
 WINDOWED = {"windowed": "string", "size": "5m"}
 SESSION = {"session_windowed": "long"}
@@ -172,6 +174,30 @@ def test_json_reads() -> None:
     deep.append(deep)
     with pytest.raises(SerdeError):
         json.encode(deep)
+
+
+_TEXTS = [b'{"n":1}', None, b"not json", b"\xff", b"[" * 2_000, b'{"n":1.5}', b"1234567890123456789"]
+
+
+@pytest.mark.parametrize("values", [_TEXTS[:-1], [*_TEXTS, b"18446744073709551616"]], ids=["plain", "beyond 64 bits"])
+def test_json_of_a_batch_reads_as_one_by_one(values: list[bytes | None]) -> None:
+    serde = JsonSerde()
+    decode = serde.batch_decoder(values)
+
+    def read(decoder: Callable[[bytes], Any], value: bytes) -> str:
+        try:
+            return repr(decoder(value))
+        except Exception as error:
+            return str(serde.explained(error, value))
+
+    assert [read(decode, value) for value in values if value] == [
+        read(serde.decode, value) for value in values if value
+    ]
+
+
+def test_another_error_stays_as_it_is() -> None:
+    error = SerdeError("of the key")
+    assert JsonSerde().explained(error, b"{}") is error
 
 
 PLAIN = st.recursive(
