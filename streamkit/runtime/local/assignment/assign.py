@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamkit.runtime.local.assignment.model import Decision, Instance, Rules
-from streamkit.runtime.local.assignment.shares import Shares
+from streamkit.runtime.local.assignment.shares import Emptiest, Shares
 from streamkit.runtime.local.assignment.standbys import place_standbys
 from streamkit.runtime.local.assignor import Id
 
@@ -27,8 +27,7 @@ def decide(
     """
     with_state = _target(instances, [task for task in tasks if task in stateful])
     standby: dict[str, list[Id]] = {name: [] for name in instances}
-    lags = {name: {**stateful, **each.lags} for name, each in instances.items()}
-    active, probe = _where_state_is(instances, lags, with_state, standby, rules)
+    active, probe = _where_state_is(instances, stateful, with_state, standby, rules)
     _spread_stateless(instances, active, [task for task in tasks if task not in stateful])
     decision = Decision(active, standby, probe)
     place_standbys(instances, decision, sorted(stateful), rules)
@@ -38,34 +37,53 @@ def decide(
 
 
 def _able(instances: Mapping[str, Instance], task: Id) -> list[str]:
-    return [name for name, each in instances.items() if each.able is None or task in each.able]
+    return [name for name, each in instances.items() if _is_able(each, task)]
+
+
+def _is_able(instance: Instance, task: Id) -> bool:
+    return instance.able is None or task in instance.able
 
 
 def _target(instances: Mapping[str, Instance], tasks: list[Id]) -> dict[str, list[Id]]:
     """Return where tasks with state should run in the end: what an instance runs stays, within its fair share."""
     shares = Shares({name: each.threads for name, each in instances.items()}, tasks)
-    owners: dict[Id, list[str]] = {}
-    for name, each in instances.items():
-        for task in each.lags:
-            owners.setdefault(task, []).append(name)
+    owners = _owners(instances)
     left = dict.fromkeys(sorted(tasks))
     for name in shares.owned:
         mine = instances[name].running
         # What has begun to warm up elsewhere goes first, so that probing rounds agree about what moves; then by turns
         # from each sub-topology.
         for task in sorted(
-            (task for task in left if task in mine), key=lambda task: (len(owners.get(task, ())) > 1, task[1], task[0])
+            (task for task in mine if task in left), key=lambda task: (len(owners.get(task, ())) > 1, task[1], task[0])
         ):
             if shares.has_room(name, task):
                 shares.give(name, task)
                 del left[task]
     # Where state is, before where there is none.
-    for task in sorted(left, key=lambda task: (task not in owners, task)):
-        able = _able(instances, task)
-        room = [name for name in able if shares.has_room(name)] or able
-        if room:
-            shares.give(min(room, key=lambda name: _preference(instances[name], shares, name, task)), task)
+    for task in sorted(task for task in left if task in owners):
+        _give_to_best(instances, shares, task)
+    emptiest = Emptiest(shares, spreads=True)
+    alike = all(each.able is None for each in instances.values())
+    for task in sorted(task for task in left if task not in owners):
+        if not (alike and emptiest.give(task)):
+            _give_to_best(instances, shares, task)
     return shares.owned
+
+
+def _owners(instances: Mapping[str, Instance]) -> dict[Id, list[str]]:
+    """Return who has state of a task, running or on disk."""
+    owners: dict[Id, list[str]] = {}
+    for name, each in instances.items():
+        for task in each.lags:
+            owners.setdefault(task, []).append(name)
+    return owners
+
+
+def _give_to_best(instances: Mapping[str, Instance], shares: Shares, task: Id) -> None:
+    able = _able(instances, task)
+    room = [name for name in able if shares.has_room(name)] or able
+    if room:
+        shares.give(min(room, key=lambda name: _preference(instances[name], shares, name, task)), task)
 
 
 def _preference(instance: Instance, shares: Shares, name: str, task: Id) -> tuple:
@@ -81,7 +99,7 @@ def _preference(instance: Instance, shares: Shares, name: str, task: Id) -> tupl
 
 def _where_state_is(
     instances: Mapping[str, Instance],
-    lags: Mapping[str, Mapping[Id, int]],
+    stateful: Mapping[Id, int],
     target: Mapping[str, list[Id]],
     standby: dict[str, list[Id]],
     rules: Rules,
@@ -89,10 +107,14 @@ def _where_state_is(
     """Leave tasks where they are caught up until the target is, and warm the target up meanwhile (assignTaskMovements)."""
     active: dict[str, list[Id]] = {name: [] for name in instances}
     warmups, probe = rules.warmups, False
+    owners = _owners(instances)
     for task, name in sorted((task, name) for name, tasks in target.items() for task in tasks):
-        lag = lags[name][task]
-        known = {other: lags[other][task] for other in _able(instances, task)}
-        nearest = min(known.values())
+        lag = instances[name].lags.get(task, stateful[task])
+        # Whoever has none of a task's state is as far behind as one can be, so only those who have some are compared.
+        known = {
+            other: instances[other].lags[task] for other in owners.get(task, ()) if _is_able(instances[other], task)
+        }
+        nearest = min(known.values(), default=lag)
         if lag <= rules.acceptable_lag or lag <= nearest:
             active[name].append(task)
             continue
@@ -119,13 +141,18 @@ def _spread_stateless(instances: Mapping[str, Instance], active: dict[str, list[
     left = dict.fromkeys(sorted(tasks))
     for name in shares.owned:
         for task in sorted(
-            (task for task in left if task in instances[name].running), key=lambda task: (task[1], task[0])
+            (task for task in instances[name].running if task in left), key=lambda task: (task[1], task[0])
         ):
             if shares.has_room(name, task):
                 shares.give(name, task)
                 active[name].append(task)
                 del left[task]
+    emptiest = Emptiest(shares, spreads=False)
+    alike = all(each.able is None for each in instances.values())
     for task in left:
+        if alike and (taker := emptiest.give(task)):
+            active[taker].append(task)
+            continue
         able = _able(instances, task)
         room = [name for name in able if shares.has_room(name)] or able
         if room:

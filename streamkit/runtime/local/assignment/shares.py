@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -45,3 +46,36 @@ class Shares:
     def load_of(self, name: str, task: Id) -> float:
         """Tasks of one sub-topology per thread."""
         return self._of_sub[name][task[0]] / self._threads[name]
+
+
+class Emptiest:
+    """Gives tasks that are the same to all to whoever has the least; by heap, as groups may have a thousand instances."""
+
+    def __init__(self, shares: Shares, spreads: bool):
+        """`spreads`: whether who has their fair part of the task's sub-topology comes last."""
+        self._shares = shares
+        self._spreads = spreads
+        self._heaps: dict[int, list[tuple[bool, float, float, str]]] = {}
+
+    def give(self, task: Id) -> str:
+        """Give a task to who has the least, of these the least of its sub-topology; return its name, "" if none has room."""
+        shares = self._shares
+        if task[0] not in self._heaps:
+            self._heaps[task[0]] = sorted(self._place(name, task) for name in shares.owned)
+        heap = self._heaps[task[0]]
+        while heap:
+            name = heap[0][-1]
+            place = self._place(name, task)
+            if not shares.has_room(name):
+                heapq.heappop(heap)  # room never comes back
+            elif place != heap[0]:
+                heapq.heapreplace(heap, place)  # loads only grow, so whoever is first and up to date is the least
+            else:
+                shares.give(name, task)
+                return name
+        return ""
+
+    def _place(self, name: str, task: Id) -> tuple[bool, float, float, str]:
+        shares = self._shares
+        is_full = self._spreads and not shares.has_room(name, task)
+        return (is_full, shares.load(name), shares.load_of(name, task), name)
