@@ -92,9 +92,18 @@ class Generator(Writer):
         slot.raw_used[0] = True
         if slot.raw is None or slot.serde != serde:
             name = self.var("b")
-            self.line(f"{name} = {self.encoded(serde, self.obj(slot), slot.never_none)}")
+            self.line(f"{name} = {self._unchanged(slot, serde)}{self.encoded(serde, self.obj(slot), slot.never_none)}")
             slot.raw, slot.serde = name, serde
         return slot.raw
+
+    def _unchanged(self, slot: Slot, serde: Serde) -> str:
+        """Return what saves an encoding where the bytes that a slot was decoded from are known to come out again."""
+        raw, written = slot.wire or ("", None)
+        test = serde.canonical_source(raw) if written == serde else None
+        if test is None:
+            return ""
+        self.namespace.update(serde.inline_globals)
+        return f"{raw} if {raw} is not None and {test} else "
 
     def decoded(self, serde: Serde, variable: str, never_none: bool = False) -> str:
         """Return the source that decodes a variable, None staying None."""

@@ -97,7 +97,7 @@ def _lazy_hand(node: SourceNode, keys: Serde, values: Serde) -> Hand:
 
 def _slot(var: str, raw: str, serde: Serde, seen: Slot) -> Slot:
     if seen.requested[0]:
-        return Slot(var=var)
+        return Slot(var=var, wire=(raw, serde))
     return Slot(raw=raw, serde=serde)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamkit.operators.emitting import emit_keep, emit_null_key_check, listen
+from streamkit.state.keys import pack_long
 
 _FITS = {
     "long": "{0}.__class__ is int and -0x8000000000000000 <= {0} <= 0x7FFFFFFFFFFFFFFF",
@@ -256,7 +257,55 @@ def emit_window_aggregate(node: Any, gen: Any, kind: str, size: int, advance: in
     with gen.guard(node):
         key = gen.raw(gen.hand.key, definition.key_serde)
         parts = (key, gen.obj(gen.hand.key), _value(work.aggregation, gen), gen.hand.time, gen.hand.context)
+        if kind == "time" and size == advance and cached and not work.on_close and _fits(definition):
+            _tumble_in_cache(node, gen, instance, size, parts)
+        else:
+            gen.line(f"{instance}.process({', '.join(parts)})")
+
+
+def _tumble_in_cache(node: Any, gen: Any, instance: str, size: int, parts: tuple[str, ...]) -> None:
+    """Write an update of a tumbling window's entry in the cache; what has none there, or may be late, the kernel does."""
+    work = node.processor
+    key, _, _, time, context = parts
+    start, row, entry, old, new = (gen.var(name) for name in ("start", "row", "entry", "old", "new"))
+    get, tick, mark = _cache_functions(gen, work.store)
+    gen.line(f"{start} = {time} - {time} % {size}")
+    gen.line(f"{row} = {key} + {gen.name_of(pack_long, 'pack_long')}({start})")
+    gen.line(f"{entry} = {get}({row})")
+    late = f"{start} + {size} <= {instance}.observed - {work.windows.grace}"
+    gen.line(f"if {entry} is None or {entry}[0] is None or {time} < 0 or {late}:")
+    with gen.indented():
         gen.line(f"{instance}.process({', '.join(parts)})")
+    gen.line("else:")
+    with gen.indented():
+        gen.line(f"if {time} > {instance}.observed:")
+        with gen.indented():
+            gen.line(f"{instance}.observed = {time}")
+        gen.line(f"{entry}[4] = {tick}()")
+        if work.aggregation.kind == "count":
+            gen.line(f"{entry}[0] += 1")
+            _touch(gen, entry, mark, row)
+            return
+        gen.line(f"{old} = {entry}[0]")
+        gen.line(f"{new} = {_added(work.aggregation, gen, old, parts[2])}")
+        gen.line(f"if {_fits(gen.plan.stores[work.store]).format(new)}:")
+        with gen.indented():
+            gen.line(f"{entry}[0] = {new}")
+            _touch(gen, entry, mark, row)
+        gen.line("else:")
+        with gen.indented():
+            later = f"{time} if {new} is None else max({entry}[1], {time})"
+            gen.line(f"{gen.store(work.store)}.put({key}, {start}, {new}, {later}, {context})")
+
+
+def _touch(gen: Any, entry: str, mark: str, row: str) -> None:
+    """Write what follows a new value of an entry that has just been looked at."""
+    gen.line(f"{entry}[2], {entry}[5] = {gen.hand.context}, None")
+    gen.line(f"if {gen.hand.time} > {entry}[1]:")
+    with gen.indented():
+        gen.line(f"{entry}[1] = {gen.hand.time}")
+    _mark_dirty(gen, entry, mark, row)
+    gen.line(f"{entry}[3] = {entry}[4]")
 
 
 def _value(aggregation: Any, gen: Any) -> str:

@@ -13,6 +13,7 @@ class Slot:
     """One part of a record (key, value or old value).
 
     `var` names the variable of the decoded value, `raw` that of its bytes under `serde`; at least one is set.
+    `wire`: the variable of the bytes that `var` was decoded from, and their serde.
     `never_none`: known not to be None here. `requested` and `raw_used` tell the first
     pass whether anyone asked for the decoded value, or for the bytes.
     """
@@ -21,6 +22,7 @@ class Slot:
     raw: str | None = None
     serde: Serde | None = None
     never_none: bool = False
+    wire: tuple[str, Serde] | None = None
     requested: list[bool] = field(default_factory=lambda: [False])
     raw_used: list[bool] = field(default_factory=lambda: [False])
 

@@ -41,15 +41,16 @@ class TimeWindowAggregate:
         self._store = store
         self._work = work
         self._dropped = rt.dropped
-        self._observed = NO_TIMESTAMP
+        self.observed = NO_TIMESTAMP
+        """Stream time, as this node has seen it; generated code moves it on, too."""
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
 
     def process(self, kb: bytes, k: Any, v: Any, t: int, c: Any) -> None:
         """Update each open window of a record in ascending order of start, then emit what has closed."""
         work, store = self._work, self._store
-        if t > self._observed:
-            self._observed = t
-        close_time = self._observed - work.grace
+        if t > self.observed:
+            self.observed = t
+        close_time = self.observed - work.grace
         size, advance = work.size, work.advance
         start = (t - size + advance) // advance * advance if t > size - advance else 0
         while start <= t:
