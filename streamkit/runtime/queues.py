@@ -108,6 +108,10 @@ class RecordQueue:
         `due`: a time (ms) that no record but the last one reaches, so that punctuators fire where they must.
         """
         (chunk, highest), start = self._chunks[0], self._at
+        if before is not None and due is None and not self.failures:
+            one = self._one(chunk, start, before)
+            if one is not None:
+                return one
         stop = min(len(chunk.offsets), start + limit)
         if before is not None:
             stop = self._end_of_run(chunk.timestamps, start, stop, before)
@@ -129,6 +133,24 @@ class RecordQueue:
         if highest > self.partition_time:
             self.partition_time = highest
         return taken, highest
+
+    def _one(self, chunk: Columns, at: int, before: tuple) -> tuple[Columns, int] | None:
+        """Return the next record alone if the one after it is not to be taken with it, as where two topics take turns."""
+        keys, values, timestamps, headers, offsets = chunk
+        following = at + 1
+        if following == len(timestamps):
+            self._chunks.popleft()
+            self._at = 0
+        else:
+            time = timestamps[following]
+            if time < before[0] or (time == before[0] and self.rank < before[1]):
+                return None
+            self._at = following
+        self.size -= 1
+        time = timestamps[at]
+        if time > self.partition_time:
+            self.partition_time = time
+        return Columns([keys[at]], [values[at]], [time], [headers[at]], [offsets[at]]), time
 
     def restore_time(self, time: int) -> None:
         """Take the partition time of the last commit (ms)."""

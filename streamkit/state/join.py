@@ -56,8 +56,10 @@ class JoinWindowStore(MapStore):
             low = alive
         if low > high:
             return []
-        rows = segments.of_key(key, pack_long(low), _SUFFIX.pack(high, MAX_SEQUENCE))
-        return [(unpack_long(suffix)[0], decode(data)) for suffix, data in rows]
+        suffixes, values = segments.of_key(key, pack_long(low), _SUFFIX.pack(high, MAX_SEQUENCE))
+        if not suffixes:
+            return []
+        return [(unpack_long(suffix)[0], decode(data)) for suffix, data in zip(suffixes, values, strict=True)]
 
     def rows(self) -> Iterator[tuple[Any, Any]]:
         """Yield (WindowedKey, value), decoded, in byte order of keys."""

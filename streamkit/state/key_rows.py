@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from streamkit.state.keys import pack_long
@@ -60,17 +60,20 @@ class KeyRows:
             values.insert(place, data)
             self._count += 1
 
-    def between(self, key: bytes, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return (suffix, data) of a key's rows from suffix `first` to `last`, both included, as they are now."""
+    def between(self, key: bytes, first: bytes, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return suffixes and data of a key's rows from suffix `first` to `last`, both included, as they are now."""
         rows = self._keys.get(key)
         if rows is None:
             if self._complete:
-                return iter(())
+                return (), ()
             found = list(self._load(key))
             rows = self._hold(key, [suffix for suffix, _ in found], [data for _, data in found])
         suffixes, values = rows
-        low, high = bisect_left(suffixes, first), bisect_right(suffixes, last)
-        return zip(suffixes[low:high], values[low:high], strict=True)
+        low = bisect_left(suffixes, first)
+        if low == len(suffixes):
+            return (), ()
+        high = bisect_right(suffixes, last, low)
+        return suffixes[low:high], values[low:high]
 
     def _hold(self, key: bytes, suffixes: list[bytes], values: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         rows = self._keys[key] = (suffixes, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from streamkit.state.base import BytesMap
 from streamkit.state.key_rows import KeyRows
@@ -89,8 +89,8 @@ class Segments:
             return None
         return self._rows.get(pack_long(time // self.interval) + row)
 
-    def of_key(self, key: bytes, first: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return (suffix, data) of a key's rows from suffix `first` to `last`, both included, in order.
+    def of_key(self, key: bytes, first: bytes, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return suffixes and data of a key's rows from suffix `first` to `last`, both included, in order.
 
         What has expired may be among them where `first` does not leave it out.
         """

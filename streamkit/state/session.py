@@ -100,7 +100,8 @@ class SessionStore(CachedMapStore):
         earliest_end = max(0, earliest_end)
         alive = self._segments.first_alive(earliest_end)
         found: dict[bytes, Any] = {
-            key + suffix: data for suffix, data in self._segments.of_key(key, pack_long(alive), _LAST)
+            key + suffix: data
+            for suffix, data in zip(*self._segments.of_key(key, pack_long(alive), _LAST), strict=True)
         }
         if self._cached_order is not None:
             entries = self.entries

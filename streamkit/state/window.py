@@ -106,8 +106,10 @@ class WindowStore(CachedMapStore):
 
     def _stored_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, bytes]]:
         low = self._segments.first_alive(low)
-        rows = self._segments.of_key(key, pack_long(low), pack_long(high)) if low <= high else ()
-        return ((unpack_long(suffix)[0], data) for suffix, data in rows)
+        if low > high:
+            return iter(())
+        suffixes, rows = self._segments.of_key(key, pack_long(low), pack_long(high))
+        return zip((unpack_long(suffix)[0] for suffix in suffixes), rows, strict=True)
 
     def _cached_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, list[Any]]]:
         assert self.cache is not None

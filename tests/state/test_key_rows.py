@@ -40,7 +40,8 @@ def test_as_the_map(writes: list, asked: list, held: int, restarts: bool) -> Non
 
 
 def found(segments: Segments, key: bytes, low: int, high: int) -> list[tuple[bytes, bytes]]:
-    return list(segments.of_key(key, pack_long(segments.first_alive(low)), pack_long(high)))
+    found = segments.of_key(key, pack_long(segments.first_alive(low)), pack_long(high))
+    return list(zip(*found, strict=True))
 
 
 def wanted(
