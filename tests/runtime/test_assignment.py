@@ -287,6 +287,14 @@ def test_every_member_hears_of_all():
     assert set(said["a"].mine.standby) == {task for task in said["b"].mine.active if task[0] == 1}
 
 
+def test_only_what_has_an_address_is_told_to_others():
+    members = {"a": member(Subscription()), "b": member(Subscription(server="b:1")), "c": member(Subscription())}
+    said = decided(leader(), members)
+    assert [[each.server for each in said[name].instances] for name in "abc"] == [["b:1", ""], ["b:1"], ["b:1", ""]]
+    assert said["b"].mine == said["a"].instances[0] == said["c"].instances[0]
+    assert sorted(task for each in said.values() for task in each.mine.active) == sorted(TOPICS.tasks())
+
+
 def test_who_has_the_state_keeps_the_task_until_the_other_is_warm():
     all_tasks = TOPICS.tasks()
     owner = member(Subscription(offset_sums=dict.fromkeys(CHANGELOGS, RUNNING)), all_tasks)

@@ -49,16 +49,20 @@ class Leader:
     def _assignments(
         self, said: Mapping[str, Subscription], decision: Decision, probe: bool
     ) -> dict[str, MemberAssignment]:
-        known = tuple(
-            InstanceMetadata(each.server, tuple(decision.active[name]), tuple(decision.standby[name]))
+        parts = {
+            name: InstanceMetadata(each.server, tuple(decision.active[name]), tuple(decision.standby[name]))
             for name, each in said.items()
-        )
+        }
+        # Only who has an address can be asked: what the others hold, none but themselves need to know (as in Java).
+        known = [name for name, each in said.items() if each.server]
         found = {}
         for number, name in enumerate(said):
             partitions = tuple(tp for task in decision.active[name] for tp in self._topics.partitions_of(task))
             # One member asks for the next look, that is enough for all.
             interval = self._rules.probing_ms if probe and number == 0 else None
-            data = Assignment(known, number, interval, any(each.end for each in said.values()))
+            shown = known if said[name].server else [*known, name]
+            instances = tuple(parts[each] for each in shown)
+            data = Assignment(instances, shown.index(name), interval, any(each.end for each in said.values()))
             found[name] = MemberAssignment(partitions, encode_assignment(data))
         return found
 
