@@ -32,6 +32,25 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.sections.append(("broker log", used.log_tail()))
 
 
+_SLOWEST_FIRST = ("spark", "fuzz", "broker", "chaos")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, have each file in one of them, and all of Spark: a session takes long to start.
+
+    What takes longest begins first, so that all processes end at about the same time.
+    """
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else str(item.path)))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    folder = item.path.parent.name
+    return _SLOWEST_FIRST.index(folder) if folder in _SLOWEST_FIRST else len(_SLOWEST_FIRST)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Name the markers."""
     config.addinivalue_line("markers", "broker: needs a real Kafka broker (java and Maven)")

@@ -128,7 +128,7 @@ def test_javas_consumer_reads_the_counts(counted: App, tmp_path: Path) -> None:
 
 
 def test_killed_in_the_middle_and_restored(kafka: Log, tmp_path: Path) -> None:
-    app = word_count(tmp_path, kafka)
+    app = word_count(tmp_path, kafka, session_timeout_ms=2000)
     feed(app, [*TEXTS, EXTRA])
     assert 0 < interrupted(app, signal.SIGKILL) < LINES
     # Once from what the killed process left on disk, and once from the changelog alone.
