@@ -67,7 +67,9 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--no-quix", action="store_true", help="without Quix Streams, which is installed when asked for"
     )
-    parser.add_argument("--publish", action="store_true", help="write table and picture to docs/benchmarks")
+    parser.add_argument(
+        "--publish", action="store_true", help="write table and picture to docs/benchmarks, by --only among those there"
+    )
     return parser.parse_args(arguments)
 
 
@@ -90,8 +92,17 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"\n{text}\n\n{where}")
     save(results, text, where, RESULTS / ("quick" if asked.quick else "results"))
     if asked.publish:
-        save(results, text, where, DOCS / "results")
+        known = among_published(results) if asked.only else results
+        save(known, report.table(known), where, DOCS / "results")
     return 0 if all(each.get("same output", True) for each in results) else 1
+
+
+def among_published(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The published results with these in place of the earlier ones of the same names."""
+    file = DOCS / "results.json"
+    before = json.loads(file.read_text(encoding="utf-8"))["results"] if file.exists() else []
+    fresh = {each["name"]: each for each in results}
+    return [fresh.pop(each["name"], each) for each in before] + list(fresh.values())
 
 
 def save(results: list[dict[str, Any]], text: str, where: str, place: Path) -> None:
