@@ -34,6 +34,11 @@ class BytesMap(ABC):
         `limit`: at most so many; what a caller does not need is not read.
         """
 
+    def delete_range(self, low: bytes | None, high: bytes) -> None:
+        """Delete entries from low up to high, that one not included."""
+        for key in [key for key, _ in self.range(low, high, include_high=False)]:
+            self.put(key, None)
+
     @abstractmethod
     def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
         """Apply many writes at once, the last one of a key winning (restoring)."""

@@ -53,6 +53,16 @@ class LevelMap(BytesMap):
         self._pending.update(items)
         self._order.reset()
 
+    def delete_range(self, low: bytes | None, high: bytes) -> None:
+        """Delete entries from low up to high, without sorting what is not committed: mostly it is a whole segment."""
+        pending, start = self._pending, low or b""
+        with self._translated():
+            stored = set(self._db.iterator(start=low, stop=high, include_value=False))
+        for key in [key for key in pending if start <= key < high and key not in stored]:
+            del pending[key]
+        pending.update(dict.fromkeys(stored))
+        self._order.reset()
+
     def range(
         self,
         low: bytes | None,

@@ -71,12 +71,9 @@ class Segments:
 
     def _drop_below(self, segment: int) -> None:
         self._first = segment
-        for key, _ in self._rows.range(None, pack_long(segment), include_high=False):
-            self._rows.put(key, None)
+        self._rows.delete_range(None, pack_long(segment))
         if self.indexed:
-            end = _TIME_INDEX + pack_long(segment * self.interval)
-            for key, _ in self._rows.range(_TIME_INDEX, end, include_high=False):
-                self._rows.put(key, None)
+            self._rows.delete_range(_TIME_INDEX, _TIME_INDEX + pack_long(segment * self.interval))
 
     def remove(self, time: int, row: bytes) -> None:
         """Delete a row without advancing the observed time."""

@@ -63,6 +63,25 @@ def test_a_range_does_not_see_later_writes(rows: BytesMap) -> None:
     assert [key for key, _ in seen] == [b"a", b"ab", b"b", b"\xff"]
 
 
+@pytest.mark.parametrize("low", [None, b"b"])
+@pytest.mark.parametrize("look_first", [False, True])
+def test_ranges_are_deleted(rows: BytesMap, low: bytes | None, look_first: bool) -> None:
+    for key in (b"a", b"b", b"c", b"d"):
+        rows.put(key, b"old")
+    rows.commit()
+    for key, value in ((b"b", b"new"), (b"bb", b"new"), (b"d", b"new"), (b"c", None)):
+        rows.put(key, value)
+    left = [(b"a", b"old")] * (low is not None) + [(b"d", b"new")]
+    if look_first:
+        assert len(list(rows.range(None, None))) == 4
+    rows.delete_range(low, b"d")
+    rows.put(b"e", b"new")
+    for _ in range(2):
+        assert list(rows.range(None, None)) == [*left, (b"e", b"new")]
+        assert [rows.get(key) for key in (b"b", b"bb", b"c")] == [None] * 3
+        rows.commit()
+
+
 def test_put_many_takes_the_last_of_a_key(rows: BytesMap) -> None:
     list(rows.range(None, None))
     rows.put_many([(b"a", b"1"), (b"b", b"1"), (b"a", None), (b"b", b"2"), (b"c", None)])

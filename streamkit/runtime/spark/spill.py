@@ -45,6 +45,9 @@ class SpillingMap(BytesMap):
     def put(self, key: bytes, value: bytes | None) -> None:
         self._inner.put(key, value)
 
+    def delete_range(self, low: bytes | None, high: bytes) -> None:
+        self._inner.delete_range(low, high)
+
     def range(
         self,
         low: bytes | None,
