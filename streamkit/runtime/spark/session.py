@@ -77,7 +77,12 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
 
 
 def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
-    found: dict[str, str] = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20000"}
+    found: dict[str, str] = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        # Under a limit in bytes Spark asks each batch for its size after every row, which for the column of headers takes
+        # as long as the batch is: more time than all else in the job.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    }
     if not remote:
         found["spark.ui.showConsoleProgress"] = "false"
         if not cluster.verbose:
