@@ -87,12 +87,7 @@ def _count_in_cache(node: Any, gen: Any) -> None:
     gen.line("else:")
     with gen.indented():
         gen.line(f"{entry}[0] += 1")
-        gen.line(f"if {time} > {entry}[1]:")
-        with gen.indented():
-            gen.line(f"{entry}[1] = {time}")
-        gen.line(f"{entry}[2], {entry}[5] = {context}, None")
-        _mark_dirty(gen, entry, mark, key)
-        gen.line(f"{entry}[3] = {entry}[4] = {tick}()")
+        _touch(gen, entry, mark, key, f"{entry}[4] = {tick}()")
     listen(gen, node, work.store, work.send_old)
 
 
@@ -131,9 +126,8 @@ def _aggregate_in_cache(node: Any, gen: Any) -> None:
             gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
     gen.line(f"if {entry} is not None and {_fits(definition).format(new)}:")
     with gen.indented():
-        gen.line(f"{entry}[0], {entry}[1], {entry}[2], {entry}[5] = {new}, {time}, {gen.hand.context}, None")
-        _mark_dirty(gen, entry, mark, key)
-        gen.line(f"{entry}[3] = {entry}[4]")
+        gen.line(f"{entry}[0] = {new}")
+        _touch(gen, entry, mark, key, f"{entry}[4]")
     gen.line("else:")
     with gen.indented():
         _keep(node, gen, new, old, time)
@@ -149,10 +143,16 @@ def _cache_functions(gen: Any, name: str) -> tuple[str, str, str]:
     )
 
 
-def _mark_dirty(gen: Any, entry: str, mark: str, key: str) -> None:
+def _touch(gen: Any, entry: str, mark: str, key: str, stamp: str) -> None:
+    """Write what follows a new value of an entry of the cache; `stamp`: when it was looked at."""
+    gen.line(f"{entry}[2], {entry}[5] = {gen.hand.context}, None")
+    gen.line(f"if {gen.hand.time} > {entry}[1]:")
+    with gen.indented():
+        gen.line(f"{entry}[1] = {gen.hand.time}")
     gen.line(f"if not {entry}[3]:")
     with gen.indented():
         gen.line(f"{mark}({key})")
+    gen.line(f"{entry}[3] = {stamp}")
 
 
 def _initial(aggregation: Any, gen: Any) -> str:
@@ -284,28 +284,18 @@ def _tumble_in_cache(node: Any, gen: Any, instance: str, size: int, parts: tuple
         gen.line(f"{entry}[4] = {tick}()")
         if work.aggregation.kind == "count":
             gen.line(f"{entry}[0] += 1")
-            _touch(gen, entry, mark, row)
+            _touch(gen, entry, mark, row, f"{entry}[4]")
             return
         gen.line(f"{old} = {entry}[0]")
         gen.line(f"{new} = {_added(work.aggregation, gen, old, parts[2])}")
         gen.line(f"if {_fits(gen.plan.stores[work.store]).format(new)}:")
         with gen.indented():
             gen.line(f"{entry}[0] = {new}")
-            _touch(gen, entry, mark, row)
+            _touch(gen, entry, mark, row, f"{entry}[4]")
         gen.line("else:")
         with gen.indented():
             later = f"{time} if {new} is None else max({entry}[1], {time})"
             gen.line(f"{gen.store(work.store)}.put({key}, {start}, {new}, {later}, {context})")
-
-
-def _touch(gen: Any, entry: str, mark: str, row: str) -> None:
-    """Write what follows a new value of an entry that has just been looked at."""
-    gen.line(f"{entry}[2], {entry}[5] = {gen.hand.context}, None")
-    gen.line(f"if {gen.hand.time} > {entry}[1]:")
-    with gen.indented():
-        gen.line(f"{entry}[1] = {gen.hand.time}")
-    _mark_dirty(gen, entry, mark, row)
-    gen.line(f"{entry}[3] = {entry}[4]")
 
 
 def _value(aggregation: Any, gen: Any) -> str:
