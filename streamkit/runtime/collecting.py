@@ -1,9 +1,13 @@
-"""How often Python looks for cycles of objects in a process that runs tasks."""
+"""How a process that runs tasks deals with memory: when Python looks for cycles, and what goes back to the system."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+"""The options of mallopt(3)."""
+_KEPT, _STEP, _MAPPED = 128 << 20, 4 << 20, 32 << 20
 _NEW_OBJECTS, _YOUNG, _OLD = 100_000, 50, 100
 
 
@@ -16,3 +20,18 @@ def collect_rarely() -> None:
     >>> collect_rarely()
     """
     gc.set_threshold(_NEW_OBJECTS, _YOUNG, _OLD)
+
+
+def keep_memory() -> None:
+    """Have the C library keep what is freed, up to 128 MB, instead of giving it back batch after batch (mallopt, glibc only).
+
+    A batch's bytes are freed together with it, and the next batch's would fault in page after page again.
+
+    >>> keep_memory()
+    """
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    for option, value in ((_TRIM_THRESHOLD, _KEPT), (_TOP_PAD, _STEP), (_MMAP_THRESHOLD, _MAPPED)):
+        set_option(option, value)

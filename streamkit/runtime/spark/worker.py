@@ -16,7 +16,7 @@ from streamkit.compile import Program, compile_sub_topology
 from streamkit.errors import StreamkitError
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
-from streamkit.runtime.collecting import collect_rarely
+from streamkit.runtime.collecting import collect_rarely, keep_memory
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.queues import Idling
@@ -138,6 +138,7 @@ def told(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]
 def run_tasks(work: StageWork, batches: Batches) -> Iterator[Any]:
     """Run the task of each partition over rows sorted by partition and by the order of its task; yield their output."""
     collect_rarely()
+    keep_memory()
     loaded = load(work.plan)
     running: _Running | None = None
     try:
