@@ -26,6 +26,15 @@ class HeldStore(KeyValueStore):
         super().__init__(definition, entries, context, CacheBudget(sys.maxsize))
         self._most = limit // _ENTRY_BYTES
         self._is_long = definition.value_serde.spec == "long"
+        self._has_moved = False
+
+    def get(self, key: bytes) -> tuple[Any, int] | None:
+        """Return (value, timestamp), or None."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return self.load(key) if self._has_moved else None
+        value = self._entry_value(entry)
+        return None if value is None else (value, entry[TIME])
 
     def flush(self) -> None:
         """Forward each key's last change; it stays in memory, as nothing comes after it."""
@@ -55,8 +64,10 @@ class HeldStore(KeyValueStore):
                     data = self._encode(value)
                 self._map.put(key, None if data is None else pack_long(entry[TIME]) + data)
         self.cache.clear()
+        self._has_moved = True
 
-    def _cache_put(self, key: bytes, value: Any, timestamp: int, context: Any) -> None:
+    def put(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> None:
+        """Set a value, or delete with None. Raises SerdeError."""
         if value is None or (self._is_long and value.__class__ is int and value in _LONGS):
             data = None
         else:
