@@ -62,14 +62,15 @@ generate: $(READY) ## Write the generated files: the references and the JSON Sch
 	$(BIN)/python -m streamkit_cli.reference --write docs
 	$(BIN)/python -m streamkit.testing.schema
 
-bench: $(READY) ## Compare with Kafka Streams on one broker (java and Maven; some minutes)
+bench: $(READY) ## Compare with Kafka Streams on one broker, then bench-spark (java and Maven; an hour)
 	@$(BIN)/python -m tests.bench.run
+	@$(MAKE) bench-spark
 
 bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when it has become much slower
 	@$(BIN)/python -m tests.bench.engine
 
-bench-spark: $(READY) ## Compare batch jobs with PySpark by hand (java; a minute or two)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.bench.spark --rates 1,8
+bench-spark: $(READY) ## Compare batch jobs with PySpark by hand (java; some minutes)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.bench.spark --rates 1,2,4,8
 
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)

@@ -3,8 +3,8 @@
     python -m tests.bench.spark --records 2000000 --rounds 3
 
 The history is Parquet with the bytes of the log, as a lake keeps topics: orders of random keys, half as many keys as records.
-Both filter, sum by key with the time of the last record, and write JSON Lines. `--rates 1,8` also gives the time for so many
-million records.
+Both filter, sum by key with the time of the last record, and write JSON Lines. `--rates 1,8` also gives the times for so many
+million records, and the most memory that a worker has had up to then.
 """
 
 from __future__ import annotations
@@ -150,7 +150,10 @@ def main() -> None:
         for millions in filter(None, options.rates.split(",")):
             part = folder / f"history-{millions}"
             make_history(spark, part, int(float(millions) * 1_000_000))
-            print(f"{millions} M records: {timed(by_streamkit, spark, part, folder):.1f} s")
+            own, most = timed(by_streamkit, spark, part, folder), worker_megabytes()
+            print(
+                f"{millions} M records: {own:.1f} s, at most {most} MB (by hand {timed(by_hand, spark, part, folder):.1f} s)"
+            )
     spark.stop()
 
 

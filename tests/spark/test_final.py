@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
+from streamkit.errors import StreamkitError
 from streamkit.plan import load
+from streamkit.runtime.spark import wire
 from streamkit.runtime.spark.held import _ENTRY_BYTES, HeldStore
 from streamkit.runtime.spark.job import Job
-from streamkit.runtime.spark.options import FINAL, JSON_LINES, UPDATES, JobOptions, Place
+from streamkit.runtime.spark.options import FINAL, JSON_LINES, PARQUET, UPDATES, JobOptions, Place
 from streamkit.runtime.spark.submit import submit
+from streamkit.runtime.spark.worker import run_tasks
 from streamkit.serdes import parse
 from streamkit.state.definitions import StoreDef
 from streamkit.state.maps import open_map
@@ -93,18 +98,96 @@ def test_the_last_of_each_key_is_that_of_all_updates(spark: Any, path: Path, top
     assert any(each["value"] is None for each in final)
 
 
-def test_only_what_no_other_key_has_a_say_in_is_cut(path: Path) -> None:
-    counts = {"words": 2, "sums": 2, "texts": 2, "recent": 2}
+COUNTS = {"words": 2, "sums": 2, "texts": 2, "recent": 2}
 
+
+def test_bytes_of_the_log_are_sorted_by_their_place_alone(spark: Any, path: Path) -> None:
+    given = records()
+    rows = [
+        (each["key"].encode(), each["value"].encode(), each["timestamp"], crc32(each["key"].encode()) % 2, number)
+        for number, each in enumerate(given)
+    ]
+    random.Random(1).shuffle(rows)
+    frame = spark.createDataFrame(rows, "key binary, value binary, timestamp bigint, partition int, offset bigint")
+    frame.write.parquet(str(path.parent / "in"))
+    frame.selectExpr("key", "value", "timestamp", "partition", "-1L offset").write.parquet(str(path.parent / "wrong"))
+
+    def sums(source: str) -> list[dict]:
+        folder = path.parent / f"sums-{source}"
+        places = Place(str(path.parent / source), PARQUET), Place(str(folder), JSON_LINES)
+        submit(load(path), JobOptions({"words": places[0]}, {"sums": places[1]}), spark)
+        return read_lines(folder)
+
+    plain = [{name: field for name, field in each.items() if name != "headers"} for each in given]
+    every = by_key(each for each in tried(path, plain) if each["topic"] == "sums")
+    assert by_key(sums("in")) == {key: each[-1:] for key, each in every.items()}
+    with pytest.raises(StreamkitError, match="topic words: offset is -1, which is none"):
+        sums("wrong")
+
+
+def sorted_rows(keys: list[str], by_offset: bool) -> list[Any]:
+    """Arrow batches of rows of one partition as Spark sorts them by buckets: 3 buckets, or one a key."""
+    import pyarrow as pa
+
+    def place(key: str, offset: int) -> int:
+        digest = crc32(key.encode())
+        return (digest % 3 << wire.PLACE_BITS) + offset if by_offset else digest << 31
+
+    rows = sorted((place(key, offset), offset, key.encode()) for offset, key in enumerate(keys))
+    columns = {
+        "partition": pa.array([1] * len(rows), pa.int32()),
+        "key": pa.array([row[2] for row in rows], pa.binary()),
+        "value": pa.array([b"x" * (row[1] % 5) for row in rows], pa.binary()),
+        "timestamp": pa.array([1000 + row[1] for row in rows], pa.int64()),
+    }
+    if not by_offset:
+        columns["offset"] = pa.array([row[1] for row in rows], pa.int64())
+    whole = pa.RecordBatch.from_pydict({**columns, wire.PLACE: pa.array([row[0] for row in rows], pa.int64())})
+    return [whole.slice(start, 7) for start in range(0, len(rows), 7)]
+
+
+@pytest.mark.parametrize("by_offset", [True, False])
+def test_buckets_that_are_through_are_let_go_without_a_trace(path: Path, by_offset: bool) -> None:
+    options = JobOptions({"words": Place("/in", PARQUET)}, {"sums": Place("/out", PARQUET)})
+    job = Job(load(path), COUNTS, options)
+    (work,) = (job._work(stage, None) for stage in job.stages)
+    assert work.by_key
+    draw = random.Random(3)
+    batches = sorted_rows([f"k{draw.randrange(12)}" for _ in range(200)], by_offset)
+
+    def last(most_rows: int) -> tuple[list[dict], int]:
+        found = list(run_tasks(dataclasses.replace(work, most_rows=most_rows), batches))
+        rows = [row for batch in found for row in batch.select(["key", "value", "timestamp"]).to_pylist()]
+        return sorted(rows, key=lambda row: row["key"]), len(found)
+
+    whole, once = last(10_000)
+    cut, often = last(20)
+    assert cut == whole
+    assert len(whole) == 12
+    assert often > once == 1
+
+
+def test_only_what_no_other_key_has_a_say_in_is_cut(path: Path) -> None:
     def pieces(**options: Any) -> list[int]:
-        job = Job(load(path), counts, JobOptions(parallelism=6, **options))
+        job = Job(load(path), COUNTS, JobOptions(parallelism=6, **options))
         return [job.pieces(stage) for stage in job.stages]
+
+    def by_key(**options: Any) -> list[bool]:
+        job = Job(load(path), COUNTS, JobOptions(**options))
+        return [job._work(stage, None).by_key for stage in job.stages]
 
     assert pieces() == [3]
     assert pieces(write_state=True) == [1]
+    assert by_key() == [True]
+    assert by_key(emit=UPDATES) == by_key(write_state=True) == [False]
+    path.write_text(TOPOLOGY.replace("len(value)", "offset"))
+    assert pieces() == [1]
+    path.write_text(TOPOLOGY.replace("string, partitions: 2}", "string, timestamp: use_partition_time}", 1))
+    assert pieces() == [1]
     path.write_text(TOPOLOGY.replace("- group_by_key\n      - reduce", "- group_by: value\n      - reduce"))
     # The first stage's order is what the second one reads in.
     assert pieces() == [1, 3]
+    assert by_key() == [False, True]
     path.write_text(TOPOLOGY + WINDOWS)
     assert pieces() == [1]
 

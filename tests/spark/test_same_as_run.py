@@ -42,6 +42,19 @@ pipelines:
       - to_stream
     to: sums
 """
+TOTALS = """\
+topics:
+  sales: {topic: "{a}sales", key: string, value: long, partitions: 4}
+  totals: {topic: "{a}totals", key: string, value: long, partitions: 4}
+pipelines:
+  totals:
+    stream: sales
+    steps:
+      - group_by_key
+      - aggregate: {initial: 0, add: aggregate * 3 + value, value_serde: long}
+      - to_stream
+    to: totals
+"""
 JOIN = """\
 topics:
   clicks: {topic: "{a}clicks", key: string, value: string, partitions: 4}
@@ -127,6 +140,19 @@ def test_windows_with_late_records(spark: Any, log: Log, tmp_path: Path) -> None
     # Some are late enough to be dropped: not everything is in a sum.
     total = sum(each["value"] for each in reprocessed(spark, app, "sums", tmp_path))
     assert 0 < total < sum(range(RECORDS))
+
+
+@pytest.mark.parametrize("most", [100, 1_000_000])
+def test_totals_sorted_by_key_or_not(
+    most: int, monkeypatch: pytest.MonkeyPatch, spark: Any, log: Log, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("streamkit.runtime.spark.submit._MOST_UNSORTED", most)
+    app = application(tmp_path, log, f"spark-totals-{most}", TOTALS)
+    feed(app, "sales", [(number % 7).to_bytes(8, "big") for number in range(3000)], 1)
+    assert app.run().code == 0
+    found = compared(spark, app, "totals")
+    assert found.is_none, found
+    assert found.equal == len(latest(log.read(app.topic("totals"))))
 
 
 def test_stream_join(spark: Any, log: Log, tmp_path: Path) -> None:

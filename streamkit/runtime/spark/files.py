@@ -42,18 +42,16 @@ class Reading:
 
 
 def open_files(spark: SparkSession, place: Place) -> DataFrame:
-    """Return the rows of a place as Spark reads them, with where they stand. Raises TransportError."""
+    """Return the rows of a place as Spark reads them, with where they stand unless they say it. Raises TransportError."""
     from pyspark.sql import functions as sf
 
     if place.format == JSON_LINES:
         frame = spark.read.text(place.path)
         return frame.select("value", *_position(sf, "_metadata.file_block_start"))
-    if place.format == TABLE:
-        return spark.table(place.path).select("*", *_position(sf, None))
-    frame = spark.read.format(place.format).load(place.path)
-    if place.format == PARQUET:
-        return frame.select("*", *_position(sf, "_metadata.row_index"))
-    return frame.select("*", *_position(sf, None))
+    frame = spark.table(place.path) if place.format == TABLE else spark.read.format(place.format).load(place.path)
+    if _is_raw(dict(frame.dtypes)):
+        return frame
+    return frame.select("*", *_position(sf, "_metadata.row_index" if place.format == PARQUET else None))
 
 
 def _position(sf: Any, place: str | None) -> list[Any]:
@@ -111,18 +109,20 @@ def _raw_frame(frame: DataFrame, reading: Reading) -> DataFrame:
         sf.coalesce(sf.col("partition").cast("string"), sf.lit("null")),
         sf.lit(f", and the topic has {reading.partitions}"),
     )
+    unplaced = sf.concat(
+        sf.lit(f"topic {reading.topic}: offset is "),
+        sf.coalesce(sf.col("offset").cast("string"), sf.lit("null")),
+        sf.lit(", which is none; without the column rows count as they stand in their file"),
+    )
+    offset = sf.when(sf.col("offset").between(0, (1 << wire.PLACE_BITS) - 1), sf.col("offset"))
     partition = sf.when(sf.col("partition").between(0, reading.partitions - 1), sf.col("partition"))
-    headers = sf.col("headers") if "headers" in frame.columns else sf.lit(None).cast(wire.HEADERS_DDL)
     return frame.select(
-        sf.lit(reading.topic).alias("topic"),
         partition.otherwise(sf.raise_error(outside).cast("int")).alias("partition"),
         "key",
         "value",
         sf.coalesce("timestamp", sf.lit(0)).alias("timestamp"),
-        headers.alias("headers"),
-        sf.lit(None).cast("bigint").alias("order"),
-        sf.lit(0).cast("bigint").alias("source"),
-        "offset",
+        *(["headers"] if "headers" in frame.columns else []),
+        offset.otherwise(sf.raise_error(unplaced).cast("bigint")).alias("offset"),
     )
 
 

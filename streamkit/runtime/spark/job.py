@@ -21,7 +21,7 @@ from streamkit.runtime.spark.options import JSON_LINES, REST, UPDATES, JobOption
 from streamkit.runtime.spark.order import order_rows
 from streamkit.runtime.spark.outbox import Wanted
 from streamkit.runtime.spark.session import translated
-from streamkit.runtime.spark.split import can_split, cut
+from streamkit.runtime.spark.split import can_split, together, with_place
 from streamkit.runtime.spark.stages import Stage, has_routes, make_stages, refuse_clocks
 from streamkit.runtime.spark.worker import OFFSETS, StageWork, run_tasks
 
@@ -36,7 +36,7 @@ class Inputs(Protocol):
     """Where the records of topics come from."""
 
     def frame(self, topic: str) -> DataFrame:
-        """Return the records of a topic as rows."""
+        """Return the records of a topic as rows, perhaps without columns that are the same in all of them (wire.narrow)."""
 
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
         """Return the output of a stage that reads only this topic, where each partition can go straight into its task."""
@@ -95,11 +95,19 @@ class Job:
     def pieces(self, stage: Stage) -> int:
         """Return how many Spark tasks a partition of a stage is cut into, by key; 1 where it has to stay whole."""
         pieces = -(-self.options.parallelism // max(1, stage.tasks))
+        return 1 if pieces < 2 or not self._can_split(stage) else pieces
+
+    def _can_split(self, stage: Stage) -> bool:
         subs = [sub for sub in self.plan.sub_topologies if sub.id in stage.subs]
-        read = self._read_on()
         # A task says what it would commit, and one that is cut has no such offset.
-        whole = pieces < 2 or self.options.write_state or self._routed
-        return 1 if whole or not can_split(stage, subs, read) else pieces
+        whole = self.options.write_state or self._routed
+        return not whole and can_split(stage, subs, self._read_on())
+
+    def _by_key(self, stage: Stage) -> bool:
+        """Return whether a stage runs key by key: where only the last record of each key comes out, order tells nothing."""
+        kept = self._kept(stage, self._wanted_outputs())
+        topics = stage.outputs if kept is None else kept.intersection(stage.outputs)
+        return self._final_of().issuperset(topics) and self._can_split(stage)
 
     def is_final(self, topic: str) -> bool:
         """Return whether of a topic only the last record of each key counts."""
@@ -145,11 +153,11 @@ class Job:
             if self._routed:
                 for topic in set(wanted) - {REST, *self._written}:
                     rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
-        found = {topic: _union(rows[topic]) for topic in wanted if topic != REST}
+        found = {topic: _union([(each, topic) for each in rows[topic]]) for topic in wanted if topic != REST}
         if REST in wanted:
-            found[REST] = _union(rest)
+            found[REST] = _union([(each, REST) for each in rest])
         if self.options.write_state:
-            whole = _union(state)
+            whole = _union([(each, REST) for each in state])
             found[CHANGELOGS] = whole.filter(whole.topic.isin(list(self._changelogs)))
             found[OFFSETS] = whole.filter(whole.topic == OFFSETS)
         return found
@@ -174,8 +182,10 @@ class Job:
 
     def _work(self, stage: Stage, tables: GlobalTables | None) -> StageWork:
         sources = {index: self.layout.sources[index] for index in stage.subs}
-        lines = self._writes_lines(stage)
-        return StageWork(self._pickled, stage, sources, self.wanted(stage), tables, self._ends, lines=lines)
+        lines, by_key = self._writes_lines(stage), self._by_key(stage)
+        return StageWork(
+            self._pickled, stage, sources, self.wanted(stage), tables, self._ends, lines=lines, by_key=by_key
+        )
 
     def _writes_lines(self, stage: Stage) -> bool:
         """Return whether a stage's output goes into one place as lines of JSON and nowhere else: its tasks write them then."""
@@ -201,22 +211,22 @@ class Job:
     def _stage(self, stage: Stage, work: StageWork, rows: Mapping[str, list[DataFrame]]) -> DataFrame:
         """Return the output of a stage over the rows of its topics."""
         external = [topic for topic in stage.inputs if topic not in self._internal()]
-        frame = _union([each for topic in stage.inputs for each in rows.get(topic, ())])
-        pieces = self.pieces(stage)
-        if pieces > 1:
-            frame = cut(frame, stage.tasks, pieces)
-        else:
-            frame = _together(frame, 1 if stage.cyclic else max(1, stage.tasks))
+        frames = [(each, topic) for topic in stage.inputs for each in rows.get(topic, ())]
+        if stage.cyclic or len(stage.inputs) > 1:
+            frames = [(wire.whole(*each), each[1]) for each in frames]
+        frame = _union(frames)
+        if work.by_key:
+            frame = with_place(frame)
+        frame = together(frame, 1 if stage.cyclic else max(1, stage.tasks), self.pieces(stage))
         if len(stage.inputs) > 1 or stage.cyclic:
             if external:
                 frame = frame.sortWithinPartitions("partition", "topic", "source", "offset")
                 frame = frame.mapInArrow(partial(order_rows, work), wire.DDL)
             first = ("order", "topic", "partition") if stage.cyclic else ("partition", "order", "topic")
             frame = frame.sortWithinPartitions(*first, "source", "offset")
-        elif external:
-            frame = frame.sortWithinPartitions("partition", "source", "offset")
         else:
-            frame = frame.sortWithinPartitions("partition", "order", "source", "offset")
+            order = [wire.PLACE if work.by_key else "partition", *(() if external else ("order",)), "source", "offset"]
+            frame = frame.sortWithinPartitions(*(name for name in order if name in frame.columns))
         run = run_cycle if stage.cyclic else run_tasks
         return frame.mapInArrow(partial(run, work), work.ddl)
 
@@ -261,7 +271,9 @@ class Job:
             )
         batches = []
         for topic in topics:
-            frame = inputs.frame(topic).coalesce(1).sortWithinPartitions("partition", "source", "offset")
+            frame = (
+                wire.whole(inputs.frame(topic), topic).coalesce(1).sortWithinPartitions("partition", "source", "offset")
+            )
             with translated():
                 batches += _record_batches(frame.toArrow())
         return GlobalTables(uuid.uuid4().hex, shipped(spark, pickle.dumps(batches)), self.partitions)
@@ -282,13 +294,11 @@ def _record_batches(table: Any) -> list[tuple]:
     return found
 
 
-def _union(frames: list[DataFrame]) -> DataFrame:
-    first, *others = frames
-    for frame in others:
-        first = first.unionByName(frame)
+def _union(frames: list[tuple[DataFrame, str]]) -> DataFrame:
+    """Return all rows of frames and their topics: whole ones, but for a frame that is alone."""
+    (first, topic), *others = frames
+    if others:
+        first = wire.whole(first, topic)
+    for frame, its_topic in others:
+        first = first.unionByName(wire.whole(frame, its_topic))
     return first
-
-
-def _together(frame: DataFrame, tasks: int) -> DataFrame:
-    """Bring the rows of each partition into one Spark task."""
-    return frame.repartition(1) if tasks == 1 else frame.repartitionById(tasks, "partition")

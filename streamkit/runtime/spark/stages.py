@@ -103,7 +103,7 @@ def refuse_clocks(plan: Plan) -> None:
                     f"{plan.file}: topic {clocks[0]} has `timestamp: wallclock`; a batch job has no clock, so that it "
                     "gives the same whenever it runs"
                 )
-        if any("now" in expression.names for expression in _expressions(node)):
+        if any("now" in expression.names for expression in expressions_of(node)):
             raise InvalidTopologyError(
                 f"{where(plan, node)}: now() reads the clock, and a batch job has none: it gives the same whenever it runs"
             )
@@ -140,7 +140,7 @@ def _looks_into(node: Any, stores: tuple[str, ...]) -> bool:
     return isinstance(processor, Process) or getattr(processor, "store", None) in stores
 
 
-def _expressions(value: Any, depth: int = 6) -> Iterator[Any]:
+def expressions_of(value: Any, depth: int = 6) -> Iterator[Any]:
     """Yield the expressions in a node: those of its processor, timestamps, routes and partitions."""
     from streamkit.expressions import Expression
 
@@ -148,13 +148,13 @@ def _expressions(value: Any, depth: int = 6) -> Iterator[Any]:
         yield value
     elif depth and isinstance(value, Mapping):
         for each in value.values():
-            yield from _expressions(each, depth - 1)
+            yield from expressions_of(each, depth - 1)
     elif depth and isinstance(value, tuple | list):
         for each in value:
-            yield from _expressions(each, depth - 1)
+            yield from expressions_of(each, depth - 1)
     elif depth and hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
-            yield from _expressions(getattr(value, name), depth - 1)
+            yield from expressions_of(getattr(value, name), depth - 1)
 
 
 def _components(after: Mapping[int, list[int]]) -> list[list[int]]:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEFTOVER = "_temporary"
+_MOST_UNSORTED = 1_000_000
+"""Records of a partition that go from the log straight into a task that could run key by key. Sorting costs time, but more
+than so many keys may be too much for a worker's memory."""
 Say = Callable[[str], None]
 
 
@@ -144,10 +147,13 @@ class _Inputs:
         return read_files(frame, place, reading)
 
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
-        """Return the output of a stage that reads only this topic, if it lies on the log."""
+        """Return the output of a stage that reads only this topic, if it lies on the log and need not be sorted by key."""
         if topic in self._files:
             return None
-        return run_frame(self._spark, LogReading(self._prepared.address, self._prepared.of(topic)), work)
+        ranges = self._prepared.of(topic)
+        if work.by_key and max((each.stop - each.start for each in ranges), default=0) > _MOST_UNSORTED:
+            return None
+        return run_frame(self._spark, LogReading(self._prepared.address, ranges), work)
 
 
 def _write_outputs(spark: SparkSession, prepared: Prepared, outputs: Mapping[str, DataFrame], say: Say) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamkit.record import Headers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TOPIC, PARTITION, KEY, VALUE, TIMESTAMP, HEADERS, ORDER, SOURCE, OFFSET = range(9)
 NAMES = ("topic", "partition", "key", "value", "timestamp", "headers", "order", "source", "offset")
@@ -20,8 +23,51 @@ DDL = (
     f"headers {HEADERS_DDL}, `order` bigint, source bigint, offset bigint"
 )
 
+PLACE, PLACE_BITS = "place", 47
+"""A column of rows that come by keys: the number of a bucket of keys, above so many bits that sort the rows in it.
+
+They are the offset, where there is no such column; offsets on a log stay below them.
+"""
+_CONSTANTS = {"topic": "string", "headers": HEADERS_DDL, "order": "bigint", "source": "bigint"}
+"""Columns that rows of one topic on the log may go without, as all of them have the same there; what Spark does not have to
+move takes it no time."""
+
 Row = tuple
 """(topic, partition, key, value, timestamp, headers, order, source, offset)."""
+
+
+def whole(frame: DataFrame, topic: str) -> DataFrame:
+    """Return the rows of a topic with all columns."""
+    from pyspark.sql import functions as sf
+
+    constants = {"topic": topic, "source": 0}
+    missing = _CONSTANTS.keys() - set(frame.columns)
+    if not missing:
+        return frame
+    found = [
+        sf.lit(constants.get(name)).cast(_CONSTANTS[name]).alias(name) if name in missing else sf.col(name)
+        for name in NAMES
+    ]
+    return frame.select(*found)
+
+
+def widened(batch: Any, topic: str) -> Any:
+    """Return an Arrow batch of a topic's rows with all columns."""
+    import pyarrow as pa
+
+    if batch.schema.names == list(NAMES):
+        return batch
+    count, have = len(batch), set(batch.schema.names)
+    constants = {"topic": topic, "source": 0}
+
+    def column(field: Any) -> Any:
+        if field.name in have:
+            return batch.column(field.name)
+        if field.name == "offset":
+            return pa.array(batch.column(PLACE).to_numpy() & ((1 << PLACE_BITS) - 1), field.type)
+        return pa.repeat(pa.scalar(constants.get(field.name), field.type), count)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema()], schema=schema())
 
 
 @cache

@@ -52,6 +52,10 @@ class StageWork:
     """The offsets after what is read, where tasks are to say what they would commit."""
     spill_bytes: int = 128 * 1024 * 1024
     """Of one store in memory before it moves to disk."""
+    by_key: bool = False
+    """Whether rows may come by buckets of keys, so that what a task holds of a key is of no use after its bucket."""
+    most_rows: int = 200_000
+    """That a task takes in before it lets go of the buckets that are through."""
     lines: bool = False
     """Whether the output comes as lines of JSON rather than as rows."""
 
@@ -164,12 +168,18 @@ class _Running:
         self.partition = partition
         (index,) = work.stage.subs
         self._work = work
-        self._stores = SpillingStores(loaded.plan, work.spill_bytes)
+        self._loaded = loaded
         self._offsets: dict[str, int] = {}
         box = (work.wanted, source_id(index, partition))
         self._outbox = Lines(*box, RecordJson(loaded.plan)) if work.lines else Outbox(*box)
+        self._rows = 0
+        self._bucket = -1
+        self._open(index)
+
+    def _open(self, index: int) -> None:
+        self._stores = SpillingStores(self._loaded.plan, self._work.spill_bytes)
         try:
-            self._task = new_task(loaded, work, index, partition, self._stores)
+            self._task = new_task(self._loaded, self._work, index, self.partition, self._stores)
         except BaseException:
             self._stores.close()
             raise
@@ -177,8 +187,22 @@ class _Running:
 
     def process(self, batch: Any) -> Iterator[Any]:
         """Process rows; yield output."""
+        rows = wire.widened(batch, self._work.stage.inputs[0])
+        if wire.PLACE in batch.schema.names:
+            buckets = batch.column(wire.PLACE).to_numpy() >> wire.PLACE_BITS
+            rest = int(buckets.searchsorted(self._bucket, "right"))
+            if self._rows >= self._work.most_rows and rest < len(rows):
+                yield from self._process(rows.slice(0, rest))
+                yield from self.finish()
+                self._open(*self._work.stage.subs)
+                self._rows, rows = 0, rows.slice(rest)
+            self._rows += len(rows)
+            self._bucket = int(buckets[-1])
+        yield from self._process(rows)
+
+    def _process(self, batch: Any) -> Iterator[Any]:
         task = self._task
-        for columns in by_topic(batch):
+        for columns in by_topic(batch) if len(batch) else ():
             task.add(records(columns, self.partition, self._offsets))
         drain(task)
         self._stores.settle(task)
@@ -186,7 +210,7 @@ class _Running:
             yield from self._outbox.take(task.output)
 
     def finish(self) -> Iterator[Any]:
-        """Commit once, at the end of the history; yield the rest of the output."""
+        """Commit once, at the end of the history or of keys; yield the rest of the output."""
         task = self._task
         commit(task, self._work.ends)
         yield from self._outbox.take(task.output)
@@ -232,7 +256,7 @@ def by_partition(batch: Any) -> Iterator[tuple[int, Any]]:
     """Yield the parts of a batch that belong to one partition each; rows come sorted by it."""
     import numpy as np
 
-    numbers = batch.column(wire.PARTITION).to_numpy()
+    numbers = batch.column("partition").to_numpy()
     if not len(numbers):
         return
     starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
