@@ -97,7 +97,8 @@ class RecordJson:
 
     def is_plain(self, topic: str) -> bool:
         """Return whether the JSON forms of a written topic's first serdes hold no fractions, which Java writes in its own way."""
-        return all(serde.spec in _PLAIN for serde in next(self._candidates(topic), ()))
+        pair = next(self._candidates(topic), ())
+        return all(getattr(serde, "inner", serde).spec in _PLAIN for serde in pair)
 
     def decode_source(self, topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
         """Return a key and a value of a topic that is read, in JSON form; what does not decode is text, or base64."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
@@ -12,6 +13,8 @@ from streamkit.serdes.base import Binding, Serde
 
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
+_LATEST = (1 << 63) - 1
+"""Java bounds the end of a window by the largest long."""
 
 
 class _WindowedBase(Serde):
@@ -76,8 +79,17 @@ class TimeWindowedSerde(_WindowedBase):
         if len(data) < 8:
             raise SerdeError(f"serde {self.spec}: expected at least 8 bytes, found {len(data)}")
         start = _LONG.unpack(data[-8:])[0]
-        # Java bounds the end by the largest long.
-        return WindowedKey(self.inner.decode(data[:-8]), start, min(start + self.size, (1 << 63) - 1))
+        return WindowedKey(self.inner.decode(data[:-8]), start, min(start + self.size, _LATEST))
+
+    def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
+        if None in column or min(map(len, column), default=0) < 8:  # type: ignore[arg-type]
+            return super().json_column(column)
+        keys = self.inner.json_column([data[:-8] for data in column])  # type: ignore[index]
+        starts = [_LONG.unpack_from(data, len(data) - 8)[0] for data in column]  # type: ignore[arg-type]
+        return [
+            {"key": key, "start": start, "end": min(start + self.size, _LATEST)}
+            for key, start in zip(keys, starts, strict=True)
+        ]
 
     def from_json(self, data: Any) -> Any:
         if data is None:

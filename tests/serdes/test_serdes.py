@@ -52,6 +52,23 @@ def test_bytes_of_java(spec: Any, value: Any, data: str) -> None:
 
 
 @pytest.mark.parametrize(("spec", "value", "data"), BYTES)
+def test_columns_of_json_are_what_each_is_alone(spec: Any, value: Any, data: str) -> None:
+    serde = serdes.parse(spec)
+    raw = bytes.fromhex(data)
+    alone = serde.to_json(serde.decode(raw))
+    assert serde.json_column([raw, raw]) == [alone, alone]
+    assert serde.json_column([raw, None]) == [alone, None]
+    assert serde.json_column([]) == []
+
+
+def test_columns_of_windowed_keys() -> None:
+    serde = serdes.parse(WINDOWED)
+    assert serde.json_column([b"a" + b"\x7f" + b"\xff" * 7]) == [{"key": "a", "start": 2**63 - 1, "end": 2**63 - 1}]
+    with pytest.raises(SerdeError, match="expected at least 8 bytes"):
+        serde.json_column([b"a" * 9, b"a"])
+
+
+@pytest.mark.parametrize(("spec", "value", "data"), BYTES)
 def test_inline_sources(spec: Any, value: Any, data: str) -> None:
     serde = serdes.parse(spec)
     assert all(name.startswith("_s_") for name in serde.inline_globals)

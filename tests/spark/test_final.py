@@ -14,8 +14,9 @@ import pytest
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark import wire
-from streamkit.runtime.spark.held import _ENTRY_BYTES, HeldStore
+from streamkit.runtime.spark.held import _ENTRY_BYTES, HeldStore, HeldWindowStore
 from streamkit.runtime.spark.job import Job
+from streamkit.runtime.spark.last import LastOfKeys
 from streamkit.runtime.spark.options import FINAL, JSON_LINES, PARQUET, UPDATES, JobOptions, Place
 from streamkit.runtime.spark.submit import submit
 from streamkit.runtime.spark.worker import run_tasks
@@ -80,11 +81,56 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def written(spark: Any, path: Path, topic: str, **options: Any) -> list[dict]:
+def written(spark: Any, path: Path, topic: str, count: int = 300, **options: Any) -> list[dict]:
     folder = path.parent / f"{topic}-{len(list(path.parent.iterdir()))}"
-    inputs = {"words": write_lines(path.parent / "words", records())}
+    inputs = {"words": write_lines(path.parent / "words", records(count))}
     submit(load(path), JobOptions(inputs, {topic: Place(str(folder), JSON_LINES)}, **options), spark)
     return read_lines(folder)
+
+
+GRACE = """
+  hops:
+    from: words
+    steps:
+      - group_by_key
+      - window: {hopping: 40ms, advance: 20ms, grace: 10ms}
+      - aggregate: {initial: 0, add: "None if value == 'gone' else aggregate + len(value)", value_serde: long}
+      - to_stream
+    to: hops
+  tumbles:
+    from: words
+    steps:
+      - group_by_key
+      - window: {tumbling: 30ms, grace: 5ms}
+      - reduce: {add: "None if value == 'gone' else aggregate + value", value_serde: string}
+      - to_stream
+    to: tumbles
+  counts:
+    from: words
+    steps: [group_by_key, {window: {tumbling: 50ms, grace: 0ms}}, count, to_stream]
+    to: counts
+"""
+GRACE_TOPICS = """
+  hops: {key: {windowed: string, size: 40ms}, value: long, partitions: 2}
+  tumbles: {key: {windowed: string, size: 30ms}, value: string, partitions: 2}
+  counts: {key: {windowed: string, size: 50ms}, value: long, partitions: 2}
+"""
+
+
+@pytest.mark.parametrize("topic", ["hops", "tumbles", "counts"])
+def test_the_last_of_each_window_is_that_of_all_updates(spark: Any, path: Path, topic: str) -> None:
+    text = TOPOLOGY.replace("partitions: 2}", "partitions: 1}", 1) + GRACE
+    path.write_text(text.replace("pipelines:", GRACE_TOPICS.strip("\n") + "\npipelines:", 1))
+    every = by_key(each for each in tried(path, records(3000)) if each["topic"] == topic)
+    assert Job(load(path), {"words": 1}, JobOptions()).plan.stores.keys() == held_names(path)
+    final = written(spark, path, topic, 3000, emit=FINAL)
+    assert by_key(final) == {key: each[-1:] for key, each in every.items()}
+    assert any(len(each) > 1 for each in every.values())
+
+
+def held_names(path: Path) -> set[str]:
+    plan = Job(load(path), {"words": 1}, JobOptions()).plan
+    return {name for name, store in plan.stores.items() if store.caching}
 
 
 @pytest.mark.parametrize("topic", ["sums", "texts"])
@@ -236,3 +282,58 @@ def test_what_is_too_much_to_hold_comes_out_and_goes_on_below(held: tuple[HeldSt
     store.flush()
     # What has come out before and has not changed since does not come again.
     assert around.rows == [(b"k1", value(7), None, 10, "c7"), (b"k9", None, None, 11, "never there")]
+
+
+def test_a_deletion_comes_out_with_the_time_of_the_update(held: tuple[HeldStore, Forwarded, str]) -> None:
+    store, around, serde = held
+    value: Any = {"long": 1, "string": "1", "json": {"n": 1}}[serde]
+    for number in range(6):
+        store.put(b"k%d" % number, value, 10 + number, "c")
+    store.put(b"k5", None, 3, "late")
+    store.commit()
+    store.put(b"k1", None, 4, "late")
+    store.put(b"k2", None, 20, "later")
+    store.flush()
+    late = [row for row in around.rows if row[1] is None]
+    assert late == [(b"k5", None, None, 15, "late"), (b"k1", None, None, 11, "late"), (b"k2", None, None, 20, "later")]
+
+
+def test_windows_that_are_too_many_to_hold_come_out_and_go_on_below() -> None:
+    around = Forwarded()
+    definition = StoreDef("s", "window", parse("bytes"), parse("long"), logging=False, retention=10_000, window_size=10)
+    store = HeldWindowStore(definition, open_map("memory"), around, limit=4 * _ENTRY_BYTES)
+    store.set_listener(lambda *row: around.rows.append(row), False)
+    for start in (0, 10, 20, 30):
+        store.put(b"k", start, start, start, "c")
+    store.commit()
+    assert around.rows == []
+    store.put(b"k", 40, None, 41, "never there")
+    store.put(b"k", 20, None, 5, "late")
+    store.commit()
+    assert not store.entries
+    assert around.rows == [
+        (b"k", 0, 10, 0, None, 0, "c"),
+        (b"k", 10, 20, 10, None, 10, "c"),
+        (b"k", 20, 30, None, None, 20, "late"),
+        (b"k", 30, 40, 30, None, 30, "c"),
+        (b"k", 40, 50, None, None, 41, "never there"),
+    ]
+    assert store.fetch(b"k", 10) == (10, 10)
+    assert store.fetch(b"k", 20) is None
+    around.rows.clear()
+    store.put(b"k", 30, None, 7, "late")
+    store.flush()
+    assert around.rows == [(b"k", 30, 40, None, None, 30, "late")]
+    store.close()
+
+
+def test_the_last_rows_of_many_keys_go_through_the_disk(tmp_path: Path) -> None:
+    last = LastOfKeys(lambda: tmp_path / "last", 3)
+    header = [("h", b"1"), ("n", None)]
+    rows = [("t", b"k%d" % (number % 5), None, number, header, None) for number in range(8)]
+    for row in [*rows, ("t", None, b"x", 8, None, 1), ("t", b"", b"y", 9, None, None)]:
+        last.remember([row])
+    assert (tmp_path / "last").exists()
+    found = sorted(last.rest(), key=lambda row: row[3])
+    assert found == [*rows[3:], ("t", None, b"x", 8, None, 1), ("t", b"", b"y", 9, None, None)]
+    assert list(last.rest()) == []

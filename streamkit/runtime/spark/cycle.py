@@ -52,7 +52,7 @@ class _Cycle:
     def __init__(self, loaded: Loaded, work: StageWork):
         self._work = work
         self._stores = SpillingStores(loaded.plan, work.spill_bytes)
-        self._outbox = Outbox(work.wanted, source_id(min(work.stage.subs), 0))
+        self._outbox = Outbox(work.wanted, source_id(min(work.stage.subs), 0), self._stores.directory)
         self._tasks: dict[tuple[int, int], Task] = {}
         self._readers: dict[tuple[str, int], list[Task]] = {}
         self._offsets: dict[tuple[str, int], int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from streamkit.operators.aggregation import StreamAggregate, TableAggregate
+from streamkit.operators.aggregation import StreamAggregate, TableAggregate, WindowAggregate
 from streamkit.operators.filter import Filter
 from streamkit.operators.map_values import MapValues, TableMapValues
 from streamkit.operators.pass_through import PassThrough, TablePassThrough
@@ -46,14 +46,20 @@ def held_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
     found = set()
     for sub in plan.sub_topologies:
         for node in sub.nodes.values():
-            processor = getattr(node, "processor", None)
-            if isinstance(processor, StreamAggregate | TableAggregate) and not processor.send_old:
+            processor: Any = getattr(node, "processor", None)
+            if _is_held(processor):
                 others = [each for each in sub.nodes.values() if each is not node]
                 is_own = not any(processor.store in getattr(each, "stores", ()) for each in others)
-                is_plain = plan.stores[processor.store].type == "timestamped_key_value"
-                if is_own and is_plain and all(_only_to(sub, child, final) for child in node.children):
+                known = plan.stores[processor.store].type in ("timestamped_key_value", "window")
+                if is_own and known and all(_only_to(sub, child, final) for child in node.children):
                     found.add(processor.store)
     return frozenset(found)
+
+
+def _is_held(processor: Any) -> bool:
+    if not isinstance(processor, StreamAggregate | TableAggregate | WindowAggregate) or processor.send_old:
+        return False
+    return not getattr(processor, "on_close", False)
 
 
 def _only_to(sub: SubTopology, name: str, final: Collection[str]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from streamkit.runtime.records import RecordJson
@@ -16,8 +17,8 @@ LINES_DDL = f"{LINE} string"
 class Lines(Outbox):
     """Collects the output of a task and gives it as lines."""
 
-    def __init__(self, wanted: Wanted, source: int, form: RecordJson):
-        super().__init__(wanted, source)
+    def __init__(self, wanted: Wanted, source: int, directory: Callable[[], Path], form: RecordJson):
+        super().__init__(wanted, source, directory)
         self._form = form
 
     def _batch(self, rows: list[tuple]) -> Any:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from streamkit.errors import ProcessingError
 from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.last import LastOfKeys
 from streamkit.runtime.spark.partitioning import partitions_of
 from streamkit.serdes.partitioner import partition as partition_of
 
 BATCH = 20_000
+MOST_KEYS = 300_000
+"""Of a topic whose last records are kept in memory."""
 NOWHERE = -1
 """The partition of a record for a topic whose number of partitions nobody has said."""
 
@@ -33,14 +36,15 @@ class Wanted:
 
 
 class Outbox:
-    """Collects the output of the tasks of one Spark task."""
+    """Collects the output of the tasks of one Spark task; `directory`: where it may put what is too much for memory."""
 
-    def __init__(self, wanted: Wanted, source: int):
+    def __init__(self, wanted: Wanted, source: int, directory: Callable[[], Path]):
         self._wanted = wanted
+        self._directory = directory
         self._source = source
         self._sequence = 0
         self._highest: dict[tuple[str, int], int] = {}
-        self._last: dict[str, dict[bytes | None, tuple]] = {}
+        self._last: dict[str, LastOfKeys] = {}
 
     def take(self, output: list[tuple]) -> Iterator[Any]:
         """Empty a task's output and yield Arrow batches of it."""
@@ -51,8 +55,8 @@ class Outbox:
 
     def rest(self) -> Iterator[Any]:
         """Yield the last records of keys."""
-        for rows in self._last.values():
-            left = iter(rows.values())
+        for last in self._last.values():
+            left = last.rest()
             while chunk := list(islice(left, BATCH)):
                 yield self._batch(chunk)
         self._last = {}
@@ -65,7 +69,7 @@ class Outbox:
             raise ProcessingError(
                 f"a route chose topic {min(strayed)}, which the file also reads; a batch job can't feed it back"
             )
-        rows: Collection[tuple] = output
+        rows = output
         if wanted.topics is not None and not topics <= wanted.topics:
             kept = wanted.topics
             rows = [row for row in output if row[0] in kept]
@@ -73,7 +77,7 @@ class Outbox:
             return list(rows)
         return self._without_final(rows, {row[0] for row in rows})
 
-    def _without_final(self, rows: Collection[tuple], topics: set[str]) -> list[tuple]:
+    def _without_final(self, rows: Sequence[tuple], topics: set[str]) -> list[tuple]:
         """Keep the last record of each key where only that counts; return the other rows."""
         final = self._wanted.final
         if len(topics) == 1 and topics <= final:
@@ -83,8 +87,11 @@ class Outbox:
             self._remember(topic, [row for row in rows if row[0] == topic])
         return [row for row in rows if row[0] not in final]
 
-    def _remember(self, topic: str, rows: Collection[tuple]) -> None:
-        self._last.setdefault(topic, {}).update(zip(map(itemgetter(1), rows), rows, strict=True))
+    def _remember(self, topic: str, rows: Sequence[tuple]) -> None:
+        if topic not in self._last:
+            path = f"last-{len(self._last)}"
+            self._last[topic] = LastOfKeys(lambda: self._directory() / path, MOST_KEYS)
+        self._last[topic].remember(rows)
 
     def _batch(self, rows: list[tuple]) -> Any:
         count = len(rows)

@@ -13,7 +13,7 @@ from typing import Any
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.environment import StoreServices, TaskSpec
-from streamkit.runtime.spark.held import HeldStore
+from streamkit.runtime.spark.held import HeldStore, HeldWindowStore
 from streamkit.state.base import BytesMap
 from streamkit.state.definitions import create
 from streamkit.state.maps import open_map
@@ -97,10 +97,11 @@ class SpillingStores:
 
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Any:
         """Return a new store of a task."""
-        rows = SpillingMap(self._limit, lambda: self._directory() / f"{spec.task_id}-{name}")
+        rows = SpillingMap(self._limit, lambda: self.directory() / f"{spec.task_id}-{name}")
         definition = self._plan.stores[name]
         if definition.caching:
-            return HeldStore(definition, rows, services, self._limit)
+            held = HeldWindowStore if definition.type == "window" else HeldStore
+            return held(definition, rows, services, self._limit)
         return create(definition, None, services, rows=rows)
 
     def settle(self, task: Any) -> None:
@@ -114,7 +115,8 @@ class SpillingStores:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _directory(self) -> Path:
+    def directory(self) -> Path:
+        """Return where things may be put on disk until `close`. Raises StateError."""
         if self._folder is None:
             # Where Spark puts its own temporary files (spark.local.dir).
             parent = (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None

@@ -170,7 +170,7 @@ class _Running:
         self._work = work
         self._loaded = loaded
         self._offsets: dict[str, int] = {}
-        box = (work.wanted, source_id(index, partition))
+        box = (work.wanted, source_id(index, partition), lambda: self._stores.directory())
         self._outbox = Lines(*box, RecordJson(loaded.plan)) if work.lines else Outbox(*box)
         self._rows = 0
         self._bucket = -1
