@@ -133,7 +133,7 @@ def test_a_directory_that_exists(tmp_path: Path) -> None:
     done = streamkit(
         "submit", topology(tmp_path), "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"
     )
-    assert_one_clear_line(done, 2, "doubles", "exists", "--overwrite")
+    assert_one_clear_line(done, 1, "doubles", "exists", "--overwrite")
 
 
 def test_inputs_and_outputs_that_there_are_not(tmp_path: Path) -> None:

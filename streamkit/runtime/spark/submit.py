@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamkit.errors import TopicError, UsageError
+from streamkit.errors import TopicError, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark import state
 from streamkit.runtime.spark.compare import Difference, compare
@@ -114,7 +114,7 @@ def submit(plan: Plan, options: JobOptions, spark: SparkSession, say: Say = lamb
 
 
 def check(plan: Plan, options: JobOptions) -> None:
-    """Raise UsageError for topics that the plan does not have, and for places that can't be read or written."""
+    """Raise UsageError for topics that the plan does not have or that can't be read, TransportError for places that exist."""
     for topic, place in options.inputs.items():
         if topic not in topics_read(plan) and not matching(plan, topic):
             raise UsageError(f"--input {topic}: the topology does not read it; it reads {', '.join(topics_read(plan))}")
@@ -122,7 +122,7 @@ def check(plan: Plan, options: JobOptions) -> None:
     for topic, output in options.outputs.items():
         taken = output is not None and output.is_local and os.path.exists(output.path) and not _is_leftover(output)
         if output is not None and taken and not options.overwrite:
-            raise UsageError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
+            raise TransportError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
 
 
 class _Inputs:
