@@ -36,7 +36,7 @@ class Inputs(Protocol):
     """Where the records of topics come from."""
 
     def frame(self, topic: str) -> DataFrame:
-        """Return the records of a topic as rows, perhaps without columns that are the same in all of them (wire.narrow)."""
+        """Return the records of a topic as rows, perhaps without columns that are the same in all of them (wire.whole)."""
 
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
         """Return the output of a stage that reads only this topic, where each partition can go straight into its task."""
