@@ -104,25 +104,21 @@ def _is_raw(columns: Mapping[str, str]) -> bool:
 def _raw_frame(frame: DataFrame, reading: Reading) -> DataFrame:
     from pyspark.sql import functions as sf
 
-    outside = sf.concat(
-        sf.lit(f"topic {reading.topic}: partition is "),
-        sf.coalesce(sf.col("partition").cast("string"), sf.lit("null")),
-        sf.lit(f", and the topic has {reading.partitions}"),
-    )
-    unplaced = sf.concat(
-        sf.lit(f"topic {reading.topic}: offset is "),
-        sf.coalesce(sf.col("offset").cast("string"), sf.lit("null")),
-        sf.lit(", which is none; without the column rows count as they stand in their file"),
-    )
-    offset = sf.when(sf.col("offset").between(0, (1 << wire.PLACE_BITS) - 1), sf.col("offset"))
-    partition = sf.when(sf.col("partition").between(0, reading.partitions - 1), sf.col("partition"))
+    def checked(name: str, kind: str, highest: int, reason: str) -> Any:
+        column = sf.col(name)
+        found = sf.coalesce(column.cast("string"), sf.lit("null"))
+        refusal = sf.concat(sf.lit(f"topic {reading.topic}: {name} is "), found, sf.lit(f", {reason}"))
+        valid = sf.when(column.between(0, highest), column)
+        return valid.otherwise(sf.raise_error(refusal).cast(kind)).alias(name)
+
+    unplaced = "which is none; without the column rows count as they stand in their file"
     return frame.select(
-        partition.otherwise(sf.raise_error(outside).cast("int")).alias("partition"),
+        checked("partition", "int", reading.partitions - 1, f"and the topic has {reading.partitions}"),
         "key",
         "value",
         sf.coalesce("timestamp", sf.lit(0)).alias("timestamp"),
         *(["headers"] if "headers" in frame.columns else []),
-        offset.otherwise(sf.raise_error(unplaced).cast("bigint")).alias("offset"),
+        checked("offset", "bigint", (1 << wire.PLACE_BITS) - 1, unplaced),
     )
 
 

@@ -137,7 +137,9 @@ class Job:
             outputs = None if self.pieces(stage) > 1 else self._directly(stage, work, inputs, rows)
             if outputs is None:
                 for topic in sources.intersection(stage.inputs):
-                    rows.setdefault(topic, []).append(inputs.frame(topic))
+                    frame = inputs.frame(topic)
+                    # What the job writes as well is joined with rows that have all columns.
+                    rows.setdefault(topic, []).append(wire.whole(frame, topic) if topic in self._written else frame)
                     sources.remove(topic)
                 outputs = self._stage(stage, work, rows)
             if work.lines:
@@ -153,11 +155,11 @@ class Job:
             if self._routed:
                 for topic in set(wanted) - {REST, *self._written}:
                     rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
-        found = {topic: _union([(each, topic) for each in rows[topic]]) for topic in wanted if topic != REST}
+        found = {topic: _union(rows[topic]) for topic in wanted if topic != REST}
         if REST in wanted:
-            found[REST] = _union([(each, REST) for each in rest])
+            found[REST] = _union(rest)
         if self.options.write_state:
-            whole = _union([(each, REST) for each in state])
+            whole = _union(state)
             found[CHANGELOGS] = whole.filter(whole.topic.isin(list(self._changelogs)))
             found[OFFSETS] = whole.filter(whole.topic == OFFSETS)
         return found
@@ -211,14 +213,14 @@ class Job:
     def _stage(self, stage: Stage, work: StageWork, rows: Mapping[str, list[DataFrame]]) -> DataFrame:
         """Return the output of a stage over the rows of its topics."""
         external = [topic for topic in stage.inputs if topic not in self._internal()]
-        frames = [(each, topic) for topic in stage.inputs for each in rows.get(topic, ())]
-        if stage.cyclic or len(stage.inputs) > 1:
-            frames = [(wire.whole(*each), each[1]) for each in frames]
-        frame = _union(frames)
+        alone = len(stage.inputs) == 1 and not stage.cyclic
+        frame = _union(
+            [each if alone else wire.whole(each, topic) for topic in stage.inputs for each in rows.get(topic, ())]
+        )
         if work.by_key:
             frame = with_place(frame)
         frame = together(frame, 1 if stage.cyclic else max(1, stage.tasks), self.pieces(stage))
-        if len(stage.inputs) > 1 or stage.cyclic:
+        if not alone:
             if external:
                 frame = frame.sortWithinPartitions("partition", "topic", "source", "offset")
                 frame = frame.mapInArrow(partial(order_rows, work), wire.DDL)
@@ -294,11 +296,8 @@ def _record_batches(table: Any) -> list[tuple]:
     return found
 
 
-def _union(frames: list[tuple[DataFrame, str]]) -> DataFrame:
-    """Return all rows of frames and their topics: whole ones, but for a frame that is alone."""
-    (first, topic), *others = frames
-    if others:
-        first = wire.whole(first, topic)
-    for frame, its_topic in others:
-        first = first.unionByName(wire.whole(frame, its_topic))
+def _union(frames: list[DataFrame]) -> DataFrame:
+    first, *others = frames
+    for frame in others:
+        first = first.unionByName(frame)
     return first

@@ -54,13 +54,13 @@ def with_place(frame: DataFrame) -> DataFrame:
     return frame.withColumn(wire.PLACE, place).drop("offset")
 
 
-def together(frame: DataFrame, tasks: int, pieces: int = 1) -> DataFrame:
+def together(frame: DataFrame, tasks: int, pieces: int) -> DataFrame:
     """Bring the rows of each partition into one Spark task, or into `pieces` of them, those of a key into the same one."""
     from pyspark.sql import functions as sf
 
     if tasks * pieces == 1:
         return frame.repartition(1)
-    place = sf.col("partition")
+    piece = sf.col("partition")
     if pieces > 1:
-        place = place * pieces + sf.pmod(sf.hash("key"), sf.lit(pieces))
-    return frame.repartitionById(tasks * pieces, place)
+        piece = piece * pieces + sf.pmod(sf.hash("key"), sf.lit(pieces))
+    return frame.repartitionById(tasks * pieces, piece)

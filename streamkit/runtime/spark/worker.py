@@ -202,7 +202,7 @@ class _Running:
 
     def _process(self, batch: Any) -> Iterator[Any]:
         task = self._task
-        for columns in by_topic(batch) if len(batch) else ():
+        for columns in by_topic(batch):
             task.add(records(columns, self.partition, self._offsets))
         drain(task)
         self._stores.settle(task)
