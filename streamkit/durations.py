@@ -19,12 +19,20 @@ FORMS = "a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of millis
 def parse(value: Any, minimum: int = 0) -> int:
     """Return a duration in milliseconds; parts of a millisecond are cut off, as Duration.toMillis does.
 
-    Raises ConfigError when it is none, below `minimum` or beyond a Java long.
+    Raises ConfigError when it is none, below `minimum` or beyond a Java long. A minus may stand before a text where
+    `minimum` is negative.
 
-    >>> parse("5m"), parse("PT1.5S"), parse(20)
-    (300000, 1500, 20)
+    >>> parse("5m"), parse("PT1.5S"), parse(20), parse("-5m", -LONGEST)
+    (300000, 1500, 20, -300000)
     """
-    result = value if isinstance(value, int) and not isinstance(value, bool) else _text(value)
+    result: int | None
+    if isinstance(value, int) and not isinstance(value, bool):
+        result = value
+    elif minimum < 0 and isinstance(value, str) and value.startswith("-"):
+        size = _text(value[1:])
+        result = -size if size is not None else None
+    else:
+        result = _text(value)
     if result is None:
         raise ConfigError(f"must be {FORMS}")
     if result < minimum:

@@ -44,6 +44,11 @@ class Duration(Kind):
 
 
 @frozen
+class SignedDuration(Kind):
+    """A duration before which a minus may stand (`-5m`, `-PT5M`, a negative integer); parsed to milliseconds."""
+
+
+@frozen
 class Integer(Kind):
     """A whole number of at least `minimum`."""
 

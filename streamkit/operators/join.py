@@ -15,6 +15,7 @@ from streamkit.operators.fields import (
     Expr,
     Field,
     PipelineRef,
+    SignedDuration,
     Step,
     StoreField,
     StoreOptions,
@@ -48,8 +49,16 @@ class JoinOperator(Operator):
             "Of `key` and `value` of the left: the key to look up in a global table, or the foreign key.",
         ),
         Field("within", Duration(0), "Two streams: how far apart records may be."),
-        Field("before", Duration(0), "Two streams: how much earlier the right record may be."),
-        Field("after", Duration(0), "Two streams: how much later the right record may be."),
+        Field(
+            "before",
+            SignedDuration(),
+            "Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.",
+        ),
+        Field(
+            "after",
+            SignedDuration(),
+            "Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.",
+        ),
         Field(
             "grace",
             Duration(0),
@@ -95,6 +104,14 @@ pipelines:
             for option in ("before", "after"):
                 if step.get(option) is not None:
                     yield Problem(step.at(option), f"{self.name}: `within` already says what `{option}` would")
+            return
+        before, after = step.get("before") or 0, step.get("after") or 0
+        if before + after < 0:
+            yield Problem(
+                step.at("before" if before < 0 else "after"),
+                f"{self.name}: Window interval (ie, beforeMs+afterMs) must not be negative. "
+                f"Got before=[{before}], after=[{after}]",
+            )
 
     def types(self, hand: Typing) -> Types:
         hand.of("on")

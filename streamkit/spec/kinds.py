@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamkit import expressions
+from streamkit.durations import LONGEST
 from streamkit.errors import StreamkitError, TopologyError
 from streamkit.operators import fields
 from streamkit.operators.fields import CallRef, CogroupInput, Ref, StoreOptions
@@ -132,6 +133,10 @@ def _text(reader: Reader, kind: fields.Text, node: Node, what: str) -> Any:
 
 def _duration(reader: Reader, kind: fields.Duration, node: Node, what: str) -> Any:
     return reader.duration(node, what, kind.minimum)
+
+
+def _signed_duration(reader: Reader, kind: fields.SignedDuration, node: Node, what: str) -> Any:
+    return reader.duration(node, what, -LONGEST)
 
 
 def _duration_or(reader: Reader, kind: fields.DurationOr, node: Node, what: str) -> Any:
@@ -313,6 +318,7 @@ _READERS: dict[type, Callable[[Reader, Any, Node, str], Any]] = {
     fields.SerdeField: _serde,
     fields.Text: _text,
     fields.Duration: _duration,
+    fields.SignedDuration: _signed_duration,
     fields.Integer: _integer,
     fields.Choice: _choice,
     fields.DurationOr: _duration_or,

@@ -23,6 +23,7 @@ _KINDS: dict[type, str] = {
     kinds.SerdeField: "serde",
     kinds.Text: "text",
     kinds.Duration: "duration",
+    kinds.SignedDuration: "duration, which may be negative (`-5m`)",
     kinds.Integer: "integer, at least {minimum}",
     kinds.Choice: "{words}",
     kinds.DurationOr: "{words} or a duration",

@@ -66,6 +66,7 @@ KINDS: dict[type, Callable[[Any], Json]] = {
     fields.SerdeField: lambda kind: ref("serde"),
     fields.Text: lambda kind: ref("name") if kind.kafka_name else {"type": "string"},
     fields.Duration: lambda kind: ref("duration"),
+    fields.SignedDuration: lambda kind: ref("signedDuration"),
     fields.Integer: lambda kind: {"type": "integer", "minimum": kind.minimum},
     fields.Choice: lambda kind: _words(kind.words),
     fields.DurationOr: lambda kind: {"anyOf": [_words(kind.words), ref("duration")]},
@@ -177,6 +178,9 @@ def _definitions(operators: Mapping[str, Any]) -> Json:
                 {"type": "integer", "minimum": 0},
                 {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h|d)|[Pp].+)$"},
             ]
+        },
+        "signedDuration": {
+            "anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^-?([0-9]+(ms|s|m|h|d)|[Pp].+)$"}]
         },
         "serde": {"anyOf": [_words(tuple(SERDES)), {"type": "object", "minProperties": 1}, VARIABLE]},
         "store": {"anyOf": [ref("name"), _object(_store_options(), ("name",))]},

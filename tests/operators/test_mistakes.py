@@ -96,6 +96,14 @@ CASES = {
         "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, before: 1s}]}",
         "`within` already says",
     ),
+    "window of negative length": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, before: -5m, after: 4m}]}",
+        "Window interval (ie, beforeMs+afterMs) must not be negative. Got before=[-300000], after=[240000]",
+    ),
+    "negative before alone": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, before: -1}]}",
+        "must not be negative. Got before=[-1], after=[0]",
+    ),
     "outer join with a table": (
         "p: {stream: a, steps: [outer_join: {with: {table: b}, value: left}]}",
         "there is no outer join",

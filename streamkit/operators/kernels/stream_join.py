@@ -67,7 +67,9 @@ class StreamJoin:
         if unmatched is not None and t == tracker.stream_time:
             self._release(t, c)
         low, high = t - work.before, t + work.after
-        rows = self._other.fetch(kb, low if low > 0 else 0, high if high > 0 else 0)
+        if high < 0:
+            high = 0
+        rows = self._other.fetch(kb, low if low > 0 else 0, high)
         forward, joiner = work.forward, work.joiner
         for time, value in rows:
             if unmatched is not None:
