@@ -10,7 +10,7 @@ from streamkit.graph.node import ProcessorNode
 from streamkit.operators import fields
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.fields import NAME, BranchSpec, Field, Step, Text
+from streamkit.operators.fields import NAME, BranchSpec, Field, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.serdes import plain_or_none
@@ -47,14 +47,27 @@ class BranchOperator(Operator):
 
     name: ClassVar[str] = "branch"
     fields = (
-        Field("when", fields.Branches(), "Branches by name: a predicate, or `if`, `steps` and `to`.", required=True),
-        Field("default", Text(), "The name of the branch for records that no predicate takes."),
+        Field(
+            "when",
+            fields.Branches(),
+            "Branches by name, or a list of branches without names: a predicate, or `if` with `steps` and ends.",
+            required=True,
+        ),
+        Field(
+            "default",
+            fields.DefaultBranch(),
+            "The name of the branch for records that no predicate takes; `true`: one without a name.",
+        ),
         NAME,
     )
     summary = (
         "Sends each record to the first branch whose predicate holds, in the order of `when`, or to the `default` "
-        "branch, or nowhere. It ends its pipeline; others go on from a branch with `from: PIPELINE.BRANCH`. With `name` "
-        "the branches' nodes are called name and branch name in one."
+        "branch, or nowhere. It ends its pipeline; others go on from a branch with `from: PIPELINE.BRANCH`. A branch's node "
+        "is called the step's name (`name`, else the generated one) and the branch's in one. In a list, a branch without "
+        "`name` is called by its place, counted from 1, and `default: true` is called 0: `from: PIPELINE.1`. All branches "
+        "are made first, and then, in the order of `when`, what hangs below each. With `chained: true` a branch's steps and "
+        "ends are made with the branch itself, as by `Branched.withFunction` and `withConsumer`: that decides indices, "
+        "never records."
     )
     example = Example(
         topology="""streamkit: 1
@@ -107,15 +120,22 @@ pipelines:
         node = ProcessorNode(splitter, work)
         node.serdes = serdes
         graph.add(upstream.node, node)
-        streams: list[Stream] = []
-        for target in (*targets, *((default_target,) if default_target is not None else ())):
-            graph.names.processor(target)
-            child = ProcessorNode(target, PassThrough())
-            child.serdes = serdes
-            graph.add(node, child)
-            streams.append(upstream.below(target, child))
         if default is not None:
             specs.append(BranchSpec(default, None))
         if len({spec.name for spec in specs}) < len(specs):
             raise BuildError(step.position, "branch: every branch needs a name of its own")
-        return Branches(builder.build_branches(streams, specs))
+        streams: dict[str, Stream] = {}
+        results: dict[str, Any] = {}
+        for spec in specs:
+            target = splitter + spec.name
+            graph.names.processor(target)
+            child = ProcessorNode(target, PassThrough())
+            child.serdes = serdes
+            graph.add(node, child)
+            streams[spec.name] = upstream.below(target, child)
+            if spec.chained:
+                results[spec.name] = builder.build_branch(streams[spec.name], spec)
+        for spec in specs:
+            if not spec.chained:
+                results[spec.name] = builder.build_branch(streams[spec.name], spec)
+        return Branches({spec.name: results[spec.name] for spec in specs})

@@ -25,5 +25,5 @@ class Context(Protocol):
     def custom_store(self, name: str, step: Step) -> Any:
         """Return the definition of one of the file's `stores`, or the name itself where a step materializes it."""
 
-    def build_branches(self, upstreams: list[Any], branches: list[BranchSpec]) -> dict[str, Any]:
-        """Build what hangs below each branch, in order; return what `P.BRANCH` stands for."""
+    def build_branch(self, upstream: Any, branch: BranchSpec) -> Any:
+        """Build what hangs below a branch; return what `P.BRANCH` stands for."""

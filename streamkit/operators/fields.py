@@ -100,7 +100,15 @@ class CogroupInputs(Kind):
 
 @frozen
 class Branches(Kind):
-    """`{NAME: predicate or {if, steps, to, for_each}}`; parsed to a tuple of `BranchSpec` in file order."""
+    """`{NAME: predicate or {if, steps, to, for_each, chained}}`, or a list of them; parsed to a tuple of `BranchSpec`.
+
+    An entry of a list without `name` is called by its place, counted from 1.
+    """
+
+
+@frozen
+class DefaultBranch(Kind):
+    """The name of the default branch, or true for one without a name, which is called 0; parsed to text."""
 
 
 @frozen
@@ -190,6 +198,8 @@ class BranchSpec:
     steps: tuple[Any, ...] = ()
     to: Any = None
     for_each: Any = None
+    chained: bool = False
+    """Whether what hangs below it is built with the branch, not after all branches (Branched.withConsumer)."""
     position: Any = field(default=None, compare=False)
 
 

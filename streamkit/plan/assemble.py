@@ -78,16 +78,13 @@ class Assembler:
             self._stores[name] = _custom_store(spec)
         return self._stores[name]
 
-    def build_branches(self, upstreams: list[Any], branches: list[BranchSpec]) -> dict[str, Any]:
-        """Build the steps and ends below each branch."""
-        results = {}
-        for upstream, branch in zip(upstreams, branches, strict=True):
-            result: Any = self._types.branch(upstream)
-            for step in branch.steps:
-                result = self._step(step, result)
-            self._end(result, branch.to, branch.for_each, branch.position, self._stack[-1])
-            results[branch.name] = result
-        return results
+    def build_branch(self, upstream: Any, branch: BranchSpec) -> Any:
+        """Build the steps and ends below a branch."""
+        result: Any = self._types.branch(upstream)
+        for step in branch.steps:
+            result = self._step(step, result)
+        self._end(result, branch.to, branch.for_each, branch.position, self._stack[-1])
+        return result
 
     # -- Pipelines --
 

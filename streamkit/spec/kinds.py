@@ -313,6 +313,12 @@ def _branches(reader: Reader, kind: fields.Branches, node: Node, what: str) -> A
     return branches(reader, node, what)
 
 
+def _default_branch(reader: Reader, kind: fields.DefaultBranch, node: Node, what: str) -> Any:
+    if node.kind == "scalar" and reader.value(node) is True:
+        return "0"
+    return reader.text(node, what)
+
+
 _READERS: dict[type, Callable[[Reader, Any, Node, str], Any]] = {
     fields.Expr: _expr,
     fields.SerdeField: _serde,
@@ -328,6 +334,7 @@ _READERS: dict[type, Callable[[Reader, Any, Node, str], Any]] = {
     fields.PipelineRef: _pipeline,
     fields.CogroupInputs: _cogroup,
     fields.Branches: _branches,
+    fields.DefaultBranch: _default_branch,
     fields.HeaderMap: _headers,
     fields.Callable_: _callable,
 }

@@ -32,7 +32,8 @@ _KINDS: dict[type, str] = {
     kinds.BaseName: "text",
     kinds.PipelineRef: "pipeline",
     kinds.CogroupInputs: "list of `{{from: PIPELINE, add: EXPRESSION}}`",
-    kinds.Branches: "`{{NAME: condition}}`, or `{{NAME: {{if, steps, to, for_each}}}}`",
+    kinds.Branches: "`{{NAME: condition}}`, `{{NAME: {{if, steps, to, for_each, chained}}}}`, or a list of them without NAME",
+    kinds.DefaultBranch: "text, or `true`",
     kinds.HeaderMap: "`{{NAME: expression or null}}`",
     kinds.Callable_: "`module:object`",
 }

@@ -75,7 +75,13 @@ KINDS: dict[type, Callable[[Any], Json]] = {
     fields.BaseName: lambda kind: ref("name"),
     fields.PipelineRef: _ref_of,
     fields.CogroupInputs: lambda kind: {"type": "array", "items": _cogroup_input()},
-    fields.Branches: lambda kind: {"type": "object", "additionalProperties": ref("branch")},
+    fields.Branches: lambda kind: {
+        "anyOf": [
+            {"type": "object", "additionalProperties": ref("branch")},
+            {"type": "array", "items": ref("listedBranch")},
+        ]
+    },
+    fields.DefaultBranch: lambda kind: {"anyOf": [{"type": "string"}, {"const": True}]},
     fields.HeaderMap: lambda kind: {
         "type": "object",
         "additionalProperties": {"anyOf": [ref("expression"), {"type": "null"}]},
@@ -153,6 +159,12 @@ def _ends() -> Json:
     }
 
 
+def _branch_options() -> Json:
+    meaning = "Whether what hangs below it is built with the branch, not after all branches."
+    chained = {"type": "boolean", "description": meaning}
+    return {"if": ref("expression"), **_ends(), "chained": _optional(chained)}
+
+
 def _definitions(operators: Mapping[str, Any]) -> Json:
     one_of = [
         {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
@@ -213,7 +225,19 @@ def _definitions(operators: Mapping[str, Any]) -> Json:
             ]
         },
         "forEach": _object({"call": ref("callable"), "name": _optional(ref("name"))}, ("call",)),
-        "branch": {"anyOf": [ref("expression"), _object({"if": ref("expression"), **_ends()}, ("if",))]},
+        "branch": {"anyOf": [ref("expression"), _object(_branch_options(), ("if",))]},
+        "listedBranch": {
+            "anyOf": [
+                ref("expression"),
+                _object(
+                    {
+                        "name": _optional({"type": "string", "description": "Its place by default."}),
+                        **_branch_options(),
+                    },
+                    ("if",),
+                ),
+            ]
+        },
         "step": _steps(operators),
         "pipeline": {
             **_object({**_source_options(), "from": _optional(ref("pipelineReference")), **_ends()}),

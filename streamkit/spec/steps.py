@@ -12,7 +12,7 @@ from streamkit.spec.reader import BAD, Reader, put
 
 PARTITION_NAMES = (*fields.STREAM_NAMES, "partitions")
 BRANCH_NAME = "The name of a branch"
-BRANCH_KEYS = ("if", "steps", "to", "for_each")
+BRANCH_KEYS = ("if", "steps", "to", "for_each", "chained")
 
 
 def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
@@ -194,26 +194,46 @@ def read_ends(reader: Reader, options: dict[str, Node]) -> dict[str, Any]:
 
 
 def branches(reader: Reader, node: Node, what: str) -> Any:
-    """Return the BranchSpecs of `when` in file order."""
-    found = []
-    for name, (key, body) in reader.entries(node, what).items():
-        if not names.PIPELINE.fullmatch(name):
-            reader.complain(key, f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
-        branch = _branch(reader, name, key, body)
-        if branch is BAD:
-            reader.incomplete.add(reader.pipeline)
-        else:
-            found.append(branch)
-    return tuple(found)
+    """Return the BranchSpecs of `when` in file order; those of a list are called by their place where they have no name."""
+    if node.kind == "list":
+        found = [_listed(reader, str(place), body) for place, body in enumerate(node.value, 1)]
+    else:
+        found = []
+        for name, (key, body) in reader.entries(node, what).items():
+            _check_name(reader, key, name)
+            found.append(_branch(reader, name, key, body))
+    if BAD in found:
+        reader.incomplete.add(reader.pipeline)
+    return tuple(branch for branch in found if branch is not BAD)
 
 
-def _branch(reader: Reader, name: str, key: Node, body: Node) -> Any:
+def _check_name(reader: Reader, node: Node, name: str) -> None:
+    if not names.PIPELINE.fullmatch(name):
+        reader.complain(node, f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
+
+
+def _listed(reader: Reader, place: str, body: Node) -> Any:
+    """Return the branch of an entry of a list."""
+    name = None
+    if body.kind == "mapping" and not kinds.is_call(body):
+        given = next((value for key, value in body.value if key.kind == "scalar" and key.value == "name"), None)
+        if given is not None and not reader.is_null(given):
+            name = reader.text(given, BRANCH_NAME)
+            if name is BAD:
+                return BAD
+            _check_name(reader, given, name)
+    return _branch(reader, name or place, body, body, ("name", *BRANCH_KEYS))
+
+
+def _branch(reader: Reader, name: str, key: Node, body: Node, keys: tuple[str, ...] = BRANCH_KEYS) -> Any:
     what = f"The branch {name!r}"
     if body.kind != "mapping" or kinds.is_call(body):
         predicate = kinds.expression(reader, body, what, fields.STREAM_NAMES)
         return predicate if predicate is BAD else BranchSpec(name, predicate, position=key.position)
-    options = reader.options(body, what, BRANCH_KEYS, ("if",))
+    options = reader.options(body, what, keys, ("if",))
     ends = read_ends(reader, options)
+    if "chained" in options:
+        put(ends, "chained", reader.boolean(options["chained"], f"'chained' of the branch {name!r}"))
     if "if" not in options:
         return BAD
     predicate = kinds.expression(reader, options["if"], f"'if' of the branch {name!r}", fields.STREAM_NAMES)

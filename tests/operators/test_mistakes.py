@@ -9,6 +9,10 @@ import pytest
 from tests.plan.support import HEAD, problems_of
 
 CASES = {
+    "two branches with one name": (
+        "p: {stream: a, steps: [branch: {when: [{name: '2', if: value}, value]}]}",
+        "branch: every branch needs a name of its own",
+    ),
     "suppress on a stream": (
         "p: {stream: a, steps: [suppress: 5s]}",
         "suppress: expected a table, found a stream; suppress holds back a table's updates",
@@ -103,6 +107,10 @@ CASES = {
     "negative before alone": (
         "p: {stream: a, steps: [join: {with: {stream: b}, value: left, before: -1}]}",
         "must not be negative. Got before=[-1], after=[0]",
+    ),
+    "duration with a minus elsewhere": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: -5m}]}",
+        "'within' of 'join' must be a duration such as 100ms",
     ),
     "outer join with a table": (
         "p: {stream: a, steps: [outer_join: {with: {table: b}, value: left}]}",

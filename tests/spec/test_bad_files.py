@@ -303,6 +303,24 @@ CASES = {
             "10:9: A pipeline ends with its 'branch' step; go on with 'from: PIPELINE.BRANCH', or below 'when'",
         ],
     ),
+    "branches in a list": (
+        pipeline("branch: {when: [value, {steps: []}, {if: value, name: a.b, chained: 1}, {if: [value]}], default: 5}"),
+        [
+            "9:32: The branch '2' needs 'if'",
+            "9:63: The name of a branch 'a.b' must be made of letters, digits, _ and -",
+            "9:77: 'chained' of the branch 'a.b' must be true or false, not the number 1",
+            "9:86: 'if' of the branch '4' must be an expression, not a list; put it in quotes: '[value]'",
+            "9:106: 'default' of 'branch' must be text, not the number 5 (write \"5\" for the text)",
+            "10:9: 'to' may not follow a 'branch' step; give each branch its own",
+        ],
+    ),
+    "reference to a branch without a name": (
+        LINES
+        + "pipelines:\n  p:\n    stream: in\n    steps:\n      - branch: {when: [value], default: true}\n  q: {from: p.2}",
+        [
+            "9:13: The pipeline 'p' has no branch '2'; known are 0, 1",
+        ],
+    ),
     "branch reference": (
         LINES
         + "pipelines:\n  p:\n    stream: in\n    steps:\n      - branch: {when: {a: value}}\n  q: {from: p.b}\n  r: {from: p}",
