@@ -180,14 +180,15 @@ def _java_map(counts: Mapping[str, int]) -> str:
 def _changelogs(plan: Plan, tasks: tuple[tuple[int, int], ...]) -> tuple[NewTopic, ...]:
     """Return the changelogs that stand on their own, with as many partitions as their sub-topology has tasks."""
     topics: dict[str, NewTopic] = {}
+    defaults = plan.config.topic_defaults()
+    additional = plan.config["windowstore.changelog.additional.retention.ms"]
     for each in plan.sub_topologies:
         count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
         for store in each.stores:
             definition = plan.stores[store]
             name = plan.changelog_name(store)
             if definition.changelog_topic is not None and name is not None and count:
-                config = {**changelog_config(definition), **plan.config.topic_defaults()}
-                topics[name] = NewTopic(name, count, config)
+                topics[name] = NewTopic(name, count, changelog_config(definition, defaults, additional))
     return tuple(topics.values())
 
 

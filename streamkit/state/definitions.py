@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamkit.errors import StateError
@@ -28,6 +29,7 @@ StoreType = Literal[
 ]
 
 DAY_MS = 86_400_000
+LONG_MAX = 2**63 - 1
 
 VALID_TO_UNDEFINED = -1
 """A versioned store's `put` returns this when the version is the key's latest (PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
@@ -70,20 +72,24 @@ class StoreDef:
         return self.caching and self.type in ("key_value", "timestamped_key_value", "window", "session")
 
 
-def changelog_config(store: StoreDef) -> dict[str, str]:
-    """Return the configuration of a store's changelog topic (InternalTopicConfig and its kin).
+def changelog_config(
+    store: StoreDef, defaults: Mapping[str, str] = MappingProxyType({}), additional_retention: int = DAY_MS
+) -> dict[str, str]:
+    """Return the configuration of a store's changelog topic (InternalTopicConfig and its subclasses).
 
-    Retention adds a day (windowstore.changelog.additional.retention.ms).
+    defaults: the settings `topic.NAME`, which replace those of Kafka Streams and give way to those of the store.
+    additional_retention: milliseconds (windowstore.changelog.additional.retention.ms). Only a setting of the store itself
+    lowers what windows and versions need: their retention or compaction lag is not taken from the defaults.
     """
-    config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-    if store.type in ("window", "session"):
-        config["cleanup.policy"] = "compact,delete"
-        config["retention.ms"] = str((store.retention or 0) + DAY_MS)
-    elif store.type == "join_window":
-        config["cleanup.policy"] = "delete"
-        config["retention.ms"] = str((store.retention or 0) + DAY_MS)
-    elif store.type == "versioned":
-        config["min.compaction.lag.ms"] = str((store.history or 0) + DAY_MS)
+    windows, versions = store.type in ("window", "session", "join_window"), store.type == "versioned"
+    policy = "compact,delete" if windows else "compact"
+    # A join keeps several rows with one key and start: compaction would lose all but one (StreamJoinedStoreFactory).
+    own = {"cleanup.policy": "delete"} if store.type == "join_window" else {}
+    config = {"cleanup.policy": policy, "message.timestamp.type": "CreateTime", **defaults, **own}
+    if windows and "retention.ms" not in own:
+        config["retention.ms"] = str(min((store.retention or 0) + additional_retention, LONG_MAX))
+    if versions and "min.compaction.lag.ms" not in own:
+        config["min.compaction.lag.ms"] = str(min((store.history or 0) + DAY_MS, LONG_MAX))
     return config
 
 

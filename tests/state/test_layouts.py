@@ -214,6 +214,26 @@ def test_changelog_topics(kind: str, expected: dict[str, str]) -> None:
     assert changelog_config(definition(kind)) == {"message.timestamp.type": "CreateTime", **expected}
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("timestamped_key_value", {"cleanup.policy": "compact", "retention.ms": "77", "min.compaction.lag.ms": "5"}),
+        ("window", {"cleanup.policy": "compact", "retention.ms": "100007", "min.compaction.lag.ms": "5"}),
+        ("join_window", {"cleanup.policy": "delete", "retention.ms": "100007", "min.compaction.lag.ms": "5"}),
+        ("versioned", {"cleanup.policy": "compact", "retention.ms": "77", "min.compaction.lag.ms": "86400100"}),
+    ],
+)
+def test_defaults_of_topics_do_not_lower_what_a_store_needs(kind: str, expected: dict[str, str]) -> None:
+    defaults = {"retention.ms": "77", "min.compaction.lag.ms": "5", "cleanup.policy": "compact"}
+    found = changelog_config(definition(kind), defaults, additional_retention=7)
+    assert found == {"message.timestamp.type": "CreateTime", **expected}
+
+
+def test_retention_ends_at_the_largest_long() -> None:
+    found = changelog_config(definition("window"), additional_retention=2**63 - 1)
+    assert found["retention.ms"] == str(2**63 - 1)
+
+
 def test_definitions_travel_between_processes() -> None:
     store = definition("window", options={"time_ordered": True})
     assert pickle.loads(pickle.dumps(store)) == store

@@ -37,6 +37,7 @@ import org.apache.kafka.streams.test.TestRecord;
  *
  * The arguments are folders of such folders; without arguments, lines on stdin name single ones and each is
  * answered by a line. A refusal is written to `error.txt`: the stage (read, build, start or run), then the exception.
+ * Where a case has `counts.json`, the sizes of its input topics, `layout.json` says what Kafka Streams makes of them.
  */
 public final class Oracle {
     private final Path folder;
@@ -70,7 +71,7 @@ public final class Oracle {
 
     private void run() {
         try {
-            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json")) {
+            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "layout.json")) {
                 Files.deleteIfExists(folder.resolve(old));
             }
             Path state = Files.createTempDirectory("fuzz-oracle");
@@ -96,6 +97,13 @@ public final class Oracle {
         builder.build();
         Topology topology = builder.dsl.build(config);
         Files.writeString(folder.resolve("describe.txt"), topology.describe().toString());
+        Path counts = folder.resolve("counts.json");
+        if (Files.exists(counts)) {
+            Builder another = new Builder(model);
+            another.build();
+            String layout = Layouts.of(another.dsl.build(config), config, Data.JSON.readTree(counts.toFile()));
+            Files.writeString(folder.resolve("layout.json"), layout + "\n");
+        }
         Path inputs = folder.resolve("input.jsonl");
         if (!Files.exists(inputs)) {
             return;
