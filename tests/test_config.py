@@ -101,6 +101,10 @@ def test_exception_handlers(value, expected):
         ("admin.bootstrap.servers", "x", "share bootstrap.servers"),
         ("plugin.library.paths", "x.so", "can't load native code"),
         ("topic.retention", 1, "There is no setting 'topic.retention' of topics"),
+        ("dsl.store.format", "headers", "dsl.store.format can't be HEADERS: stores keep no headers"),
+        ("processor.wrapper.class", "com.acme.Wrapper", "steps are what the file names"),
+        ("upgrade.from", "4.3", "upgrade.from must be one of 2.4, 2.5"),
+        ("state.cleanup.dir.max.age.ms", -2, "must be at least -1"),
         ("producer.acks", "some", "producer.acks must be all, -1, 0 or 1"),
         ("sasl.jaas.config", "com.sun.Krb5LoginModule required;", "write sasl.kerberos.keytab"),
     ],
@@ -206,6 +210,10 @@ def test_env_file(tmp_path):
     path.write_text("A\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=":1:1: expected NAME=value"):
         read_env_file(path)
+
+
+def test_the_format_of_stores_is_read_in_any_case():
+    assert check("dsl.store.format", "default") == "DEFAULT"
 
 
 def test_every_setting_has_a_valid_default_and_a_meaning():

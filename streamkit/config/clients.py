@@ -108,6 +108,9 @@ JAVA: dict[str, Row] = {
 _SERDE = "the serdes of 'topics' decide"
 _OWN_COMMIT = "streamkit commits by itself, every commit.interval.ms"
 _NO_JAVA = "it names a Java class, which Python can't load"
+_RENEWED = "librdkafka renews a token when 80% of its life is over"
+_CHECKED = "brokers check tokens"
+_NO_METRICS = "clients have no metrics of their own; write it without a prefix"
 _OPENSSL = "OpenSSL decides; ssl.cipher.suites, ssl.curves.list and ssl.sigalgs.list are what it offers"
 REFUSED: dict[str, str] = {
     "auto.offset.reset": "write 'reset: earliest | latest | none' in the entry of 'topics'",
@@ -142,6 +145,9 @@ REFUSED: dict[str, str] = {
     "ssl.secure.random.implementation": _OPENSSL,
     "sasl.client.callback.handler.class": f"{_NO_JAVA}; write sasl.mechanism and its settings",
     "sasl.login.callback.handler.class": f"{_NO_JAVA}; write sasl.oauthbearer.method: oidc and its settings",
+    "sasl.login.refresh.buffer.seconds": _RENEWED, "sasl.login.refresh.min.period.seconds": _RENEWED,
+    "sasl.login.refresh.window.factor": _RENEWED, "sasl.login.refresh.window.jitter": _RENEWED,
+    "sasl.login.retry.backoff.ms": _RENEWED, "sasl.login.retry.backoff.max.ms": _RENEWED,
     "sasl.login.class": f"{_NO_JAVA}; write sasl.oauthbearer.method: oidc and its settings",
     "sasl.login.connect.timeout.ms": "write socket.timeout.ms", "sasl.login.read.timeout.ms": "write socket.timeout.ms",
     "sasl.kerberos.ticket.renew.jitter": "write sasl.kerberos.min.time.before.relogin",
@@ -150,6 +156,18 @@ REFUSED: dict[str, str] = {
     "sasl.oauthbearer.jwks.endpoint.url": "write sasl.oauthbearer.token.endpoint.url",
     "sasl.oauthbearer.expected.audience": "write sasl.oauthbearer.assertion.claim.aud",
     "sasl.oauthbearer.expected.issuer": "write sasl.oauthbearer.assertion.claim.iss",
+    "sasl.oauthbearer.assertion.template.file": "write sasl.oauthbearer.assertion.jwt.template.file",
+    "sasl.oauthbearer.header.urlencode": "librdkafka writes the client's id and secret as they are",
+    "sasl.oauthbearer.jwt.retriever.class": f"{_NO_JAVA}; write sasl.oauthbearer.method: oidc and its settings",
+    "sasl.oauthbearer.jwt.validator.class": f"{_NO_JAVA}; {_CHECKED}",
+    "sasl.oauthbearer.clock.skew.seconds": _CHECKED, "sasl.oauthbearer.jwks.endpoint.refresh.ms": _CHECKED,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _CHECKED,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _CHECKED,
+    "metrics.num.samples": _NO_METRICS, "metrics.recording.level": _NO_METRICS,
+    "metrics.sample.window.ms": _NO_METRICS,
+    "share.acquire.mode": "a topology reads its topics as a consumer group, not as a share group",
+    "transaction.two.phase.commit.enable": "write processing.guarantee: exactly_once_v2",
+    "internal.throw.on.fetch.stable.offset.unsupported": "it is internal to Kafka Streams",
     "plugin.library.paths": "a topology can't load native code",
 }  # fmt: skip
 """Names of the clients that a file can't set, with what stands in their place."""

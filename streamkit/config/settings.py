@@ -43,6 +43,8 @@ class Setting:
 _REUSE, _MERGE, _SELF = "reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join"
 OPTIMIZATIONS = (_REUSE, _MERGE, _SELF)
 EMBEDDED = "embedded"
+UPGRADES = tuple("2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2".split())  # noqa: SIM905
+"""The versions that a rolling upgrade may come from (UpgradeFromValues)."""
 HANDLERS = {
     "deserialization.exception.handler": ("LogAndFailExceptionHandler", "LogAndContinueExceptionHandler"),
     "processing.exception.handler": (
@@ -55,6 +57,7 @@ HANDLERS = {
 
 _SETTINGS = (
     Setting("acceptable.recovery.lag", "int", 10_000, "Records that a task may lag behind and still count as caught up.", minimum=0),
+    Setting("allow.os.group.write.access", "bool", False, "Whether the directories of state may be written by the group of their owner."),
     Setting("application.server", "text", "", "The host:port of this instance, told to the others for queries."),
     Setting("bootstrap.servers", "list", (EMBEDDED,), "Brokers as host:port, or `embedded`: the built-in log on disk."),
     Setting("buffered.records.per.partition", "int", 1000, "Records buffered per partition before it is paused.", minimum=1, maximum=INT),
@@ -63,6 +66,7 @@ _SETTINGS = (
     Setting("client.id", "text", "", "The beginning of the clients' ids; the application and a UUID where empty."),
     Setting("commit.interval.ms", "int", 30_000, "Milliseconds between commits; 100 by default with exactly_once_v2.", minimum=0),
     Setting("default.dsl.store", "text", "rocksDB", "Where stores lie by default: on disk or in memory.", words=("rocksDB", "in_memory")),
+    Setting("dsl.store.format", "text", "DEFAULT", "The format of stores; headers are not kept in stores.", words=("DEFAULT",)),
     Setting("deserialization.exception.handler", "handler", "fail", "What happens to records that do not decode."),
     Setting("errors.dead.letter.queue.topic.name", "text", None, "The topic that records which fail are written to."),
     Setting("log.summary.interval.ms", "int", 120_000, "Milliseconds between summaries in the log; below 0: none."),
@@ -76,6 +80,7 @@ _SETTINGS = (
     Setting("poll.ms", "int", 100, "Milliseconds to wait for input.", minimum=0),
     Setting("probing.rebalance.interval.ms", "int", 600_000, "Milliseconds between rebalances that look for warmed-up tasks.", minimum=60_000),
     Setting("processing.exception.handler", "handler", "fail", "What happens to records at which a step fails."),
+    Setting("processing.exception.handler.global.enabled", "bool", False, "Whether processing.exception.handler holds for global stores too."),
     Setting("processing.guarantee", "text", "at_least_once", "How often a record takes effect.", words=("at_least_once", "exactly_once_v2")),
     Setting("production.exception.handler", "handler", "fail", "What happens to records that can't be written."),
     Setting("rack.aware.assignment.non_overlap_cost", "int", None, "The cost of moving tasks.", minimum=0, maximum=INT),
@@ -85,11 +90,12 @@ _SETTINGS = (
     Setting("repartition.purge.interval.ms", "int", 30_000, "Milliseconds between purges of processed repartition records.", minimum=0),
     Setting("replication.factor", "int", -1, "Replicas of internal topics; -1: the broker's default.", minimum=-1, maximum=32_767),
     Setting("state.cleanup.delay.ms", "int", 600_000, "Milliseconds until the state of a task that moved away is deleted.", minimum=0),
+    Setting("state.cleanup.dir.max.age.ms", "int", -1, "Milliseconds after which unchanged state is deleted at the start; -1: never.", minimum=-1),
     Setting("state.dir", "text", None, "The directory of state; `kafka-streams` among the temporary files by default."),
     Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0),
     Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0),
     Setting("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS)),
-    Setting("upgrade.from", "text", None, "The version that a rolling upgrade comes from; without effect, since formats are those of 4.1."),
+    Setting("upgrade.from", "text", None, "The version that a rolling upgrade comes from; without effect, since formats are those of 4.3.", words=UPGRADES),
     Setting("windowstore.changelog.additional.retention.ms", "int", 86_400_000, "Milliseconds that changelogs of windows are kept beyond their retention.", minimum=0),
     Setting("__emit.interval.ms.kstreams.windowed.aggregation__", "int", 1000, "Milliseconds between looks for windows to emit on close.", minimum=0),
     Setting("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", "int", 1000, "Milliseconds between looks for rows without a partner.", minimum=0),
@@ -147,6 +153,7 @@ REFUSED = {
     "default.client.supplier": f"{_IN_JAVA}; bootstrap.servers chooses the log",
     "rocksdb.config.setter": f"{_IN_JAVA}; stores are not RocksDB, statestore.cache.max.bytes is what they offer",
     "dsl.store.suppliers.class": f"{_IN_JAVA}; write default.dsl.store, or 'persistent' of a store",
+    "processor.wrapper.class": f"{_IN_JAVA}; steps are what the file names",
     "task.assignor.class": f"{_IN_JAVA}; rack.aware.assignment.strategy and num.standby.replicas are what it offers",
     "config.providers": "write ${NAME}, which reads the environment",
     "ensure.explicit.internal.resource.naming": "give steps a 'name' and a 'store' where names must be stable",

@@ -13,4 +13,4 @@ NAMES = frozenset(
     segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
     """.split()  # noqa: SIM905 - a list of names reads better as text
 )
-"""Settings of a topic in Kafka 4.1."""
+"""Settings of a topic in Kafka 4.3."""

@@ -79,6 +79,12 @@ def _text(setting: Setting, value: Any) -> str:
     text = str(value)
     if setting.name.endswith(".subject.name.strategy"):
         text = text.rpartition(".")[2]  # Java names the class
+    if setting.name == "dsl.store.format":
+        text = text.upper()  # the one enumeration whose case Java does not look at
+        if text == "HEADERS":
+            raise ConfigError(
+                "dsl.store.format can't be HEADERS: stores keep no headers of records (KIP-1271); leave it out"
+            )
     if setting.words and text not in setting.words:
         raise _fail(setting, f"one of {', '.join(setting.words)}", value)
     return text

@@ -72,19 +72,22 @@ class Driver:
         self._offsets = self.remains.offsets
         self._pending: deque[tuple] = deque()
         stores = MemoryStores(plan)
+        handlers = Handlers.of(plan.config)
         environment = TaskEnvironment(
             plan,
             clock=lambda: self.clock,
             open_store=stores.open,
             partitions=lambda topic: 1,
-            handlers=Handlers.of(plan.config),
+            handlers=handlers,
             idling=Idling(plan.config["max.task.idle.ms"]),
             emit_interval_ms=0,
             group=JavaPartitionGroup,
             print_line=lambda text: print(text, file=sys.stderr),
         )
         # Java's driver lets global records that do not decode pass, whatever the handler says.
-        lenient = dataclasses.replace(environment, handlers=Handlers(deserialization=CONTINUE))
+        lenient = dataclasses.replace(
+            environment, handlers=dataclasses.replace(handlers.of_globals(), deserialization=CONTINUE)
+        )
         self._globals = [_make_task(sub, lenient, reached) for sub in plan.sub_topologies if sub.is_global]
         shared = {name: store for task in self._globals for name, store in task.stores.items()}
         for task in self._globals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamkit.compile.services import FailedRecord
@@ -34,16 +34,24 @@ class Handlers:
     production: str = FAIL
     dead_letter_topic: str | None = None
     """errors.dead.letter.queue.topic.name (KIP-1034)."""
+    processing_global: str = FAIL
+    """For the processors of global stores (KIP-1270)."""
 
     @classmethod
     def of(cls, config: Any) -> Handlers:
         """Read the handlers of a Config. Raises ConfigError for a class that is none of the built-in ones."""
+        processing = handler_action(config, "processing.exception.handler")
         return cls(
             handler_action(config, "deserialization.exception.handler"),
-            handler_action(config, "processing.exception.handler"),
+            processing,
             handler_action(config, "production.exception.handler"),
             config.get(SETTING) or None,
+            processing if config.get("processing.exception.handler.global.enabled") else FAIL,
         )
+
+    def of_globals(self) -> Handlers:
+        """Return the handlers of global stores, whose tasks write no dead letters (KIP-1270)."""
+        return replace(self, processing=self.processing_global, dead_letter_topic=None)
 
 
 def handler_action(config: Any, name: str) -> str:

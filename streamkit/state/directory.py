@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import os
 import re
 import shutil
@@ -16,9 +17,12 @@ from typing import IO
 
 from streamkit.errors import StateError, StateLockedError
 
+log = logging.getLogger(__name__)
+
 _TASK = re.compile(r"\d+_\d+")
 _PROCESS_FILE = "kafka-streams-process-metadata"
 _PERMISSIONS = 0o750
+_GROUP_WRITES = 0o770
 _GLOBAL = "global"
 
 
@@ -70,14 +74,18 @@ def store_path(task: Path, store: str) -> Path:
 class StateDirectory:
     """`<state.dir>/<application.id>/`, owned by this process until `close`.
 
-    Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`.
+    Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`. `group_writes`: the
+    group of the owner may write too (allow.os.group.write.access, KIP-1230).
     Raises StateLockedError when another process owns it, StateError when it can't be made or written.
     """
 
-    def __init__(self, state_dir: str | Path, application: str):
+    def __init__(self, state_dir: str | Path, application: str, *, group_writes: bool = False):
         self.path = Path(state_dir) / application
+        self._group_writes = group_writes
         with translated(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=_PERMISSIONS)
+        self._admit_group(self.path.parent)
+        self._admit_group(self.path)
         self._lock = self._acquire()
 
     def _acquire(self) -> IO[str]:
@@ -122,7 +130,16 @@ class StateDirectory:
         path = self.path / name
         with translated(path):
             path.mkdir(exist_ok=True, mode=_PERMISSIONS)
+        self._admit_group(path)
         return path
+
+    def _admit_group(self, path: Path) -> None:
+        if not self._group_writes:
+            return
+        try:
+            path.chmod(_GROUP_WRITES)  # mkdir takes the process's umask off
+        except OSError as error:
+            log.warning("%s can't be opened to the group of its owner: %s", path, error.strerror)
 
     def tasks(self) -> list[str]:
         """Return the ids of the tasks that have a directory which is not empty, in order of number."""
@@ -151,7 +168,7 @@ class StateDirectory:
     def clean(self, owned: Collection[str], older_than: float) -> list[str]:
         """Delete the directories of tasks that are not `owned` and unchanged since `older_than`; return their ids.
 
-        Time is in seconds since the epoch (state.cleanup.delay.ms).
+        Time is in seconds since the epoch (state.cleanup.delay.ms; state.cleanup.dir.max.age.ms, KIP-1259).
         """
         gone = []
         for task_id in self.tasks():

@@ -16,7 +16,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-VERSION = "4.3.1"
+VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or "4.3.1"
 READY_SECONDS = 60
 STOP_SECONDS = 20
 _POM = Path(__file__).with_name("pom.xml")

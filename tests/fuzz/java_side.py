@@ -16,12 +16,15 @@ _FAST = Path("/dev/shm")
 
 
 class Oracle:
-    """The interpreter process: `run` names it a folder, and it writes its answers there."""
+    """The interpreter process: `run` names it a folder, and it writes its answers there.
 
-    def __init__(self):
+    kafka: the version of Kafka Streams that it runs on, where that is not the usual one.
+    """
+
+    def __init__(self, kafka: str = ""):
         self._scratch = Path(tempfile.mkdtemp(prefix="fuzz-oracle-", dir=_FAST if _FAST.is_dir() else None))
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self._scratch}"]
-        command = build.command("fuzz/java", "Oracle", *options)
+        command = build.command("fuzz/java", "Oracle", *options, kafka=kafka)
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Oracle:

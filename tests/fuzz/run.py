@@ -70,9 +70,9 @@ def compare(folder: Path, counts: Counter) -> list[str]:
     return differences(java, streamkit_side.answer(folder))
 
 
-def run(seeds: range, work: Path, counts: Counter) -> Iterator[Failure]:
+def run(seeds: range, work: Path, counts: Counter, kafka: str = "") -> Iterator[Failure]:
     """Draw, ask both and yield the failures, batch by batch."""
-    with java_side.Oracle() as oracle:
+    with java_side.Oracle(kafka) as oracle:
         for start in range(seeds.start, seeds.stop, BATCH):
             batch = work / f"batch-{start}"
             for seed in range(start, min(start + BATCH, seeds.stop)):

@@ -15,6 +15,10 @@ from pathlib import Path
 
 _TESTS = Path(__file__).parent.parent
 _POM = Path(__file__).with_name("pom.xml")
+ANCHOR = _POM.read_text(encoding="utf-8").partition("<kafka.version>")[2].partition("<")[0]
+"""The version of Kafka that streamkit follows."""
+VERSION = "STREAMKIT_TEST_KAFKA"
+"""The environment's variable with another version of Kafka to run Java programs on, such as 4.1.0."""
 
 
 class BuildFailed(RuntimeError):
@@ -26,15 +30,19 @@ def available() -> bool:
     return shutil.which("javac") is not None and (shutil.which("mvn") is not None or _jars().exists())
 
 
-def command(sources: str, main: str, *options: str) -> list[str]:
+def command(sources: str, main: str, *options: str, kafka: str = "") -> list[str]:
     """The command that runs a main class of a folder below tests/; it is compiled when its sources changed.
 
-    A folder with a pom.xml of its own has other jars.
+    A folder with a pom.xml of its own has other jars. kafka: the version to run on; by default what the environment
+    names, else that of the pom. Programs are compiled for the pom's version in any case.
     """
     folder = _TESTS / sources
     pom = folder / "pom.xml" if (folder / "pom.xml").exists() else _POM
     jars = _made(_jars(pom), lambda target: _fetch(pom, target))
+    kafka = kafka or os.environ.get(VERSION, "")
     classes = _made(_cache() / f"classes-{_digest(folder)}", lambda target: _compile(folder, jars, target))
+    if kafka not in ("", ANCHOR) and "${kafka.version}" in pom.read_text(encoding="utf-8"):
+        jars = _made(_jars(pom, kafka), lambda target: _fetch(pom, target, f"-Dkafka.version={kafka}"))
     return ["java", *options, "-cp", f"{classes}{os.pathsep}{jars}/*", main]
 
 
@@ -42,8 +50,8 @@ def _cache() -> Path:
     return Path(os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests")
 
 
-def _jars(pom: Path = _POM) -> Path:
-    return _cache() / f"programs-{_digest(pom)}"
+def _jars(pom: Path = _POM, kafka: str = "") -> Path:
+    return _cache() / f"programs-{_digest(pom)}{kafka and '-'}{kafka}"
 
 
 def _digest(path: Path) -> str:
@@ -69,8 +77,8 @@ def _made(folder: Path, make) -> Path:
     return folder
 
 
-def _fetch(pom: Path, target: Path) -> None:
-    _run(["mvn", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"])
+def _fetch(pom: Path, target: Path, *options: str) -> None:
+    _run(["mvn", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}", *options])
 
 
 def _compile(folder: Path, jars: Path, target: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -65,6 +67,21 @@ def test_two_processes_do_not_share_a_state_directory(tmp_path):
         application.start()
     assert application.state is ClientState.ERROR
     owner.close()
+
+
+def test_state_that_lay_too_long_is_deleted_at_the_start(tmp_path, caplog):
+    caplog.set_level("INFO")
+    for name, age in (("7_0", 3_600), ("7_1", 60), ("global", 3_600)):
+        (tmp_path / "app" / name).mkdir(parents=True)
+        (tmp_path / "app" / name / "rows").touch()
+        then = time.time() - age
+        os.utime(tmp_path / "app" / name, (then, then))
+    plan = pass_through(tmp_path, **{"state.cleanup.dir.max.age.ms": 600_000})
+    Application(plan, FakeLog({})).run(until_idle=True, stop=threading.Event())
+    assert not (tmp_path / "app" / "7_0").exists()
+    assert (tmp_path / "app" / "7_1" / "rows").exists()
+    assert (tmp_path / "app" / "global" / "rows").exists()
+    assert "the state of task 7_0 is older than state.cleanup.dir.max.age.ms (600000), and deleted" in caplog.text
 
 
 def test_exactly_once_needs_a_log_with_transactions(tmp_path):

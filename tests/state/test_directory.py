@@ -122,6 +122,13 @@ def test_obsolete_tasks_are_cleaned(tmp_path: Path) -> None:
     directory.close()
 
 
+def test_the_group_of_the_owner_may_write(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path / "state", "app", group_writes=True)
+    for path in (tmp_path / "state", directory.path, directory.task("0_0"), directory.global_state()):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o770
+    directory.close()
+
+
 def test_a_file_in_the_way_is_a_state_error(tmp_path: Path) -> None:
     (tmp_path / "app").write_text("")
     with pytest.raises(StateError, match="app"):

@@ -33,7 +33,7 @@ from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, hol
 from streamkit.runtime.local.local_task import sums_on_disk
 from streamkit.runtime.local.progress import RestoreListener, RestoreProgress
 from streamkit.runtime.local.queries import LocalStores, is_global, require_store
-from streamkit.runtime.local.setup import Settings, Shared, TopicsOnLog
+from streamkit.runtime.local.setup import Settings, Shared, TopicsOnLog, state_directory
 from streamkit.runtime.local.signals import catch_signals
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
@@ -297,7 +297,7 @@ class Application:
         has_global = any(sub.is_global for sub in plan.sub_topologies)
         topics = prepare_topics(plan, self._transport)
         self._topics_watch = TopicWatch(plan, self._transport, topics)
-        self._directory = StateDirectory(config["state.dir"], plan.application)
+        self._directory = state_directory(config, plan.application)
         shared = Shared(plan, self._transport, self._settings, self._directory, topics)
         shared.changed = self._thread_changed
         shared.restore_listener = self._restore_listener

@@ -122,7 +122,7 @@ class GlobalThread:
             clock=shared.clock,
             open_store=self._stores.open,
             partitions=shared.topics.count,
-            handlers=shared.settings.handlers,
+            handlers=shared.settings.handlers.of_globals(),
         )
         return Task(spec, environment)
 

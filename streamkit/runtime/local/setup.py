@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamkit.compile import Program, compile_sub_topology
+from streamkit.config import Config
 from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
@@ -22,6 +24,8 @@ from streamkit.transport.base import Transport
 if TYPE_CHECKING:
     from streamkit.runtime.local.coordinator import Coordinator
     from streamkit.runtime.local.progress import Event, RestoreProgress
+
+log = logging.getLogger(__name__)
 
 BATCH = 5000
 """Records a poll where max.poll.records is not set: Java's 1000 would cost Python a fifth of its speed."""
@@ -160,3 +164,15 @@ class TopicsOnLog:
         return tuple(
             TopicPartition(topic, partition) for topic in self.inputs[sub] if partition < self.partitions[topic]
         )
+
+
+def state_directory(config: Config, application: str) -> StateDirectory:
+    """Take the state directory; tasks that have lain there for too long are deleted first (KIP-1259)."""
+    directory = StateDirectory(
+        config["state.dir"], application, group_writes=bool(config["allow.os.group.write.access"])
+    )
+    oldest = int(config["state.cleanup.dir.max.age.ms"])
+    if oldest >= 0:
+        for task in directory.clean((), time.time() - oldest / 1000):
+            log.info("the state of task %s is older than state.cleanup.dir.max.age.ms (%d), and deleted", task, oldest)
+    return directory

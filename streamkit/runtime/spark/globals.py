@@ -80,6 +80,6 @@ class GlobalTables:
             clock=lambda: 0,
             open_store=MemoryStores(loaded.plan).open,
             partitions=lambda topic: self._partitions.get(topic, 1),
-            handlers=Handlers.of(loaded.plan.config),
+            handlers=Handlers.of(loaded.plan.config).of_globals(),
         )
         return Task(spec, environment)

@@ -1,0 +1,108 @@
+"""What differs between versions of Kafka: streamkit is that of the newest in the pom, and agrees with 4.1 in what both have."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from streamkit.config import SETTINGS, UnknownSettingError, check
+from streamkit.config.settings import ALIASES, EMBEDDED, default_of
+from streamkit.errors import ConfigError
+from tests.fuzz.run import run
+from tests.java import build
+
+OLDER = "4.1.0"
+PREFIXES = {"streams": "", "consumer": "consumer.", "producer": "producer.", "admin": "admin.", "topic": "topic."}
+NEVER = {"message.downconversion.enable"}
+"""Brokers of version 4 have it no more."""
+OWN_DEFAULTS = {"bootstrap.servers": (EMBEDDED,)}
+CLASSES = {
+    "class org.apache.kafka.streams.errors.LogAndFail": "fail",
+    "class org.apache.kafka.streams.errors.Default": "fail",
+}
+
+
+def settings_of(kafka: str) -> dict[str, dict[str, str]]:
+    """The defaults by name, by who has the setting."""
+    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    command = build.command("java/settings", "Settings", *options, kafka=kafka)
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for line in text.splitlines():
+        who, name, default = line.split("\t")
+        found[who][name] = default
+    return found
+
+
+@pytest.fixture(scope="module")
+def newest() -> dict[str, dict[str, str]]:
+    return settings_of(build.ANCHOR)
+
+
+def is_known(name: str) -> bool:
+    """Whether a setting works, or is refused with what stands in its place."""
+    try:
+        check(name, "1")
+    except UnknownSettingError as error:
+        return "There is no setting" not in str(error)
+    except ConfigError:
+        return True  # known, and 1 is no value of it
+    return True
+
+
+def as_text(name: str) -> str:
+    """Our default of a setting, as Java writes it."""
+    value = default_of(SETTINGS[name])
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value) if name == "topology.optimization" else str(list(value))
+    return "null" if value is None else str(value)
+
+
+def test_every_setting_of_kafka_is_known(newest) -> None:
+    assert len(newest["streams"]) > 70
+    assert len(newest["topic"]) > 20
+    unknown = [
+        PREFIXES[who] + name
+        for who, names in newest.items()
+        for name in names
+        if name not in NEVER and not is_known(PREFIXES[who] + name)
+    ]
+    assert unknown == []
+
+
+def test_defaults_are_those_of_kafka_streams(newest) -> None:
+    shared = newest["streams"].keys() & (SETTINGS.keys() - OWN_DEFAULTS.keys() - ALIASES.keys())
+    assert len(shared) > 35
+    theirs = {name: newest["streams"][name] for name in shared}
+    for name, default in theirs.items():
+        for start, word in CLASSES.items():
+            if default.startswith(start):
+                theirs[name] = word
+    assert {name: as_text(name) for name in shared} == theirs
+
+
+def test_what_came_after_the_older_version_is_listed(newest) -> None:
+    older = settings_of(OLDER)
+    assert newest["streams"].keys() - older["streams"].keys() == {
+        "allow.os.group.write.access",
+        "config.providers",
+        "dsl.store.format",
+        "errors.dead.letter.queue.topic.name",
+        "processing.exception.handler.global.enabled",
+        "state.cleanup.dir.max.age.ms",
+    }
+    assert older["streams"].keys() <= newest["streams"].keys()
+    assert older["topic"] == newest["topic"]
+
+
+def test_random_topologies_do_what_the_older_version_does(tmp_path: Path) -> None:
+    counts: Counter = Counter()
+    failures = [each.differences[0] for each in run(range(41_000, 41_030), tmp_path, counts, OLDER)]
+    assert not failures, "\n\n".join(failures[:5])
+    assert counts["accepted"] >= 25
+    assert counts["records"] > 30
