@@ -92,6 +92,7 @@ _SETTINGS = (
     Setting("state.cleanup.delay.ms", "int", 600_000, "Milliseconds until the state of a task that moved away is deleted.", minimum=0),
     Setting("state.cleanup.dir.max.age.ms", "int", -1, "Milliseconds after which unchanged state is deleted at the start; -1: never.", minimum=-1),
     Setting("state.dir", "text", None, "The directory of state; `kafka-streams` among the temporary files by default."),
+    Setting("state.engine", "text", None, "What keeps persistent stores on disk; leveldb by default up to Python 3.12, else rocksdb. Streamkit's own.", words=("leveldb", "rocksdb")),
     Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0),
     Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0),
     Setting("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS)),

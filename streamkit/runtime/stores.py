@@ -43,7 +43,7 @@ class DirectoryStores:
         if definition.persistent:
             is_global = spec.sub_topology.is_global
             path = self._directory.global_state() if is_global else self._directory.task(spec.task_id)
-        return create(definition, path, services, self._budget)
+        return create(definition, path, services, self._budget, engine=self._directory.engine)
 
 
 def cache_budget(max_bytes: int) -> CacheBudget | None:

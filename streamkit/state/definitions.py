@@ -99,23 +99,25 @@ def create(
     context: StoreContext,
     budget: CacheBudget | None = None,
     rows: BytesMap | None = None,
+    engine: str | None = None,
 ) -> Store:
     """Return a store that is ready for use: below `directory` (a task's) if it is persistent, else in memory.
 
     Without a directory a persistent store lives in memory too, with the semantics of a persistent one.
-    `budget` None: no cache. `rows`: the map to use instead.
+    `budget` None: no cache. `rows`: the map to use instead. `engine`: of what lies on disk (state.engine).
     Raises StateError, StateLockedError.
     """
     # Imported here: the stores need StoreDef.
     from streamkit.state.directory import store_path
-    from streamkit.state.maps import open_map
+    from streamkit.state.maps import default_engine, open_map
     from streamkit.state.suppress import SuppressBuffer
 
     if store.type == "suppress":
         return SuppressBuffer(store, context)
-    on_disk = store.persistent and directory is not None
-    if rows is None:
-        rows = open_map("leveldb", store_path(Path(str(directory)), store.name)) if on_disk else open_map("memory")
+    if rows is None and store.persistent and directory is not None:
+        engine = engine or default_engine()
+        rows = open_map(engine, store_path(Path(directory), engine, store.name))
+    rows = rows or open_map("memory")
     cached, plain = _classes()
     if store.type in cached:
         return cached[store.type](store, rows, context, budget if store.in_cache else None)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from streamkit.errors import StateError, StateLockedError
+from streamkit.state.maps import ENGINES, default_engine
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,11 @@ _PROCESS_FILE = "kafka-streams-process-metadata"
 _PERMISSIONS = 0o750
 _GROUP_WRITES = 0o770
 _GLOBAL = "global"
+_MARK_FILE = ".streamkit-state"
+_FORMAT = 1
+"""Of what lies in a task's directory; a newer streamkit may count it up."""
+_JAVA = "Kafka Streams"
+_PUT_ASIDE = "put-aside"
 
 
 @contextmanager
@@ -66,21 +72,43 @@ def _changed_since(path: Path, time: float) -> bool:
         return True
 
 
-def store_path(task: Path, store: str) -> Path:
+def store_path(task: Path, engine: str, store: str) -> Path:
     """Return where a persistent store lies in its task's directory."""
-    return task / "leveldb" / store
+    return task / engine / store
+
+
+def _mark(path: Path) -> tuple[str, int] | None:
+    """Return the engine and the format of what lies in a task's directory; None where nothing does."""
+    file = path / _MARK_FILE
+    try:
+        with translated(file):
+            mark = json.loads(file.read_text(encoding="utf-8"))
+        return str(mark["engine"]), int(mark["format"])
+    except StateError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{file} can't be read: {error}; delete {path} to restore it from its changelogs") from error
+    # Without a mark: of a streamkit that had one engine, or of Kafka Streams itself, which says so in the same place.
+    if (path / "leveldb").exists():
+        return "leveldb", 1
+    return (_JAVA, 1) if (path / "rocksdb").exists() else None
 
 
 class StateDirectory:
     """`<state.dir>/<application.id>/`, owned by this process until `close`.
 
-    Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`. `group_writes`: the
-    group of the owner may write too (allow.os.group.write.access, KIP-1230).
+    Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`. `engine`: what keeps
+    stores on disk here (state.engine). `group_writes`: the group of the owner may write too
+    (allow.os.group.write.access, KIP-1230).
     Raises StateLockedError when another process owns it, StateError when it can't be made or written.
     """
 
-    def __init__(self, state_dir: str | Path, application: str, *, group_writes: bool = False):
+    def __init__(
+        self, state_dir: str | Path, application: str, engine: str | None = None, *, group_writes: bool = False
+    ):
         self.path = Path(state_dir) / application
+        self.engine = engine or default_engine()
         self._group_writes = group_writes
         with translated(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=_PERMISSIONS)
@@ -126,6 +154,50 @@ class StateDirectory:
         """Return the directory of global stores, made if it is not there. Raises StateError."""
         return self._directory(_GLOBAL)
 
+    def claim(self, name: str) -> Path:
+        """Return the directory of a task, or "global", for stores of this directory's engine.
+
+        What another engine wrote, or Kafka Streams, is put aside first, its checkpoint included, so that the stores are
+        restored from their changelogs. Raises StateError for an engine or a format that is not known, and leaves it there.
+        """
+        path = self._directory(name)
+        mark = _mark(path)
+        if mark is not None:
+            engine, version = mark
+            if engine not in (*ENGINES, _JAVA):
+                raise StateError(
+                    f"{path} was written by the engine {engine!r}, which is not known here; it is left as it is"
+                )
+            if version > _FORMAT:
+                raise StateError(f"{path} was written by a newer streamkit (format {version}); it is left as it is")
+            if engine == self.engine:
+                return path
+            self._put_aside(path, engine)
+            path = self._directory(name)
+        with translated(path):
+            (path / _MARK_FILE).write_text(json.dumps({"engine": self.engine, "format": _FORMAT}), encoding="utf-8")
+        return path
+
+    def _put_aside(self, path: Path, engine: str) -> None:
+        aside = self.path / _PUT_ASIDE / f"{path.name}-{engine.lower().replace(' ', '-')}"
+        with translated(aside):
+            aside.parent.mkdir(exist_ok=True, mode=_PERMISSIONS)
+            if aside.exists():
+                shutil.rmtree(aside)
+            path.rename(aside)
+        log.warning(
+            "The state in %s was written by %s, not %s: it is put aside to %s, which may be deleted, and restored from its "
+            "changelogs",
+            path,
+            engine,
+            self.engine,
+            aside,
+        )
+
+    def has_store(self, task_id: str, store: str) -> bool:
+        """Return whether a store of a task has files."""
+        return store_path(self.path / task_id, self.engine, store).exists()
+
     def _directory(self, name: str) -> Path:
         path = self.path / name
         with translated(path):
@@ -160,7 +232,7 @@ class StateDirectory:
 
     def wipe_store(self, task_id: str, store: str) -> None:
         """Delete what one store of a task has stored. Raises StateError."""
-        path = store_path(self.path / task_id, store)
+        path = store_path(self.path / task_id, self.engine, store)
         with translated(path):
             if path.exists():
                 shutil.rmtree(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamkit.state.directory import store_path
+from streamkit.state.maps import default_engine, open_map
 from tests.broker.support import App, Log, application, command, kill, until
 
 KEYS = 8
@@ -83,14 +84,12 @@ def counted(app: App, rounds: int) -> None:
 
 def assert_state_equals_changelog(app: App) -> None:
     """For an application that has ended in order."""
-    import plyvel
-
     changelog = app.log.read(f"{app.application}-counts-changelog", committed_only=True)
     for partition in (0, 1):
-        database = plyvel.DB(str(store_path(app.tasks / f"0_{partition}", "counts")))
+        rows = open_map(default_engine(), store_path(app.tasks / f"0_{partition}", default_engine(), "counts"))
         # Values have their timestamp in front.
-        stored = {key: value[8:] for key, value in database}
-        database.close()
+        stored = {key: value[8:] for key, value in rows.range(None, None)}
+        rows.close()
         assert stored == {raw.key: raw.value for raw in changelog if raw.partition == partition}
 
 
@@ -130,7 +129,7 @@ def test_a_state_directory_that_was_truncated(kafka: Log, tmp_path: Path) -> Non
     app = counting(tmp_path, kafka)
     feed(app, 20)
     assert app.run().code == 0
-    path = store_path(app.tasks / "0_0", "counts") / "CURRENT"
+    path = store_path(app.tasks / "0_0", default_engine(), "counts") / "CURRENT"
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
     feed(app, 20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.errors import StateError, StateLockedError
+from streamkit.errors import ConfigError, StateError, StateLockedError
 from streamkit.state.base import BytesMap
-from streamkit.state.maps import open_map
+from streamkit.state.maps import ENGINES, check_engine, open_map
 
-KINDS = ("memory", "leveldb")
+KINDS = ("memory", *ENGINES)
 KEYS = st.binary(max_size=3)
 
 
@@ -114,35 +116,90 @@ def test_behaves_as_a_sorted_dict(kind: str, steps: list[tuple[str, bytes, bytes
         rows.close()
 
 
-def test_leveldb_keeps_what_was_committed_only(tmp_path: Path) -> None:
-    rows = open_map("leveldb", tmp_path / "map")
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_engines_keep_what_was_committed_only(engine: str, tmp_path: Path) -> None:
+    rows = open_map(engine, tmp_path / "map")
     rows.put(b"a", b"1")
     rows.commit()
     rows.put(b"b", b"2")
     rows.close()
-    again = open_map("leveldb", tmp_path / "map")
+    again = open_map(engine, tmp_path / "map")
     assert list(again.range(None, None)) == [(b"a", b"1")]
     again.close()
 
 
-def test_a_locked_directory_is_one_clear_line(tmp_path: Path) -> None:
-    rows = open_map("leveldb", tmp_path / "map")
+def test_a_locked_directory_is_one_clear_line(engine: str, tmp_path: Path) -> None:
+    rows = open_map(engine, tmp_path / "map")
     with pytest.raises(StateLockedError, match="in use by another process"):
-        open_map("leveldb", tmp_path / "map")
+        open_map(engine, tmp_path / "map")
     rows.close()
 
 
-def test_a_file_in_the_way_is_a_state_error(tmp_path: Path) -> None:
+def test_a_directory_that_another_process_holds_is_one_clear_line(engine: str, tmp_path: Path) -> None:
+    program = f"""
+import sys
+from streamkit.state.maps import ENGINES, check_engine, open_map
+rows = open_map({engine!r}, {str(tmp_path / "map")!r})
+print("open", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(StateLockedError, match="in use by another process"):
+            open_map(engine, tmp_path / "map")
+        other.communicate()
+
+
+def test_a_file_in_the_way_is_a_state_error(engine: str, tmp_path: Path) -> None:
     (tmp_path / "map").write_text("not a directory")
     with pytest.raises(StateError, match="map"):
-        open_map("leveldb", tmp_path / "map")
+        open_map(engine, tmp_path / "map")
 
 
-def test_a_closed_map_is_a_state_error(tmp_path: Path) -> None:
-    rows = open_map("leveldb", tmp_path / "map")
+def test_a_closed_map_is_a_state_error(engine: str, tmp_path: Path) -> None:
+    rows = open_map(engine, tmp_path / "map")
     rows.close()
     with pytest.raises(StateError):
         rows.get(b"a")
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_range_left_half_way_neither_holds_the_files_nor_passes_for_all(
+    engine: str, pending: bool, tmp_path: Path
+) -> None:
+    rows = open_map(engine, tmp_path / "map")
+    fill(rows)
+    rows.commit()
+    if pending:
+        rows.put(b"aa", b"new")
+    seen = rows.range(None, None)
+    assert next(seen) == (b"", b"v")
+    rows.close()
+    open_map(engine, tmp_path / "map").close()
+    with pytest.raises(StateError):
+        list(seen)
+
+
+def test_bounds_are_kept_while_rows_are_read(engine: str, tmp_path: Path) -> None:
+    rows = open_map(engine, tmp_path / "map")
+    rows.put_many([(b"%04d" % number, b"v") for number in range(1000)])
+    rows.commit()
+    ranges = [(low, low + 37, rows.range(b"%04d" % low, b"%04d" % (low + 37))) for low in range(0, 900, 3)]
+    other = [b"%04d" % number for number in range(1000)]  # takes up memory that is free by now
+    for low, high, found in ranges:
+        assert [key for key, _ in found] == other[low : high + 1]
+    rows.close()
+
+
+def test_a_missing_package_is_one_line_with_the_command(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamkit.state.maps.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=rf"pip install 'streamkit\[{engine}\]'"):
+        check_engine(engine)
 
 
 def test_unknown_kinds_are_refused() -> None:

@@ -180,7 +180,7 @@ def test_importing_operators_is_fast() -> None:
     import sys
 
     code = "import sys; import streamkit.operators; print(sorted(m for m in sys.modules if m.split('.')[0] in HEAVY))"
-    heavy = ("confluent_kafka", "plyvel", "sqlite3", "pyspark", "rich", "typer")
+    heavy = ("confluent_kafka", "plyvel", "rocksdict", "sqlite3", "pyspark", "rich", "typer")
     result = subprocess.run(
         [sys.executable, "-c", f"HEAVY = {heavy!r}; {code}"], capture_output=True, text=True, check=True
     )

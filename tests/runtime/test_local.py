@@ -20,7 +20,7 @@ from streamkit.runtime.local.thread import StreamThread
 from streamkit.serdes import base as serdes
 from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
 from streamkit.state.definitions import StoreDef
-from streamkit.state.directory import StateDirectory
+from streamkit.state.directory import StateDirectory, store_path
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.fakes import Clock, FakeProgram
 
@@ -167,8 +167,9 @@ def test_exactly_once_trusts_no_state_without_a_checkpoint(tmp_path):
     changelogs = {"counts": (LOG, False)}
     (directory.task("0_0") / "leveldb").mkdir()
     assert open_files(directory, "0_0", changelogs, eos=True).offsets == {}
-    assert list(directory.task("0_0").iterdir()) == []
+    assert [path.name for path in directory.task("0_0").iterdir()] == [".streamkit-state"]
     write_checkpoint(directory.task("0_0"), {LOG: 3})
+    (directory.task("0_0") / directory.engine / "counts").mkdir(parents=True)
     assert open_files(directory, "0_0", changelogs, eos=True).offsets == {LOG: 3}
     assert read_checkpoint(directory.task("0_0")) == {}
 
@@ -176,12 +177,19 @@ def test_exactly_once_trusts_no_state_without_a_checkpoint(tmp_path):
 def test_a_store_that_the_checkpoint_does_not_name_is_restored_into_nothing(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     for store in ("counts", "others", "unlogged"):
-        (directory.task("0_0") / "leveldb" / store).mkdir(parents=True)
+        (directory.task("0_0") / directory.engine / store).mkdir(parents=True)
     foreign = TopicPartition("another-counts-changelog", 0)
     write_checkpoint(directory.task("0_0"), {LOG: 3, foreign: 9})
     changelogs = {"counts": (LOG, False), "others": (TopicPartition("app-others-changelog", 0), False)}
     assert open_files(directory, "0_0", changelogs, eos=False).offsets == {LOG: 3}
-    assert sorted(os.listdir(directory.task("0_0") / "leveldb")) == ["counts", "unlogged"]
+    assert sorted(os.listdir(directory.task("0_0") / directory.engine)) == ["counts", "unlogged"]
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_a_store_whose_files_are_gone_is_restored_whatever_the_checkpoint_says(tmp_path, eos):
+    directory = StateDirectory(tmp_path, "app")
+    write_checkpoint(directory.task("0_0"), {LOG: 3})
+    assert open_files(directory, "0_0", {"counts": (LOG, False)}, eos=eos).offsets == {}
 
 
 # -- Threads -----------------------------------------------------------------------------------------------------------
@@ -295,6 +303,8 @@ def test_a_clean_close_commits_and_writes_the_checkpoint(tmp_path):
     harness.round()
     assert harness.log.offsets[IN].offset == 2
     assert read_checkpoint(harness.shared.directory.task("0_0")) == {LOG: 1}
+    # The stores here are lists; that of a real one has files.
+    store_path(harness.shared.directory.task("0_0"), harness.shared.directory.engine, "counts").mkdir(parents=True)
     harness.thread.assign([(0, 0)])
     harness.log.append(changelog_rows(1))
     harness.round()

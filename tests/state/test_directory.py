@@ -153,3 +153,71 @@ def test_directories_are_not_for_everybody(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path, "app")
     assert stat.S_IMODE(directory.task("0_0").stat().st_mode) & 0o007 == 0
     directory.close()
+
+
+# -- Engines ---------------------------------------------------------------------------------------------------------
+
+
+def claimed(tmp_path: Path, engine: str) -> tuple[StateDirectory, Path]:
+    directory = StateDirectory(tmp_path, "app", engine)
+    return directory, directory.claim("0_1")
+
+
+def test_a_directory_names_the_engine_that_wrote_it_and_is_kept_for_it(tmp_path: Path) -> None:
+    directory, path = claimed(tmp_path, "rocksdb")
+    assert json.loads((path / ".streamkit-state").read_text()) == {"engine": "rocksdb", "format": 1}
+    (path / "rocksdb").mkdir()
+    directory.close()
+    assert (claimed(tmp_path, "rocksdb")[1] / "rocksdb").exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "folder", "engine", "aside"),
+    [
+        ("leveldb", "leveldb", "rocksdb", "0_1-leveldb"),
+        ("rocksdb", "rocksdb", "leveldb", "0_1-rocksdb"),
+        (None, "leveldb", "rocksdb", "0_1-leveldb"),
+        (None, "rocksdb", "rocksdb", "0_1-kafka-streams"),
+    ],
+)
+def test_what_another_engine_wrote_is_put_aside_with_its_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, written: str | None, folder: str, engine: str, aside: str
+) -> None:
+    for _ in range(2):  # the second time over what was put aside before
+        if written is None:
+            path = tmp_path / "app" / "0_1"
+            path.mkdir(parents=True)
+        else:
+            first, path = claimed(tmp_path, written)
+            first.close()
+        (path / folder / "counts").mkdir(parents=True, exist_ok=True)
+        write_checkpoint(path, {TopicPartition("t", 0): 1})
+        caplog.clear()
+        directory, again = claimed(tmp_path, engine)
+        assert read_checkpoint(again) == {}
+        assert not (again / folder).exists()
+        assert read_checkpoint(tmp_path / "app" / "put-aside" / aside) == {TopicPartition("t", 0): 1}
+        assert len(caplog.messages) == 1
+        assert "restored from its changelogs" in caplog.messages[0]
+        assert directory.tasks() == ["0_1"]
+        directory.wipe("0_1")
+        directory.close()
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ('{"engine": "paper", "format": 1}', "engine 'paper'"),
+        ('{"engine": "leveldb", "format": 2}', "newer streamkit"),
+        ("{}", "can't be read"),
+        ("nonsense", "can't be read"),
+    ],
+)
+def test_a_directory_that_is_not_understood_is_left_as_it_is(tmp_path: Path, mark: str, words: str) -> None:
+    path = tmp_path / "app" / "0_1"
+    path.mkdir(parents=True)
+    (path / ".streamkit-state").write_text(mark)
+    (path / "leveldb").mkdir()
+    with pytest.raises(StateError, match=words):
+        claimed(tmp_path, "leveldb")
+    assert sorted(os.listdir(path)) == [".streamkit-state", "leveldb"]

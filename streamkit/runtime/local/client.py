@@ -297,7 +297,7 @@ class Application:
         has_global = any(sub.is_global for sub in plan.sub_topologies)
         topics = prepare_topics(plan, self._transport)
         self._topics_watch = TopicWatch(plan, self._transport, topics)
-        self._directory = state_directory(config, plan.application)
+        self._directory = state_directory(plan)
         shared = Shared(plan, self._transport, self._settings, self._directory, topics)
         shared.changed = self._thread_changed
         shared.restore_listener = self._restore_listener

@@ -88,7 +88,7 @@ class GlobalThread:
     def _restore(self) -> None:
         shared, plan = self._shared, self._shared.plan
         assert self._consumer is not None
-        offsets = read_checkpoint(shared.directory.global_state())
+        offsets = read_checkpoint(shared.directory.claim("global"))
         changelogs = []
         for sub in (sub for sub in plan.sub_topologies if sub.is_global):
             task = self._open_task(sub)

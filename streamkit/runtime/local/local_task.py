@@ -47,15 +47,18 @@ def open_files(directory: StateDirectory, task_id: str, changelogs: ChangelogNam
     """
     if not changelogs:
         return TaskFiles(None)
-    path = directory.task(task_id)
+    path = directory.claim(task_id)
     places = {store: partition for store, (partition, _) in changelogs.items()}
     offsets = {place: offset for place, offset in read_checkpoint(path).items() if place in places.values()}
-    unknown = [store for store, place in places.items() if place not in offsets]
+    unknown = [
+        store for store, place in places.items() if place not in offsets or not directory.has_store(task_id, store)
+    ]
     if unknown and eos:
         directory.wipe(task_id)
-        path, offsets = directory.task(task_id), {}
+        path, offsets = directory.claim(task_id), {}
     for store in unknown:
         directory.wipe_store(task_id, store)
+        offsets.pop(places[store], None)
     if eos:
         delete_checkpoint(path)
     return TaskFiles(path, offsets)

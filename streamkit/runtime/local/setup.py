@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamkit.compile import Program, compile_sub_topology
-from streamkit.config import Config
 from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
@@ -19,6 +18,7 @@ from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.queues import Idling
 from streamkit.state.directory import StateDirectory
+from streamkit.state.maps import check_engine, default_engine
 from streamkit.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -166,11 +166,17 @@ class TopicsOnLog:
         )
 
 
-def state_directory(config: Config, application: str) -> StateDirectory:
-    """Take the state directory; tasks that have lain there for too long are deleted first (KIP-1259)."""
-    directory = StateDirectory(
-        config["state.dir"], application, group_writes=bool(config["allow.os.group.write.access"])
-    )
+def state_directory(plan: Plan) -> StateDirectory:
+    """Take the state directory; tasks that have lain there for too long are deleted first (KIP-1259).
+
+    Raises StateError, StateLockedError; ConfigError for an engine that is not installed.
+    """
+    config = plan.config
+    engine = config["state.engine"] or default_engine()
+    if any(store.persistent for store in plan.stores.values()):
+        check_engine(engine)
+    group_writes = bool(config["allow.os.group.write.access"])
+    directory = StateDirectory(config["state.dir"], plan.application, engine, group_writes=group_writes)
     oldest = int(config["state.cleanup.dir.max.age.ms"])
     if oldest >= 0:
         for task in directory.clean((), time.time() - oldest / 1000):

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from streamkit.state.base import BytesMap
-from streamkit.state.maps import open_map
+from streamkit.state.maps import default_engine, open_map
 
 _PRESENT = b"k"
 """What stands before a key on disk, so that no key is one too."""
@@ -43,7 +43,7 @@ class LastOfKeys:
 
     def _spill(self) -> None:
         if self._map is None:
-            self._map = open_map("leveldb", self._path())
+            self._map = open_map(default_engine(), self._path())
         self._map.put_many(
             [(b"" if key is None else _PRESENT + key, marshal.dumps(row)) for key, row in self._rows.items()]
         )

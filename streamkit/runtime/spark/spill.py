@@ -16,7 +16,7 @@ from streamkit.runtime.environment import StoreServices, TaskSpec
 from streamkit.runtime.spark.held import HeldStore, HeldWindowStore
 from streamkit.state.base import BytesMap
 from streamkit.state.definitions import create
-from streamkit.state.maps import open_map
+from streamkit.state.maps import default_engine, open_map
 
 _SAMPLE = 100
 _ROW_BYTES = 170
@@ -25,7 +25,7 @@ _CHUNK = 20_000
 
 
 class SpillingMap(BytesMap):
-    """A map in memory that moves to LevelDB when it has grown beyond `limit` bytes; looked at once a commit."""
+    """A map in memory that moves to disk when it has grown beyond `limit` bytes; looked at once a commit."""
 
     def __init__(self, limit: int, path: Callable[[], Path]):
         self._limit = limit
@@ -77,7 +77,7 @@ class SpillingMap(BytesMap):
         return rows * (_ROW_BYTES + sum(len(key) + len(value) for key, value in sample) // len(sample))
 
     def _spill(self) -> None:
-        old, new = self._inner, open_map("leveldb", self._path())
+        old, new = self._inner, open_map(default_engine(), self._path())
         rows = old.items()  # type: ignore[attr-defined]
         while chunk := list(islice(rows, _CHUNK)):
             new.put_many(chunk)

@@ -1,0 +1,170 @@
+"""An ordered map on an engine's files whose uncommitted writes live in an overlay, so that a commit is one write batch."""
+
+from __future__ import annotations
+
+import errno
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from heapq import merge
+from itertools import islice, takewhile
+from pathlib import Path
+
+from streamkit.errors import StateError, StateLockedError, StreamkitError, TaskCorruptedError
+from streamkit.state.base import BytesMap
+from streamkit.state.memory import KeyOrder
+
+
+class OverlayMap(BytesMap):
+    """A persistent map; subclasses read and write the files of one engine.
+
+    Raises StateLockedError, or StateError in words for full, read-only or damaged directories.
+    """
+
+    def __init__(self, path: str | Path):
+        self._path = Path(path)
+        self._pending: dict[bytes, bytes | None] = {}
+        self._order = KeyOrder(self._pending)
+        self._closed = False
+        with self._translated():
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._stored_get = self._open()
+
+    # -- What an engine does; foreign errors may leave these ----------------------------------------------------------
+
+    @abstractmethod
+    def _open(self) -> Callable[[bytes], bytes | None]:
+        """Open the files, made if they are not there; return the function that reads one key."""
+
+    @abstractmethod
+    def _scan(self, low: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Return stored entries from low (inclusive) to stop (exclusive), as they are now.
+
+        Backwards the bound `low` may be passed over: the caller checks it.
+        """
+
+    @abstractmethod
+    def _write(self, items: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write entries in one synchronous batch; None deletes."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Close the files, and what still reads them."""
+
+    # -- The map ------------------------------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a value or None; what was put since the last commit counts."""
+        pending = self._pending
+        if key in pending:
+            return pending[key]
+        try:
+            return self._stored_get(key)
+        except Exception as error:
+            raise state_error(self._path, error) from error
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set a value; None deletes."""
+        if self._order.active and key not in self._pending:
+            self._order.touch(key)
+        self._pending[key] = value
+
+    def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
+        """Apply many writes at once, the last one of a key winning."""
+        self._pending.update(items)
+        self._order.reset()
+
+    def delete_range(self, low: bytes | None, high: bytes) -> None:
+        """Delete entries from low up to high, without sorting what is not committed: mostly it is a whole segment."""
+        pending, start = self._pending, low or b""
+        with self._translated():
+            stored = {key for key, _ in self._scan(low, high, False)}
+        for key in [key for key in pending if start <= key < high and key not in stored]:
+            del pending[key]
+        pending.update(dict.fromkeys(stored))
+        self._order.reset()
+
+    def range(
+        self,
+        low: bytes | None,
+        high: bytes | None,
+        reverse: bool = False,
+        include_high: bool = True,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return entries from low to high in byte order, at most `limit`, as they are now."""
+        pending = self._pending
+        fresh = [(key, pending[key]) for key in self._order.keys(low, high, reverse, include_high)]
+        if low is not None and high is not None and low > high:
+            return iter(())
+        stop = high + b"\x00" if high is not None and include_high else high
+        with self._translated():
+            stored = self._scan(low, stop, reverse)
+        if reverse and low is not None:
+            stored = takewhile(lambda entry: entry[0] >= low, stored)
+        return islice(self._merged(fresh, stored, reverse), limit)
+
+    def _merged(
+        self, fresh: list[tuple[bytes, bytes | None]], stored: Iterator[tuple[bytes, bytes]], reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if not fresh:
+            with self._translated():
+                yield from stored
+                self._check_open()
+            return
+        hidden = {key for key, _ in fresh}
+        old = (entry for entry in stored if entry[0] not in hidden)
+        with self._translated():
+            for key, value in merge(fresh, old, key=lambda entry: entry[0], reverse=reverse):
+                if value is not None:
+                    yield key, value
+            self._check_open()
+
+    def _check_open(self) -> None:
+        # Closing ends what reads the files: what was read so far must not pass for all.
+        if self._closed:
+            raise StateError(f"The store in {self._path} was closed while it was read")
+
+    def commit(self) -> None:
+        """Write the overlay in one synchronous write batch."""
+        if not self._pending:
+            return
+        with self._translated():
+            self._write(self._pending.items())
+        self._pending.clear()
+        self._order.reset()
+
+    def close(self) -> None:
+        """Close the files; what was not committed is gone."""
+        self._pending.clear()
+        self._order.reset()
+        self._closed = True
+        with self._translated():
+            self._release()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except StreamkitError:
+            raise
+        except Exception as error:  # engines raise errors of many classes, RocksDB's plain ones
+            raise state_error(self._path, error) from error
+
+
+def state_error(path: Path, error: Exception) -> StateError:
+    """Return what went wrong in a state directory as one line; engines explain themselves only by their text."""
+    text = str(error)
+    number = getattr(error, "errno", None)
+    lowered = text.lower()
+    if "lock" in lowered and any(
+        words in lowered for words in ("unavailable", "already held", "hold by current process")
+    ):
+        return StateLockedError(f"The store in {path} is in use by another process")
+    if number == errno.ENOSPC or "no space left" in lowered:
+        return StateError(f"No space is left for the store in {path}")
+    if number in (errno.EROFS, errno.EACCES, errno.EPERM) or "read-only" in lowered or "permission denied" in lowered:
+        return StateError(f"The store in {path} can't be written: {text}")
+    if "corruption" in lowered:
+        return TaskCorruptedError(f"The store in {path} is damaged: {text}")
+    return StateError(f"The store in {path} can't be used: {text}")

@@ -1,0 +1,88 @@
+"""RocksDB below a store."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from streamkit.state.overlay import OverlayMap
+
+_BLOCK_CACHE_BYTES = 64 * 1024 * 1024
+"""Of all stores of the process together."""
+_WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+_OPEN_FILES = 1000
+_BLOOM_BITS = 10
+
+
+class RocksMap(OverlayMap):
+    """A map in the files of RocksDB (rocksdict)."""
+
+    def _open(self) -> Callable[[bytes], bytes | None]:
+        import rocksdict  # imported here: topologies without persistent stores run without it
+
+        self._scans: weakref.WeakSet[Generator[tuple[bytes, bytes], None, None]] = weakref.WeakSet()
+        self._db = rocksdict.Rdict(str(self._path), _options())
+        self._synchronous = rocksdict.WriteOptions()
+        self._synchronous.sync = True
+        get: Callable[[bytes], bytes | None] = self._db.get
+        return get
+
+    def _scan(self, low: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        from rocksdict import ReadOptions
+
+        options = ReadOptions()
+        if stop is not None:
+            options.set_iterate_upper_bound(stop)
+        begin = stop if reverse else low
+        rows = _rows(self._db.items(reverse, begin, options), options, stop)
+        next(rows)  # now the generator holds the iterator
+        self._scans.add(rows)
+        return rows
+
+    def _write(self, items: Iterable[tuple[bytes, bytes | None]]) -> None:
+        from rocksdict import WriteBatch
+
+        batch = WriteBatch(raw_mode=True)
+        for key, value in items:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self._db.write(batch, self._synchronous)
+
+    def _release(self) -> None:
+        # RocksDB keeps its lock for as long as anything can read: an iterator left half way would keep the store open.
+        for scan in list(self._scans):
+            scan.close()
+        self._db.close()
+
+
+def _rows(items: Iterator[Any], options: Any, stop: bytes | None) -> Generator[Any, None, None]:
+    # rocksdict hands RocksDB a pointer to the bound's bytes and keeps neither options nor bound alive: the parameters do.
+    yield None
+    yield from items
+
+
+def _options() -> Any:
+    from rocksdict import BlockBasedOptions, DBCompressionType, Options
+
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_open_files(_OPEN_FILES)
+    options.set_keep_log_file_num(1)
+    options.set_compression_type(DBCompressionType.lz4())
+    blocks = BlockBasedOptions()
+    blocks.set_bloom_filter(_BLOOM_BITS, False)
+    blocks.set_block_cache(_block_cache())
+    options.set_block_based_table_factory(blocks)
+    return options
+
+
+@cache
+def _block_cache() -> Any:
+    from rocksdict import Cache
+
+    return Cache(_BLOCK_CACHE_BYTES)

@@ -1,0 +1,103 @@
+"""What engines say about a directory, in one clear line."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import StateError, StateLockedError, TaskCorruptedError
+from streamkit.state.maps import ENGINES, open_map
+from streamkit.state.overlay import state_error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space is left"),
+        (RuntimeError("IO error: /x/000003.log: No space left on device"), "No space is left"),
+        (OSError(errno.EROFS, "Read-only file system"), "can't be written"),
+        (RuntimeError("IO error: /x/LOCK: Permission denied"), "can't be written"),
+        (RuntimeError("Corruption: bad block"), "is damaged"),
+        (RuntimeError("Database is closed"), "can't be used"),
+    ],
+)
+def test_errors_are_translated(error: Exception, words: str) -> None:
+    translated = state_error(Path("place"), error)
+    assert words in str(translated)
+    assert not isinstance(translated, StateLockedError)
+    assert "\n" not in str(translated)
+
+
+def test_damage_is_for_the_task_to_mend() -> None:
+    error = state_error(Path("place"), RuntimeError("Corruption: bad block"))
+    assert isinstance(error, TaskCorruptedError)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "IO error: lock x/LOCK: Resource temporarily unavailable",
+        "IO error: lock hold by current process, acquire time 1 acquiring thread 2: x/LOCK: No locks available",
+        "IO error: While lock file: x/LOCK: Resource temporarily unavailable",
+    ],
+)
+def test_locks_have_an_error_of_their_own(words: str) -> None:
+    error = state_error(Path("place"), OSError(words))
+    assert isinstance(error, StateLockedError)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_damaged_store_says_so(engine: str, tmp_path: Path) -> None:
+    rows = open_map(engine, tmp_path)
+    rows.put(b"a", b"1")
+    rows.commit()
+    rows.close()
+    (tmp_path / "CURRENT").write_text("nonsense")
+    with pytest.raises(StateError, match="damaged"):
+        open_map(engine, tmp_path)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_range_over_both_layers_can_be_left_early(engine: str, tmp_path: Path) -> None:
+    rows = open_map(engine, tmp_path)
+    for number in range(1000):
+        rows.put(b"%04d" % number, b"old")
+    rows.commit()
+    rows.put(b"0001", b"new")
+    rows.put(b"0000", None)
+    seen = rows.range(None, None)
+    assert [next(seen), next(seen)] == [(b"0001", b"new"), (b"0002", b"old")]
+    backwards = rows.range(b"0001", b"0002", reverse=True)
+    assert list(backwards) == [(b"0002", b"old"), (b"0001", b"new")]
+    rows.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_full_disk_is_one_clear_line_and_what_was_not_written_is_kept(engine: str, tmp_path: Path) -> None:
+    """A process whose files may not grow beyond a megabyte: what a full disk does to a commit."""
+    program = f"""
+import resource, signal
+from streamkit.errors import StateError
+from streamkit.state.maps import open_map
+rows = open_map({engine!r}, {str(tmp_path / "map")!r})
+rows.put(b"a", b"1")
+rows.commit()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+rows.put(b"b", bytes(range(256)) * 16384)
+try:
+    rows.commit()
+except StateError as error:
+    print(type(error).__name__, error)
+print(rows.get(b"a"), len(rows.get(b"b")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert len(lines) == 2, done.stdout
+    assert lines[0].startswith("StateError The store in ")
+    assert lines[1] == f"b'1' {256 * 16384}"
