@@ -63,6 +63,11 @@ def _client_value(name: str, value: Any) -> str:
         raise UnknownSettingError(f"{name} can't be set: {clients.REFUSED[rest]}")
     if prefix and rest == "bootstrap.servers":
         raise UnknownSettingError(f"{name} can't be set: all clients share bootstrap.servers")
+    if rest == "auto.offset.reset" and prefix in ("restore.consumer.", "global.consumer."):
+        raise UnknownSettingError(
+            f"{name} can't be set: changelogs and global tables are read from their beginning; "
+            f"write main.consumer.{rest}"
+        )
     roles = clients.roles_of(rest)
     if not roles:
         known = clients.KNOWN if prefix else (*SETTINGS, *REFUSED, *clients.KNOWN)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from streamkit.config import security
 from streamkit.config.librdkafka import COMMON, CONSUMER, NAMES, PRODUCER
+from streamkit.config.resets import parse_reset
 from streamkit.errors import ConfigError
 
 Convert = Callable[[str], dict[str, str]]
@@ -60,6 +61,11 @@ def _isolation(text: str) -> dict[str, str]:
     return {"isolation.level": text}
 
 
+def _reset(text: str) -> dict[str, str]:
+    parse_reset(text)
+    return {}  # streamkit finds the offset by itself
+
+
 def _nothing(text: str) -> dict[str, str]:
     return {}
 
@@ -94,6 +100,7 @@ JAVA: dict[str, Row] = {
     "ssl.keystore.certificate.chain": Row(ALL, _to("ssl.certificate.pem")),
     "ssl.keystore.key": Row(ALL, _to("ssl.key.pem")),
     "ssl.keystore.type": Row(ALL, security.keystore_type),
+    "auto.offset.reset": Row("consumer", _reset),
     "fetch.max.wait.ms": Row("consumer", _to("fetch.wait.max.ms")),
     "isolation.level": Row("consumer", _isolation),
     "max.poll.records": Row("consumer", _nothing),  # the threads of streamkit take batches of this size
@@ -113,7 +120,6 @@ _CHECKED = "brokers check tokens"
 _NO_METRICS = "clients have no metrics of their own; write it without a prefix"
 _OPENSSL = "OpenSSL decides; ssl.cipher.suites, ssl.curves.list and ssl.sigalgs.list are what it offers"
 REFUSED: dict[str, str] = {
-    "auto.offset.reset": "write 'reset: earliest | latest | none' in the entry of 'topics'",
     "key.serializer": _SERDE, "value.serializer": _SERDE, "key.deserializer": _SERDE, "value.deserializer": _SERDE,
     "enable.auto.commit": _OWN_COMMIT, "auto.commit.interval.ms": "write commit.interval.ms",
     "auto.commit.enable": _OWN_COMMIT, "enable.auto.offset.store": _OWN_COMMIT, "offset.store.method": _OWN_COMMIT,

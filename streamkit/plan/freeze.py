@@ -148,6 +148,6 @@ def _external_topics(model: TopologyModel, read: set[str], written: set[str]) ->
             read=entry.name in read or (other is not None and other.read),
             written=entry.name in written or (other is not None and other.written),
             timestamp=entry.timestamp,
-            reset=entry.reset,
+            reset=entry.reset if entry.name in read or other is None else other.reset,
         )
     return topics

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamkit.config.resets import OffsetReset
 from streamkit.serdes.base import Serde
 from streamkit.state.definitions import StoreDef
 
@@ -36,7 +37,7 @@ class SourceNode:
     """Serdes by topic where several topics with different entries are read by one node."""
     timestamps: Mapping[str, Any] = field(default_factory=dict)
     """Timestamp policy or Expression by topic; missing: fail_on_invalid."""
-    reset: Mapping[str, str] = field(default_factory=dict)
+    reset: Mapping[str, OffsetReset | None] = field(default_factory=dict)
     value_kind: str = "plain"
     """plain; changed (ChangedSerializer pairs of a table repartition); subscription, response (foreign-key joins)."""
     origin: StepRef | None = None
@@ -115,7 +116,8 @@ class ExternalTopic:
     read: bool
     written: bool
     timestamp: Any = None
-    reset: str = "earliest"
+    reset: OffsetReset | None = None
+    """None: that of `auto.offset.reset`."""
 
 
 @dataclass(frozen=True)

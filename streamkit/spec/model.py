@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamkit.config.resets import OffsetReset
 from streamkit.errors import Position
 from streamkit.operators.fields import ForEachSpec, Ref, SinkSpec, Step
 from streamkit.serdes.base import Serde
 
 TIMESTAMP_POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time", "wallclock")
-RESETS = ("earliest", "latest", "none")
 STORE_TYPES = ("key_value", "window", "session", "versioned")
 
 
@@ -20,8 +20,8 @@ class TopicSpec:
     """An external topic.
 
     name: the entry's name; topic: the physical name; key, value: serdes, those of `defaults` where the entry has none;
-    timestamp: one of TIMESTAMP_POLICIES or an Expression giving milliseconds; reset: one of RESETS;
-    partitions, replication_factor: None where the file says nothing; config: topic settings, by name, as text.
+    timestamp: one of TIMESTAMP_POLICIES or an Expression giving milliseconds;
+    reset, partitions, replication_factor: None where the file says nothing; config: topic settings, by name, as text.
     """
 
     name: str
@@ -29,7 +29,7 @@ class TopicSpec:
     key: Serde
     value: Serde
     timestamp: Any = TIMESTAMP_POLICIES[0]
-    reset: str = RESETS[0]
+    reset: OffsetReset | None = None
     partitions: int | None = None
     replication_factor: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)

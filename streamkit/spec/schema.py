@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.config.check import PREFIXES
+from streamkit.config.resets import BY_DURATION, POLICIES
 from streamkit.config.settings import ALIASES, SETTINGS, Setting
 from streamkit.errors import UsageError
 from streamkit.operators import fields
 from streamkit.spec.kinds import STORE_KEYS
-from streamkit.spec.model import RESETS, STORE_TYPES, TIMESTAMP_POLICIES
+from streamkit.spec.model import STORE_TYPES, TIMESTAMP_POLICIES
 from streamkit.spec.names import MAX_LENGTH
 
 Json = dict[str, Any]
@@ -275,7 +276,10 @@ def _topic() -> Json:
         "key": ref("serde", "The serde of keys."),
         "value": ref("serde", "The serde of values."),
         "timestamp": {**policies, "description": "What to do with invalid timestamps, or milliseconds."},
-        "reset": {**_words(RESETS), "description": "Where reading begins without a committed offset."},
+        "reset": {
+            "anyOf": [_words(POLICIES), _object({BY_DURATION: ref("duration")}, (BY_DURATION,))],
+            "description": "Where reading begins without a committed offset.",
+        },
         "partitions": {"type": "integer", "minimum": 1, "description": "Used when streamkit creates the topic."},
         "replication_factor": {"type": "integer", "minimum": -1, "description": "-1: the broker's default."},
         "config": {**config, "description": "Settings of the topic."},

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit import config as settings
+from streamkit.config.resets import BY_DURATION, POLICIES, OffsetReset
 from streamkit.errors import ConfigError
 from streamkit.expressions import Function, Library
 from streamkit.operators import fields
@@ -13,7 +14,6 @@ from streamkit.operators.fields import Ref
 from streamkit.spec import kinds, names, steps
 from streamkit.spec.locate import locator
 from streamkit.spec.model import (
-    RESETS,
     STORE_TYPES,
     TIMESTAMP_POLICIES,
     ConfigEntry,
@@ -89,7 +89,7 @@ def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
     if "timestamp" in options:
         put(found, "timestamp", _timestamp(reader, options["timestamp"]))
     if "reset" in options:
-        put(found, "reset", reader.choice(options["reset"], "'reset'", RESETS))
+        put(found, "reset", _reset(reader, options["reset"]))
     if "partitions" in options:
         put(found, "partitions", reader.integer(options["partitions"], "'partitions'", 1))
     if "replication_factor" in options:
@@ -97,6 +97,20 @@ def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
     if "config" in options:
         found["config"] = _topic_config(reader, options["config"])
     return TopicSpec(name, **found, position=key.position)
+
+
+def _reset(reader: Reader, node: Node) -> Any:
+    """Return the OffsetReset of one of the policies or of `{by_duration: D}`."""
+    if node.kind != "mapping":
+        policy = reader.choice(node, "'reset'", (*POLICIES, BY_DURATION))
+        if policy == BY_DURATION:
+            return reader.complain(node, "'reset' needs a duration; write reset: {by_duration: 1h}")
+        return policy if policy is BAD else OffsetReset(policy)
+    options = reader.options(node, "'reset'", (BY_DURATION,), (BY_DURATION,))
+    if BY_DURATION not in options:
+        return BAD
+    back = reader.duration(options[BY_DURATION], "'by_duration' of 'reset'")
+    return back if back is BAD else OffsetReset(BY_DURATION, back)
 
 
 def _replication(reader: Reader, node: Node) -> Any:

@@ -125,9 +125,18 @@ CASES = {
         [
             "3:26: 'partitions' must be a whole number of at least 1, not the number 0",
             "3:49: 'replication_factor' must be a whole number of at least 1, not the number 0",
-            "3:59: 'reset' must be earliest, latest or none, not 'erliest'; did you mean 'earliest'?",
+            "3:59: 'reset' must be earliest, latest, none or by_duration, not 'erliest'; did you mean 'earliest'?",
             "3:79: 'timestamp' is 'wallclok'; did you mean 'wallclock'?",
             "3:89: The topic 'a' has no key 'keys'; did you mean 'key'?",
+        ],
+    ),
+    "topic resets": (
+        HEAD + "topics: {a: {reset: by_duration}, b: {reset: {by_duration: -1h}}, c: {reset: {duration: 1h}}}",
+        [
+            "3:21: 'reset' needs a duration; write reset: {by_duration: 1h}",
+            "3:60: 'by_duration' of 'reset' must be a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of milliseconds, not '-1h'",
+            "3:78: 'reset' needs 'by_duration'",
+            "3:79: 'reset' has no key 'duration'; did you mean 'by_duration'?",
         ],
     ),
     "topic config": (

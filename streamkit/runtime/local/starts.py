@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from streamkit.config.resets import BY_DURATION, OffsetReset, parse_reset
 from streamkit.errors import StreamkitError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.local_task import LocalTask
@@ -11,15 +12,40 @@ from streamkit.runtime.local.setup import Shared
 from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 
 
-def reset_position(shared: Shared, partition: TopicPartition) -> int:
-    """Return EARLIEST or LATEST, as the topic's reset policy says. Raises StreamkitError for the policy none."""
-    topic = shared.plan.external_topics.get(partition.topic)
-    reset = topic.reset if topic is not None else "earliest"
-    if reset == "none":
-        raise StreamkitError(
-            f"no offset is committed for {partition.topic}-{partition.partition}, and its reset policy is none"
-        )
-    return LATEST if reset == "latest" else EARLIEST
+def reset_positions(
+    shared: Shared, consumer: Consumer, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return EARLIEST, LATEST or an offset for each partition, as the topic's reset policy says (StreamThread.resetOffsets).
+
+    Raises StreamkitError for the policy none, TransportError.
+    """
+    found: dict[TopicPartition, int] = {}
+    times: dict[TopicPartition, int] = {}
+    now = shared.clock()
+    for partition in partitions:
+        reset = _policy(shared, partition.topic)
+        if reset.policy == "none":
+            raise StreamkitError(
+                f"no offset is committed for {partition.topic}-{partition.partition}, and its reset policy is none"
+            )
+        if reset.policy == BY_DURATION:
+            times[partition] = max(0, now - reset.duration_ms)
+        else:
+            found[partition] = LATEST if reset.policy == "latest" else EARLIEST
+    # Where all records are older, reading begins at the end.
+    return {**found, **(consumer.offsets_for_times(times) if times else {})}
+
+
+def _policy(shared: Shared, topic: str) -> OffsetReset:
+    plan = shared.plan
+    entry = plan.external_topics.get(topic)
+    if entry is not None and entry.reset is not None:
+        return entry.reset
+    stem = topic.removeprefix(f"{plan.application}-")
+    if stem != topic and stem in plan.internal_topics:
+        # Java takes the application's policy, and so loses records, or never starts.
+        return OffsetReset()
+    return parse_reset(plan.config.get("auto.offset.reset", "earliest"))
 
 
 class Starts:
@@ -61,7 +87,8 @@ class Starts:
         inputs = task.task.inputs
         task.committed = self.committed(inputs)
         starts = {partition: offset.offset for partition, offset in task.committed.items()}
-        named = {at: reset_position(self._shared, at) for at in inputs if at not in starts}
+        named = reset_positions(self._shared, self.consumer, [at for at in inputs if at not in starts])
+        starts.update({at: position for at, position in named.items() if position >= 0})
         for name, find in ((EARLIEST, self.consumer.beginning_offsets), (LATEST, self.consumer.end_offsets)):
             partitions = [at for at, position in named.items() if position == name]
             if partitions:

@@ -25,11 +25,11 @@ from streamkit.runtime.local.pace import Pace
 from streamkit.runtime.local.patience import Patience
 from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.runtime.local.setup import Shared
-from streamkit.runtime.local.starts import reset_position
+from streamkit.runtime.local.starts import reset_positions
 from streamkit.runtime.local.states import ThreadState, check_transition
 from streamkit.runtime.local.tasks import TaskManager, names
 from streamkit.runtime.local.updater import StateUpdater
-from streamkit.transport.base import LATEST, Producer
+from streamkit.transport.base import EARLIEST, LATEST, Producer
 
 log = logging.getLogger(__name__)
 
@@ -237,8 +237,9 @@ class StreamThread:
     def _reset(self, error: OffsetOutOfRangeError) -> None:
         """Go where the topic's reset policy says: the records at the committed offset are gone. Raises StreamkitError."""
         partition = TopicPartition(error.topic, error.partition)
-        position = reset_position(self._shared, partition)
-        log.warning("%s; going on from %s", error, "the end" if position == LATEST else "the beginning")
+        position = reset_positions(self._shared, self._consumer, [partition])[partition]
+        where = {LATEST: "the end", EARLIEST: "the beginning"}.get(position, f"offset {position}")
+        log.warning("%s; going on from %s", error, where)
         self._consumer.remove([partition])
         self._consumer.add({partition: position})
 

@@ -1,0 +1,75 @@
+"""Where reading begins without a committed offset: by the topic's policy, else by `auto.offset.reset`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamkit.errors import StreamkitError
+from streamkit.plan import load
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.starts import reset_positions
+from streamkit.transport.base import EARLIEST, LATEST
+from streamkit.transport.memory import MemoryTransport
+
+HOUR = 3_600_000
+NOW = 100 * HOUR
+FILE = """streamkit: 1
+application: app
+config: {{{config}}}
+topics:
+  in: {{value: string, {entry}}}
+  counts: {{value: long}}
+pipelines:
+  p:
+    stream: in
+    steps: [group_by: value, count: counts, to_stream]
+    to: counts
+"""
+
+
+def position(tmp_path, *, config: str = "", entry: str = "", topic: str = "in", now: int = NOW) -> int:
+    path = tmp_path / "app.yaml"
+    path.write_text(FILE.format(config=config, entry=entry))
+    transport = MemoryTransport()
+    with_rows = transport.producer()
+    with_rows.send([(topic, None, b"x", NOW - hours * HOUR, None, 0) for hours in (5, 3, 1)])
+    shared: Any = SimpleNamespace(plan=load(path), clock=lambda: now)
+    place = TopicPartition(topic, 0)
+    return reset_positions(shared, transport.consumer(None), [place])[place]
+
+
+@pytest.mark.parametrize(
+    ("entry", "config", "expected"),
+    [
+        ("", "", EARLIEST),
+        ("reset: latest", "", LATEST),
+        ("reset: earliest", "auto.offset.reset: latest", EARLIEST),
+        ("", "auto.offset.reset: latest", LATEST),
+        ("", "auto.offset.reset: earliest, main.consumer.auto.offset.reset: latest", LATEST),
+        ("reset: {by_duration: 4h}", "auto.offset.reset: latest", 1),
+        ("reset: {by_duration: 3h}", "", 1),
+        ("reset: {by_duration: 2h}", "", 2),
+        ("reset: {by_duration: PT0S}", "", 3),
+        ("reset: {by_duration: 90000000}", "", 0),
+        ("", "consumer.auto.offset.reset: by_duration:PT2H", 2),
+    ],
+)
+def test_policies(tmp_path, entry, config, expected):
+    assert position(tmp_path, entry=entry, config=config) == expected
+
+
+def test_a_time_before_all_times_is_the_beginning(tmp_path):
+    assert position(tmp_path, entry="reset: {by_duration: 1h}", now=10) == 0
+
+
+def test_the_policy_none_is_an_error(tmp_path):
+    for settings in ({"entry": "reset: none"}, {"config": "auto.offset.reset: none"}):
+        with pytest.raises(StreamkitError, match="no offset is committed for in-0, and its reset policy is none"):
+            position(tmp_path, **settings)
+
+
+def test_internal_topics_are_read_from_their_beginning_whatever_the_policy(tmp_path):
+    assert position(tmp_path, config="auto.offset.reset: latest", topic="app-counts-repartition") == EARLIEST
