@@ -1,8 +1,12 @@
-"""The iteration order of java.util.HashSet and HashMap with text as keys, which shows in Topology.describe()."""
+"""Hash codes of Java and the iteration order of java.util.HashSet and HashMap, which names and sizes of topics depend on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+MASK = 0xFFFFFFFF
 
 
 def java_hash(text: str) -> int:
@@ -14,7 +18,7 @@ def java_hash(text: str) -> int:
     result = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(data), 2):
-        result = (31 * result + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+        result = (31 * result + (data[index] << 8 | data[index + 1])) & MASK
     return result
 
 
@@ -27,19 +31,42 @@ def hash_order(names: Iterable[str], copied: bool = True, capacity: int | None =
     >>> hash_order(["t3", "t1", "t2", "alpha", "beta"])
     ['alpha', 't1', 't2', 'beta', 't3']
     """
-    unique = list(dict.fromkeys(names))
+    unique = {name: java_hash(name) for name in names}
     least = 16 if capacity is None else capacity
     if copied:
         least = max(int(len(unique) / 0.75) + 1, 16)
+    return bucket_order(list(unique), list(unique.values()), least)
+
+
+def bucket_order(items: list[T], hashes: list[int], capacity: int = 16) -> list[T]:
+    """Return different items in the order of a Java HashMap to which they are added one by one.
+
+    hashes: hashCode() of each, as 32-bit numbers; capacity: that of the empty map.
+    """
     buckets = 1
-    while buckets < least:
+    while buckets < capacity:
         buckets *= 2
-    while len(unique) > 0.75 * buckets:
+    while len(items) > 0.75 * buckets:
         buckets *= 2
-    mask = buckets - 1
+    numbers = [((code & MASK) ^ ((code & MASK) >> 16)) & (buckets - 1) for code in hashes]
+    return [items[index] for index in sorted(range(len(items)), key=numbers.__getitem__)]
 
-    def bucket(name: str) -> int:
-        value = java_hash(name)
-        return (value ^ (value >> 16)) & mask
 
-    return sorted(unique, key=bucket)
+def map_hash(entries: Mapping[str, int] | Mapping[str, str]) -> int:
+    """Return Map.hashCode() of a map from text to text, or to anything by its hash code, as an unsigned 32-bit number."""
+    codes = ((java_hash(key), value if isinstance(value, int) else java_hash(value)) for key, value in entries.items())
+    return sum(key ^ (value & MASK) for key, value in codes) & MASK
+
+
+def list_hash(codes: Iterable[int]) -> int:
+    """Return List.hashCode() of elements with these hash codes (also Objects.hash), as an unsigned 32-bit number."""
+    result = 1
+    for code in codes:
+        result = (31 * result + code) & MASK
+    return result
+
+
+def long_hash(number: int) -> int:
+    """Return Long.hashCode() as an unsigned 32-bit number."""
+    bits = number & 0xFFFFFFFFFFFFFFFF
+    return (bits ^ bits >> 32) & MASK

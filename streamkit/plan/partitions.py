@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamkit.errors import InvalidTopologyError
+from streamkit.graph.hashing import hash_order
+from streamkit.plan.leader_order import joined_groups, sub_topology_order
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.state.definitions import changelog_config
 
@@ -101,12 +103,17 @@ def _check_missing(
 def _derive(
     plan: Plan, sources: Mapping[int, tuple[str, ...]], partitions: dict[str, int | None], internal: set[str]
 ) -> None:
-    """Give each repartition topic without a count the largest of what is upstream, until nothing changes."""
+    """Give each repartition topic without a count the largest of what is upstream and known, until all have one."""
     writers: dict[str, list[int]] = {}
     for each in plan.sub_topologies:
         for topic in each.sink_topics:
             writers.setdefault(plan.internal_name(topic), []).append(each.id)
-    waiting = [topic for topic in partitions if topic in internal and partitions[topic] is None]
+    waiting = [
+        topic
+        for index in sub_topology_order(plan, sources)
+        for topic in hash_order((topic for topic in sources[index] if topic in internal), copied=False)
+        if partitions[topic] is None
+    ]
     while waiting:
         left = []
         for topic in waiting:
@@ -129,22 +136,16 @@ def _derive(
 
 
 def _copartition_groups(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]:
-    """Return the groups of topics on the log, joined where they overlap."""
+    """Return the groups of topics on the log, in the order in which they are enforced."""
     nodes = {
         name: node for each in plan.sub_topologies for name, node in each.nodes.items() if isinstance(node, SourceNode)
     }
-    groups: dict[str, set[str]] = {}
-    for members in plan.copartition_sources:
-        topics = [topic for name in members if name in nodes for topic in _node_topics(plan, nodes[name], counts)]
-        group = next((groups[topic] for topic in topics if topic in groups), set())
-        group.update(topics)
-        for topic in topics:
-            groups[topic] = group
-    unique: list[set[str]] = []
-    for group in groups.values():
-        if not any(group is other for other in unique):
-            unique.append(group)
-    return unique
+    return joined_groups(
+        [
+            {name: _node_topics(plan, nodes[name], counts) for name in members if name in nodes}
+            for members in plan.copartition_sources
+        ]
+    )
 
 
 def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], enforced: set[str]) -> None:

@@ -72,6 +72,16 @@ class StoreDef:
         return self.caching and self.type in ("key_value", "timestamped_key_value", "window", "session")
 
 
+WINDOWED = ("window", "session", "join_window")
+"""Types of stores whose changelogs are WindowedChangelogTopicConfig in Java."""
+
+
+def own_config(store: StoreDef) -> dict[str, str]:
+    """Return what a store itself sets of its changelog (StoreFactory.logConfig)."""
+    # A join keeps several rows with one key and start: compaction would lose all but one (StreamJoinedStoreFactory).
+    return {"cleanup.policy": "delete"} if store.type == "join_window" else {}
+
+
 def changelog_config(
     store: StoreDef, defaults: Mapping[str, str] = MappingProxyType({}), additional_retention: int = DAY_MS
 ) -> dict[str, str]:
@@ -81,10 +91,9 @@ def changelog_config(
     additional_retention: milliseconds (windowstore.changelog.additional.retention.ms). Only a setting of the store itself
     lowers what windows and versions need: their retention or compaction lag is not taken from the defaults.
     """
-    windows, versions = store.type in ("window", "session", "join_window"), store.type == "versioned"
+    windows, versions = store.type in WINDOWED, store.type == "versioned"
     policy = "compact,delete" if windows else "compact"
-    # A join keeps several rows with one key and start: compaction would lose all but one (StreamJoinedStoreFactory).
-    own = {"cleanup.policy": "delete"} if store.type == "join_window" else {}
+    own = own_config(store)
     config = {"cleanup.policy": policy, "message.timestamp.type": "CreateTime", **defaults, **own}
     if windows and "retention.ms" not in own:
         config["retention.ms"] = str(min((store.retention or 0) + additional_retention, LONG_MAX))

@@ -34,6 +34,17 @@ def test_repartitions_follow_external_topics_of_their_group(tmp_path: Path) -> N
     assert repartition_counts(plan, {"a": 7, "b": 3}) == {"j-repartition": 3}
 
 
+def test_a_repartition_below_others_takes_what_is_known_when_its_turn_comes(tmp_path: Path) -> None:
+    steps = "[repartition: {name: r}, merge: {with: {stream: b}}, group_by: value, count: c]"
+    sizes = []
+    for number in range(16):
+        head = HEAD.replace("application: app", f"application: app{number}")
+        plan = plan_of(tmp_path, f"p: {{stream: a, steps: {steps}}}", head)
+        sizes.append(repartition_counts(plan, {"a": 4, "b": 1})["c-repartition"])
+    # What the leader of Kafka Streams 4.3.1 makes for each application: turns follow from the hash codes of names.
+    assert sizes == [1, 4, 1, 1, 4, 1, 1, 4, 1, 4, 1, 4, 4, 1, 1, 4]
+
+
 def test_external_topics_of_a_group_must_agree(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "p: {stream: a, steps: [join: {with: {table: b}, value: left}], to: out}", HEAD)
     with pytest.raises(InvalidTopologyError, match=r"Invalid topology: Topics not co-partitioned: \[\{a=1, b=2\}\]"):
