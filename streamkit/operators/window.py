@@ -24,7 +24,7 @@ class WindowOperator(Operator):
         Field("hopping", Duration(1), "Windows of this size, a new one every `advance`."),
         Field("advance", Duration(1), "How far apart hopping windows begin."),
         Field("sliding", Duration(0), "A window for each set of records at most this far apart."),
-        Field("session", Duration(1), "A window for each burst of records with pauses of at most this."),
+        Field("session", Duration(0), "A window for each burst of records with pauses of at most this."),
         Field("grace", Duration(0), "How long a window still takes late records.", default=0),
         Field("emit", Choice(("on_update", "on_close")), "When results come out.", default="on_update"),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +13,8 @@ class Punctuator:
     node: int
     interval_ms: int
     callback: Callable[[int], None]
+    due: int
+    """When it fires next."""
     cancelled: bool = False
 
     def cancel(self) -> None:
@@ -23,22 +23,24 @@ class Punctuator:
 
 
 class PunctuationQueue:
-    """Schedules of one clock, the earliest due first."""
+    """Schedules of one clock, the earliest due first.
+
+    What is due at the same time fires in the order of `java.util.PriorityQueue`, which is not that of scheduling: a
+    binary heap that compares times only. Hence cancelled schedules keep their place until they are due.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Punctuator]] = []
-        self._order = itertools.count()
+        self._heap: list[Punctuator] = []
 
-    def schedule(self, due: int, punctuator: Punctuator) -> Punctuator:
-        """Add a schedule that is first due at `due` (ms)."""
-        heapq.heappush(self._heap, (due, next(self._order), punctuator))
+    def schedule(self, punctuator: Punctuator) -> Punctuator:
+        """Add a schedule."""
+        self._heap.append(punctuator)
+        self._sift_up(len(self._heap) - 1)
         return punctuator
 
     def next_due(self) -> int | None:
-        """Return when the next schedule is due (ms), None without schedules."""
-        while self._heap and self._heap[0][2].cancelled:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        """Return when the head of the queue is due (ms), cancelled or not; None without schedules."""
+        return self._heap[0].due if self._heap else None
 
     def punctuate(self, now: int, fire: Callable[[Punctuator, int], None]) -> bool:
         """Fire each schedule that is due, once however many intervals passed, with `now` as its argument.
@@ -47,20 +49,55 @@ class PunctuationQueue:
         """
         fired = False
         heap = self._heap
-        while heap and heap[0][0] <= now:
-            due, _, punctuator = heapq.heappop(heap)
+        while heap and heap[0].due <= now:
+            punctuator = self._take()
             if punctuator.cancelled:
                 continue
             fire(punctuator, now)
             fired = True
             # Its own callback may have cancelled it.
             if not punctuator.cancelled:
-                self.schedule(next_time(due, punctuator.interval_ms, now), punctuator)
+                punctuator.due = next_time(punctuator.due, punctuator.interval_ms, now)
+                self.schedule(punctuator)
         return fired
 
     def clear(self) -> None:
         """Forget all schedules."""
         self._heap.clear()
+
+    def _take(self) -> Punctuator:
+        heap = self._heap
+        head, last = heap[0], heap.pop()
+        if heap:
+            heap[0] = last
+            self._sift_down()
+        return head
+
+    def _sift_up(self, at: int) -> None:
+        """Move an entry up until its parent is due no later; equal times stay where they are."""
+        heap = self._heap
+        entry = heap[at]
+        while at:
+            parent = (at - 1) // 2
+            if heap[parent].due <= entry.due:
+                break
+            heap[at] = heap[parent]
+            at = parent
+        heap[at] = entry
+
+    def _sift_down(self) -> None:
+        """Move the first entry down past children that are due earlier; the left one goes before an equal right one."""
+        heap = self._heap
+        entry, at, half = heap[0], 0, len(heap) // 2
+        while at < half:
+            child = 2 * at + 1
+            if child + 1 < len(heap) and heap[child + 1].due < heap[child].due:
+                child += 1
+            if entry.due <= heap[child].due:
+                break
+            heap[at] = heap[child]
+            at = child
+        heap[at] = entry
 
 
 def next_time(due: int, interval_ms: int, now: int) -> int:

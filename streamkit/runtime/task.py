@@ -94,11 +94,11 @@ class Task:
         """Call back at "stream_time" or "wall_clock" intervals (StreamTask.schedule). Raises ProcessingError."""
         if interval_ms < 1:
             raise ProcessingError(f"schedule: the interval is {interval_ms} ms; expected at least 1 ms")
-        punctuator = Punctuator(node, interval_ms, callback)
         if kind == "stream_time":
-            return self._stream_punctuators.schedule(0, punctuator)
+            return self._stream_punctuators.schedule(Punctuator(node, interval_ms, callback, 0))
         if kind == "wall_clock":
-            return self._wall_punctuators.schedule(self.now() + interval_ms, punctuator)
+            due = self.now() + interval_ms
+            return self._wall_punctuators.schedule(Punctuator(node, interval_ms, callback, due))
         raise ProcessingError(f"schedule: {kind!r} is no clock; expected 'stream_time' or 'wall_clock'")
 
     def wall_clock(self) -> int:

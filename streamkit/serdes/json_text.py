@@ -12,6 +12,7 @@ import orjson
 from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.primitives import kind_of
+from streamkit.serdes.utf8 import JAVA
 
 # Nineteen digits in a row show as nineteen zeros in the translated text: a third of what a pattern takes.
 _DIGITS_AS_ZERO = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
@@ -29,7 +30,7 @@ def to_text(value: Any) -> bytes:
     except TypeError:
         pass
     try:
-        return "".join(_pieces(value)).encode("utf-8", "replace")
+        return "".join(_pieces(value)).encode("utf-8", JAVA)
     except RecursionError as error:
         raise SerdeError("serde json can't hold a value that is nested so deeply, or that holds itself") from error
 
@@ -141,7 +142,7 @@ def _text(value: str) -> str:
     try:
         return _dumps(value).decode()
     except TypeError:
-        return _dumps(value.encode("utf-8", "replace").decode()).decode()
+        return _dumps(value.encode("utf-8", JAVA).decode()).decode()
 
 
 def _field_name(name: Any) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import struct
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
+from streamkit.serdes.utf8 import JAVA
 
 
 def kind_of(value: Any) -> str:
@@ -40,7 +41,7 @@ def refused(serde: str, expected: str, value: Any) -> SerdeError:
 
 
 class StringSerde(Serde):
-    """UTF-8; what is malformed becomes U+FFFD when read and `?` when written, as in Java."""
+    """UTF-8; what is malformed becomes U+FFFD when read and `?` when written, as many as in Java."""
 
     spec = "string"
     immutable = True
@@ -48,16 +49,16 @@ class StringSerde(Serde):
     def encode(self, value: Any) -> bytes:
         if type(value) is not str:
             raise refused("string", "text", value)
-        return value.encode("utf-8", "replace")
+        return value.encode("utf-8", JAVA)
 
     def decode(self, data: bytes) -> str:
-        return data.decode("utf-8", "replace")
+        return data.decode("utf-8", JAVA)
 
     def to_json(self, value: Any) -> Any:
         return value
 
     def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
-        return [None if data is None else data.decode("utf-8", "replace") for data in column]
+        return [None if data is None else data.decode("utf-8", JAVA) for data in column]
 
     def from_json(self, data: Any) -> Any:
         if data is not None and not isinstance(data, str):
@@ -65,10 +66,10 @@ class StringSerde(Serde):
         return data
 
     def encode_source(self, variable: str) -> str:
-        return f'_s_encode({variable}, "utf-8", "replace")'
+        return f'_s_encode({variable}, "utf-8", "{JAVA}")'
 
     def decode_source(self, variable: str) -> str:
-        return f'{variable}.decode("utf-8", "replace")'
+        return f'{variable}.decode("utf-8", "{JAVA}")'
 
     def canonical_source(self, variable: str) -> str:
         return f"{variable}.isascii()"
@@ -187,6 +188,24 @@ class NumberSerde(Serde):
         return f"len({variable}) == {self._size}"
 
 
+class DoubleSerde(NumberSerde):
+    """A number of 8 bytes; every NaN is written as the same bytes (Double.doubleToLongBits), unlike those of floats."""
+
+    def __init__(self) -> None:
+        super().__init__("double", ">d", True)
+
+    def encode(self, value: Any) -> bytes:
+        return super().encode(value if value == value else math.nan)
+
+    def encode_source(self, variable: str) -> str:
+        plain = f"{variable}.__class__ is float and {variable} == {variable}"
+        return f"(_s_double_pack({variable}) if {plain} else _s_double_encode({variable}))"
+
+    def canonical_source(self, variable: str) -> str:
+        # What begins otherwise is no NaN.
+        return f"len({variable}) == 8 and {variable}[0] & 127 != 127"
+
+
 class BooleanSerde(Serde):
     """One byte, 0 or 1."""
 
@@ -215,20 +234,23 @@ class BooleanSerde(Serde):
 
 
 class UuidSerde(Serde):
-    """A UUID as its 36 characters of text; the value in expressions is that text (UUIDSerializer)."""
+    """A UUID as its 36 characters of text; the value in expressions is that text (UUIDSerializer).
+
+    What is read and given is as lenient as `java.util.UUID.fromString`: `1-2-3-4-5` is a UUID too.
+    """
 
     spec = "uuid"
     immutable = True
 
     def encode(self, value: Any) -> bytes:
         try:
-            return str(uuid.UUID(value if isinstance(value, str) else str(value))).encode()
+            return uuid_text(value if isinstance(value, str) else str(value)).encode()
         except ValueError as error:
             raise refused("uuid", "a UUID", value) from error
 
     def decode(self, data: bytes) -> str:
         try:
-            return str(uuid.UUID(data.decode("utf-8", "replace")))
+            return uuid_text(data.decode("utf-8", JAVA))
         except ValueError as error:
             raise SerdeError(f"serde uuid: {data[:40]!r} is not a UUID") from error
 
@@ -237,6 +259,41 @@ class UuidSerde(Serde):
 
     def from_json(self, data: Any) -> Any:
         return None if data is None else self.encode(data).decode()
+
+
+def uuid_text(text: str) -> str:
+    """Return the 36 characters of a UUID's text: five hexadecimal numbers, of each the lowest digits. Raises ValueError.
+
+    >>> uuid_text("1-2-3-4-5")
+    '00000001-0002-0003-0004-000000000005'
+    """
+    parts = text.split("-")
+    # A sign may stand before each number in Java, too: a minus looks like one more part.
+    if len(text) > 36 or len(parts) != 5:
+        raise ValueError("not five numbers of at most 36 characters")
+    return "-".join(format(_hexadecimal(part), f"0{size}x")[-size:] for part, size in zip(parts, _UUID, strict=True))
+
+
+_UUID = (8, 4, 4, 4, 12)
+
+
+def _hexadecimal(digits: str) -> int:
+    """Return a number as Long.parseLong reads it: in digits of any script, a plus may stand before it; within 63 bits."""
+    if digits[:1] == "+":
+        digits = digits[1:]
+    number = int("".join(map(_plain_digit, digits)), 16)
+    if number >= 1 << 63:
+        raise ValueError("more than 63 bits")
+    return number
+
+
+def _plain_digit(char: str) -> str:
+    # Java also takes the full-width letters, and nothing beyond the first plane.
+    if "\uff21" <= char <= "\uff5a":
+        char = chr(ord(char) - 0xFEE0)
+    if char > "\uffff":
+        raise ValueError("not a digit")
+    return format(int(char, 16), "x")
 
 
 class VoidSerde(Serde):
@@ -271,7 +328,7 @@ PRIMITIVES: dict[str, Serde] = {
         NumberSerde("integer", ">i"),
         NumberSerde("long", ">q"),
         NumberSerde("float", ">f", True),
-        NumberSerde("double", ">d", True),
+        DoubleSerde(),
         UuidSerde(),
         VoidSerde(),
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streamkit import serdes
 from streamkit.compile import compile_sub_topology
 from streamkit.plan import load
 from tests.cli.support import streamkit
@@ -168,7 +169,7 @@ def test_text_passes_through_as_if_it_were_decoded(tmp_path: Path, data: bytes, 
     settle = driver._settle
     driver._settle = lambda: (rows.extend(task.output), settle())  # type: ignore[method-assign,assignment]
     driver._pipe(("text", data, data, 5, None, None))
-    again = data.decode("utf-8", "replace").encode()
+    again = serdes.parse("string").decode(data).encode()
     assert [row[1:3] for row in rows] == [(again, again)]
 
 

@@ -104,7 +104,8 @@ def test_timers_fire_in_the_order_of_their_times(tmp_path: Path) -> None:
     """
     running = Running(tmp_path, module, STEP % "", "json")
     assert [row[1] for row in running.advance(60)] == ["fast", "other", "slow"]
-    assert [row[1] for row in running.advance(20)] == ["fast", "other"]
+    # What is due together fires in the order of Java's heap (tests/facts has more).
+    assert [row[1] for row in running.advance(20)] == ["other", "fast"]
 
 
 def test_a_timer_may_be_a_generator_and_schedule_another(tmp_path: Path) -> None:
