@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from streamkit.graph.node import ProcessorNode
@@ -33,8 +34,9 @@ class TableGroupBy(Processor):
             gen.line(f"if {gen.hand.latest}:")
             gen.depth += 1
         with gen.guard(node):
+            same = gen.name_of(node.key_serde.same, "same")
             after, before = self._pair(gen, gen.hand.value), self._pair(gen, gen.hand.old)
-            gen.line(f"{moves} = {gen.name_of(moved, 'moved')}({after}, {before})")
+            gen.line(f"{moves} = {gen.name_of(moved, 'moved')}({after}, {before}, {same})")
         gen.line(f"for {key}, {new}, {old} in {moves}:")
         with gen.indented():
             gen.forward(node, key=Slot(key), value=Slot(new), old=Slot(old))
@@ -166,14 +168,17 @@ pipelines:
         )
 
 
-def moved(after: tuple[Any, Any] | None, before: tuple[Any, Any] | None) -> list[tuple[Any, Any, Any]]:
+def moved(
+    after: tuple[Any, Any] | None, before: tuple[Any, Any] | None, same: Callable[[Any, Any], bool]
+) -> list[tuple[Any, Any, Any]]:
     """Return (key, new, old) for each group that a row's change touches; pairs without key or value touch none.
 
-    Within one group it is one change; else the old group comes first (KTableRepartitionMap).
+    Within one group it is one change, under the old key; else the old group comes first (KTableRepartitionMap). `same`
+    tells whether two keys are equal.
     """
     new = after if after is not None and after[0] is not None and after[1] is not None else None
     old = before if before is not None and before[0] is not None and before[1] is not None else None
-    if new is not None and old is not None and new[0] == old[0]:
-        return [(new[0], new[1], old[1])]
+    if new is not None and old is not None and same(new[0], old[0]):
+        return [(old[0], new[1], old[1])]
     changes = [] if old is None else [(old[0], None, old[1])]
     return changes if new is None else [*changes, (new[0], new[1], None)]

@@ -67,7 +67,8 @@ class StreamStreamJoin(Processor):
         times = (self.before, self.after, self.grace, self.left_lookahead, self.right_lookahead)
         work = (
             f"{gen.kernel('stream_join', 'JoinWork')}({', '.join(map(repr, (*times, self.is_left, self.outer)))}, "
-            f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, {gen.name_of(key_serde.decode, 'decode')})"
+            f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, {gen.name_of(key_serde.decode, 'decode')}, "
+            f"{gen.name_of(key_serde.same, 'same')})"
         )
         unmatched = None if self.shared_store is None else gen.store(self.shared_store)
         source = (
@@ -94,7 +95,7 @@ class SelfJoin(Processor):
         work = (
             f"{gen.kernel('stream_join', 'JoinWork')}({', '.join(map(repr, (*times, True, False)))}, "
             f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, "
-            f"{gen.name_of(definition.key_serde.decode, 'decode')})"
+            f"{gen.name_of(definition.key_serde.decode, 'decode')}, {gen.name_of(definition.key_serde.same, 'same')})"
         )
         source = f"{gen.kernel('stream_join', 'SelfJoin')}(rt, {gen.store(self.store)}, {definition.retention}, {work})"
         instance = gen.instance(("join", node.name), "p", source)

@@ -133,8 +133,22 @@ def row_writer(definition: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
     if definition.type == "subscription":
         # Its keys and values are a foreign-key join's own, not of any serde of the file.
         return lambda key, value: ({name: raw_json(part) for name, part in key.items()}, raw_json(value))
+    if definition.type == "outer_join":
+        return _unmatched_writer(definition)
     key_json, value_json = _key_writer(definition), definition.value_serde.to_json
     return lambda key, value: (key_json(key), None if value is None else value_json(value))
+
+
+def _unmatched_writer(definition: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Return what writes rows of an outer join's store: a key holds one of the serde, values are those of its side."""
+    key_json, left_json = definition.key_serde.to_json, definition.value_serde.to_json
+    right_json = definition.options.get("right_serde", definition.value_serde).to_json
+
+    def write(key: Any, values: Any) -> tuple[Any, Any]:
+        value_json = left_json if key["side"] == "left" else right_json
+        return {**key, "key": key_json(key["key"])}, [value_json(value) for value in values]
+
+    return write
 
 
 def _key_writer(definition: Any) -> Callable[[Any], Any]:

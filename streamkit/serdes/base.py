@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from streamkit.errors import SerdeError
 from streamkit.expressions.types import ANY, Type
+from streamkit.serdes.equality import same
 
 
 class Binding(NamedTuple):
@@ -62,6 +64,20 @@ class Serde(ABC):
     @abstractmethod
     def from_json(self, data: Any) -> Any:
         """Return the value of its JSON form. Raises SerdeError."""
+
+    def same(self, one: Any, other: Any) -> bool:
+        """Return whether two values, not None, are equal as Java's objects for this serde are (Object.equals).
+
+        Where bytes are equal, values are; others may be, such as objects with their fields in another order.
+        """
+        return same(one, other) or self.same_bytes(one, other)
+
+    def same_bytes(self, one: Any, other: Any) -> bool:
+        """Return whether two values, not None, have the same bytes; not where one of them has none."""
+        try:
+            return self.encode(one) == self.encode(other)
+        except SerdeError:
+            return False  # what can't be written is reported where it is written
 
     def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
         """Return the JSON forms of many values' bytes. Raises SerdeError when one of them is not the serde's."""

@@ -11,6 +11,7 @@ import orjson
 
 from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
+from streamkit.serdes.equality import same
 from streamkit.serdes.primitives import kind_of
 from streamkit.serdes.utf8 import JAVA
 
@@ -173,6 +174,9 @@ class JsonSerde(Serde):
 
     def from_json(self, data: Any) -> Any:
         return data
+
+    def same(self, one: Any, other: Any) -> bool:
+        return same(one, other)
 
     def encode_source(self, variable: str) -> str:
         return f"_s_json_encode({variable})"

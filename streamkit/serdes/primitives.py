@@ -57,6 +57,9 @@ class StringSerde(Serde):
     def to_json(self, value: Any) -> Any:
         return value
 
+    def same(self, one: Any, other: Any) -> bool:
+        return bool(one == other)
+
     def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
         return [None if data is None else data.decode("utf-8", JAVA) for data in column]
 
@@ -114,6 +117,13 @@ class BytesSerde(Serde):
         return "True"
 
 
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+"""How JSON text has what it has no numbers for (java_double)."""
+
+
+_NAN = struct.pack(">d", float("nan"))
+
+
 class NumberSerde(Serde):
     """A number of fixed size."""
 
@@ -145,6 +155,8 @@ class NumberSerde(Serde):
     def encode(self, value: Any) -> bytes:
         if type(value) is not int and not (self._floating and type(value) is float):
             raise refused(self.spec, "a number" if self._floating else "a whole number", value)
+        if value != value and self.spec == "double":
+            return _NAN  # whatever its bits are (Double.doubleToLongBits)
         try:
             return self._pack(value)
         except (struct.error, OverflowError) as error:
@@ -167,7 +179,7 @@ class NumberSerde(Serde):
     def from_json(self, data: Any) -> Any:
         if data is None:
             return None
-        if self._floating and type(data) in (int, float):
+        if self._floating and (type(data) in (int, float) or data in _NO_NUMBERS):
             return float(data)
         if type(data) is float and data.is_integer():
             data = int(data)
@@ -177,15 +189,18 @@ class NumberSerde(Serde):
 
     def encode_source(self, variable: str) -> str:
         # struct also takes booleans, so what is not plainly the expected type goes the careful way.
-        kind = "float" if self._floating else "int"
-        fast = f"_s_{self.spec}_pack({variable})"
-        return f"({fast} if {variable}.__class__ is {kind} else _s_{self.spec}_encode({variable}))"
+        test = f"{variable}.__class__ is {'float' if self._floating else 'int'}"
+        if self.spec == "double":
+            test += f" and {variable} == {variable}"
+        return f"(_s_{self.spec}_pack({variable}) if {test} else _s_{self.spec}_encode({variable}))"
 
     def decode_source(self, variable: str) -> str:
         return f"_s_{self.spec}_unpack({variable})[0]"
 
     def canonical_source(self, variable: str) -> str:
-        return f"len({variable}) == {self._size}"
+        test = f"len({variable}) == {self._size}"
+        # Java writes every double that is not a number with the same bits; they and few others begin so.
+        return f"{test} and {variable}[0] & 127 != 127" if self.spec == "double" else test
 
 
 class DoubleSerde(NumberSerde):

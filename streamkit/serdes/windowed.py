@@ -33,6 +33,11 @@ class _WindowedBase(Serde):
     def by_topic(self) -> bool:  # type: ignore[override]
         return self.inner.by_topic
 
+    def same(self, one: Any, other: Any) -> bool:
+        if not isinstance(one, WindowedKey) or not isinstance(other, WindowedKey):
+            return False
+        return (one.start, one.end) == (other.start, other.end) and self.inner.same(one.key, other.key)
+
     def to_json(self, value: Any) -> Any:
         if value is None:
             return None

@@ -10,6 +10,7 @@ from typing import Any
 from streamkit import durations
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.record import Headers, Record
+from streamkit.serdes.equality import same
 from streamkit.state.views import processor_view
 
 Forward = Callable[[Any, Any, int, Any], None]
@@ -200,7 +201,7 @@ def _takes_context(function: Any) -> bool:
 
 def _same(key: Any, other: Any) -> bool:
     # True is 1 and 1.0 is 1 for Python, but their bytes differ.
-    return key is other or (type(key) is type(other) and key == other)
+    return key is other or same(key, other)
 
 
 def _check(record: Record) -> None:

@@ -40,6 +40,8 @@ class JoinWork:
     """(key, left, right) to the joined value."""
     forward: Forward
     decode_key: Callable[[bytes], Any]
+    same_key: Callable[[Any, Any], bool]
+    """Whether two decoded keys are equal."""
 
 
 class StreamJoin:
@@ -101,6 +103,7 @@ class StreamJoin:
         tracker.min_time = NEVER
         open_sides: set[bool] = set()
         previous: Any = None
+        previous_key: Any = None
         for entry, value in _one_by_one(self._unmatched.scan()):
             tracker.min_time = entry.timestamp
             if len(open_sides) == 2:
@@ -112,12 +115,18 @@ class StreamJoin:
             key = work.decode_key(entry.key)
             joined = work.joiner(key, value, None) if entry.left else work.joiner(key, None, value)
             work.forward(key, joined, entry.timestamp, c)
-            # Deleted one later: a key's values stay until all of them are out.
-            if previous is not None and previous is not entry:
+            # Deleted one later: a key's values stay until all of them are out. Where the next row has an equal key in
+            # other bytes, Java leaves this one for the next time, and so it comes out twice.
+            if previous is not None and previous is not entry and not self._is_one(previous, previous_key, entry, key):
                 self._remove(previous, t)
-            previous = entry
+            previous, previous_key = entry, key
         if previous is not None:
             self._remove(previous, t)
+
+    def _is_one(self, one: Any, one_key: Any, other: Any, other_key: Any) -> bool:
+        """Return whether two entries are the same one for Java (TimestampedKeyAndJoinSide.equals)."""
+        alike = (one.timestamp, one.left) == (other.timestamp, other.left)
+        return alike and self._work.same_key(one_key, other_key)
 
     def _remove(self, entry: Any, t: int) -> None:
         self._unmatched.remove(entry.key, entry.left, entry.timestamp, t)

@@ -1,0 +1,38 @@
+"""When two values are the same one: as Java's Object.equals decides it, which is not Python's `==`."""
+
+from __future__ import annotations
+
+from math import copysign
+from typing import Any
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether Java takes two values for equal: a number equals none of another kind, and no boolean.
+
+    Objects are equal whatever the order of their fields (JsonNode.equals); 0.0 is not -0.0, and what is not a number
+    equals itself (Double.equals). Values that are no plain data compare by their own `==`.
+
+    >>> same(1, True), same(1, 1.0), same(0.0, -0.0), same({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    (False, False, False, True)
+    """
+    if one is other:
+        return True
+    kind = one.__class__
+    if kind is not other.__class__:
+        # Lists and tuples are one thing to every serde, as text is with its subclasses.
+        return isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)) and _same_items(one, other)
+    if kind is str or kind is int or kind is bytes:
+        return bool(one == other)
+    if kind is float:
+        if one != one or one == 0:
+            return other != other if one != one else other == 0 and copysign(1, one) == copysign(1, other)
+        return bool(one == other)
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(name in other and same(item, other[name]) for name, item in one.items())
+    if isinstance(one, (list, tuple)):
+        return _same_items(one, other)
+    return bool(one == other)
+
+
+def _same_items(one: Any, other: Any) -> bool:
+    return len(one) == len(other) and all(map(same, one, other))
