@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import copysign, isfinite, isnan
 from typing import Any
 
+from streamkit.serdes.json_text import to_text
 from streamkit.testing.model import CONTAINS, ORDERED, Expectation, Expected
 
 MOST_COMPARISONS = 1_000_000
@@ -26,6 +28,8 @@ def same(expected: Any, actual: Any, partial: bool = False) -> bool:
 
     >>> same({"a": 1}, {"a": 1, "b": 2}, partial=True), same(1, True), same(1, 1.0)
     (True, False, True)
+    >>> same(0.0, -0.0), same(float("nan"), float("nan"))
+    (False, True)
     """
     if isinstance(expected, dict) and isinstance(actual, dict):
         if not partial and expected.keys() != actual.keys():
@@ -35,7 +39,20 @@ def same(expected: Any, actual: Any, partial: bool = False) -> bool:
         return len(expected) == len(actual) and all(map(lambda e, a: same(e, a, partial), expected, actual))
     if isinstance(expected, bool) != isinstance(actual, bool):
         return False
+    if isinstance(actual, float):
+        return _same_float(expected, actual)
     return bool(expected == actual)
+
+
+def _same_float(expected: Any, actual: float) -> bool:
+    """Tell whether a number is the expected one: zero has a sign, since keys and bytes do; "NaN" is also that number."""
+    if isinstance(expected, str):
+        return not isfinite(actual) and to_text(actual) == to_text(expected)
+    if not isinstance(expected, (int, float)):
+        return False
+    if isnan(actual):
+        return isnan(expected)
+    return expected == actual and copysign(1, expected) == copysign(1, actual)
 
 
 def differences(expectation: Expectation, expected: Expected, actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
