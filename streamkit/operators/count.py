@@ -8,8 +8,10 @@ from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggre
 from streamkit.operators.base import Example, Operator
 from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, STORE, Step
+from streamkit.operators.stores import is_named
 from streamkit.operators.typing import Types, Typing, windowed
-from streamkit.operators.upstream import GroupedTable, Table
+from streamkit.operators.upstream import GroupedTable, Table, WindowedStream
+from streamkit.operators.windows import SlidingWindows
 
 
 class CountOperator(Operator):
@@ -54,4 +56,8 @@ pipelines:
         aggregation = Aggregation("count")
         if isinstance(upstream, GroupedTable):
             return aggregate_table(step, builder, upstream, aggregation, "KTABLE-AGGREGATE-", serde)
+        sliding = isinstance(upstream, WindowedStream) and isinstance(upstream.windows, SlidingWindows)
+        if step.get("store") is not None and not is_named(step.get("store")) and not sliding:
+            # Java uses up an index more for a Materialized without a name, to stay compatible with its older self.
+            builder.graph.names.store("KSTREAM-AGGREGATE-")
         return aggregate_stream(step, builder, upstream, aggregation, "KSTREAM-AGGREGATE-", serde)

@@ -72,7 +72,7 @@ class DurationOr(Kind):
 
 @frozen
 class StoreField(Kind):
-    """`NAME` or a mapping; parsed to `StoreOptions`."""
+    """`NAME` or a mapping, with or without a `name`; parsed to `StoreOptions`."""
 
 
 @frozen
@@ -135,7 +135,9 @@ class Field:
 NAME = Field("name", Text(kafka_name=True), "The name of the step's node in place of a generated one.")
 KEY_SERDE = Field("key_serde", SerdeField(), "The serde of the new key; the file's default where absent.")
 VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; the file's default where absent.")
-STORE = Field("store", StoreField(), "The store that holds the result; without it no Materialized is passed.")
+STORE = Field(
+    "store", StoreField(), "The [store](#stores) that holds the result; without it no Materialized is passed."
+)
 
 
 @frozen
@@ -151,15 +153,24 @@ class CallRef:
         return f"{self.module}:{self.attribute}"
 
 
+STORE_KINDS = ("persistent", "in_memory")
+"""What `type` of a store may be (Materialized.StoreType)."""
+
+
 @frozen
 class StoreOptions:
-    """`store: NAME` or its long form; durations in milliseconds, None where the file says nothing."""
+    """`store: NAME` or its long form; durations in milliseconds, None where the file says nothing.
 
-    name: str
+    name None: the store gets a generated name (Materialized.with). config: settings of the changelog's topic.
+    """
+
+    name: str | None = None
     persistent: bool | None = None
     caching: bool | None = None
     logging: bool | None = None
+    config: tuple[tuple[str, str], ...] = ()
     retention: int | None = None
+    segment_interval: int | None = None
     versioned: int | None = None
     position: Any = field(default=None, compare=False)
 

@@ -13,7 +13,7 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import FilterGetter, Getter, StoreGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
-from streamkit.operators.stores import materialize
+from streamkit.operators.stores import materialize_if_named
 from streamkit.operators.upstream import Stream, Table, TableWork
 
 
@@ -143,7 +143,7 @@ pipelines:
         return result
 
     def _build_table(self, step: Step, table: Table, ctx: Context) -> Table:
-        store = materialize(step, ctx, table.key_serde, table.value_serde)
+        store = materialize_if_named(step, ctx, (table.key_serde, table.value_serde), "KTABLE-FILTER-")
         name = ctx.graph.names.named(step.get("name"), "KTABLE-FILTER-")
         predicate = step.options["if"]
         work = _FilterWork(table, predicate, self.negate, store, ctx.graph.origin)

@@ -18,7 +18,6 @@ from streamkit.operators.fields import (
     SignedDuration,
     Step,
     StoreField,
-    StoreOptions,
 )
 from streamkit.operators.foreign_key_join import join_foreign_key
 from streamkit.operators.stream_global_join import join_global
@@ -127,7 +126,6 @@ pipelines:
             hint = "; turn it into one with `to_table`" if isinstance(other, Stream) else ""
             raise BuildError(position, f"{self.name}: a table joins a table, found {other.label}{hint}")
         self._refuse(step, "two tables", *_WINDOW, "grace")
-        self._refuse_base_name(step, other)
         if step.get("on") is None:
             return join_tables(step, builder, upstream, other, self.kind)
         if self.kind == "outer":
@@ -165,11 +163,6 @@ pipelines:
         for option in options:
             if step.get(option) is not None:
                 raise BuildError(step.at(option), f"{self.name}: a join of {kind} takes no `{option}`")
-
-    def _refuse_base_name(self, step: Step, other: Table) -> None:
-        store = step.get("store")
-        if isinstance(store, StoreOptions) and store.retention is not None:
-            raise BuildError(step.at("store"), f"{self.name}: `retention` is for the stores of windows and sessions")
 
 
 class LeftJoinOperator(JoinOperator):

@@ -13,7 +13,7 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, MapValuesGetter, StoreGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
-from streamkit.operators.stores import materialize
+from streamkit.operators.stores import materialize_if_named
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream, Table, TableWork
 
@@ -129,7 +129,7 @@ pipelines:
         return result
 
     def _build_table(self, step: Step, table: Table, serde: Any, ctx: Context) -> Table:
-        store = materialize(step, ctx, table.key_serde, serde)
+        store = materialize_if_named(step, ctx, (table.key_serde, serde), "KTABLE-MAPVALUES-")
         name = ctx.graph.names.named(step.get("name"), "KTABLE-MAPVALUES-")
         value = step.options["value"]
         work = _MapValuesWork(table, value, store, ctx.graph.origin)

@@ -12,7 +12,7 @@ from streamkit.operators.emitting import NONE, emit_keep, emit_null_key_check
 from streamkit.operators.fields import StoreOptions
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import AnySerde, plain_or_none
-from streamkit.operators.stores import define
+from streamkit.operators.stores import check_plain, define, is_named
 from streamkit.operators.upstream import GlobalTable, SourceWork, Stream, Table
 
 
@@ -85,7 +85,7 @@ def table_source(
     definition = _definition(ctx, description["topics"][0], serdes, store)
     source_name = ctx.graph.names.named(name, "KSTREAM-SOURCE-", "-source")
     table_name = ctx.graph.names.named(name, "KTABLE-SOURCE-")
-    work = SourceWork(definition, materialized=store is not None)
+    work = SourceWork(definition, materialized=is_named(store))
     node = TableSourceNode(table_name, source_name, description, lambda: source_work(work), is_global=False)
 
     def store_of_node() -> Any:
@@ -112,6 +112,14 @@ def global_table_source(
     """Make the call `builder.globalTable(...)` (InternalStreamsBuilder.globalTable)."""
     if store is not None and store.versioned is not None:
         raise BuildError(store.position or ctx.graph.origin.position, "GlobalTables cannot be versioned.")
+    if store is not None and store.config:
+        raise BuildError(
+            store.position or ctx.graph.origin.position,
+            "`config` is for a changelog; a global table has none, since it is restored from its topic",
+        )
+    if store is not None and store.name is None:
+        # Java cannot build one either: "Global stores must pass in suppliers with exactly one store but got 0".
+        raise BuildError(store.position or ctx.graph.origin.position, "the store of a global table needs a `name`")
     topic = description["topics"][0]
     named = _definition(ctx, topic, serdes, store)
     # The topic itself is what the store is restored from; nothing is cached, since nothing is forwarded.
@@ -127,10 +135,7 @@ def global_table_source(
 
 
 def _definition(ctx: Context, topic: str, serdes: tuple[Any, Any], store: StoreOptions | None) -> Any:
-    if store is not None and store.retention is not None:
-        raise BuildError(
-            store.position or ctx.graph.origin.position,
-            f"store {store.name}: `retention` is for the stores of windows and sessions",
-        )
-    name = store.name if store is not None else ctx.graph.names.store(f"{topic}-")
+    check_plain(store, ctx.graph.origin.position)
+    named = store.name if store is not None else None
+    name = named if named is not None else ctx.graph.names.store(f"{topic}-")
     return define(name, serdes, store)

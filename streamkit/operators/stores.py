@@ -23,17 +23,37 @@ def materialize(
 ) -> Any:
     """Return the definition of a step's store.
 
-    Without a `store` option: None, or a store with a name of the prefix `generated`, which uses up an index.
-    Raises BuildError for options that do not fit.
+    Without a `store` option: None, or a store with a name of the prefix `generated`, which uses up an index; so does a
+    store without a name. Raises BuildError for options that do not fit.
     """
     options: StoreOptions | None = step.get("store")
     if options is None and generated is None:
         return None
-    name = options.name if options is not None else ctx.graph.names.store(generated or "")
     if options is not None:
-        _check(step, options, windows)
+        _check(step, options, windows, on_close)
+    named = options is not None and options.name is not None
+    name = options.name if named and options is not None else ctx.graph.names.store(generated or "")
+    assert name is not None
     serdes = (need(key_serde, "key", step, f"store {name}"), need(value_serde, "value", step, f"store {name}"))
     return define(name, serdes, options, windows, on_close)
+
+
+def materialize_if_named(step: Step, ctx: Context, serdes: tuple[AnySerde, AnySerde], generated: str) -> Any:
+    """Return the definition of a store that Java makes only where it has a name (KTableImpl.doFilter, doMapValues).
+
+    One without a name uses up an index of the prefix `generated` and gives None, as no `store` option does.
+    """
+    options: StoreOptions | None = step.get("store")
+    if options is None or options.name is not None:
+        return materialize(step, ctx, *serdes)
+    _check(step, options, None, False)
+    ctx.graph.names.store(generated)
+    return None
+
+
+def is_named(options: StoreOptions | None) -> bool:
+    """Tell whether a table keeps its rows in any case, and not only once something looks them up."""
+    return options is not None and options.name is not None
 
 
 def define(
@@ -55,6 +75,7 @@ def define(
         "persistent": persistent,
         "logging": logging,
         "changelog_topic": f"{name}-changelog" if logging else None,
+        "topic_config": dict(options.config),
     }
     if options.versioned is not None:
         return StoreDef(**common, type="versioned", caching=False, history=options.versioned)
@@ -68,8 +89,10 @@ def define(
         type="session" if isinstance(windows, SessionWindows) else "window",
         caching=caching,
         retention=options.retention if options.retention is not None else windows.least_retention,
+        segment_interval=options.segment_interval,
         window_size=_window_size(windows),
-        options={"time_ordered": True} if on_close else {},
+        # A supplier of one's own gives the plain store, which is ordered by key (RocksDbWindowBytesStoreSupplier).
+        options={"time_ordered": True} if on_close and options.segment_interval is None else {},
     )
 
 
@@ -79,25 +102,57 @@ def _window_size(windows: Windows) -> int | None:
     return windows.difference if isinstance(windows, SlidingWindows) else None
 
 
-def _check(step: Step, options: StoreOptions, windows: Windows | None) -> None:
-    position = options.position or step.at("store")
-    if options.versioned is not None:
-        if windows is not None:
+def check_plain(options: StoreOptions | None, position: Any) -> None:
+    """Raise BuildError for options that need windows or versions, at a store of rows by their keys."""
+    if options is None:
+        return
+    place = options.position or position
+    if options.retention is not None:
+        raise BuildError(place, f"{_shown(options)}: `retention` is for the stores of windows and sessions")
+    if options.versioned is None:
+        if options.segment_interval is not None:
             raise BuildError(
-                position, f"store {options.name}: `versioned` is for tables; windows have a store of their own"
+                place, f"{_shown(options)}: `segment_interval` is for the stores of windows and sessions, and versions"
             )
-        if options.persistent is False:
-            raise BuildError(position, f"store {options.name}: a versioned store is always persistent")
-    if options.retention is not None and windows is None:
-        raise BuildError(position, f"store {options.name}: `retention` is for the stores of windows and sessions")
-    if windows is not None and options.retention is not None and options.retention < windows.least_retention:
+        return
+    if options.persistent is False:
+        raise BuildError(place, f"{_shown(options)}: a versioned store is always persistent")
+    if options.name is None:
+        raise BuildError(place, f"{_shown(options)}: a versioned store needs a `name`")
+
+
+def _check(step: Step, options: StoreOptions, windows: Windows | None, on_close: bool) -> None:
+    position = options.position or step.at("store")
+    if windows is None:
+        check_plain(options, position)
+        return
+    if options.versioned is not None:
+        raise BuildError(position, f"{_shown(options)}: `versioned` is for tables; windows have a store of their own")
+    if options.segment_interval is not None:
+        _check_segments(options, windows, on_close, position)
+    if options.retention is not None and options.retention < windows.least_retention:
         least = (
             "the session inactivity gap plus the grace period"
             if isinstance(windows, SessionWindows)
             else "its window size plus the grace period"
         )
+        name = "" if options.name is None else f" {options.name}"
         raise BuildError(
             position,
-            f"The retention period of the window store {options.name} must be no smaller than {least}. "
+            f"The retention period of the window store{name} must be no smaller than {least}. "
             f"Got retention=[{options.retention}], need at least [{windows.least_retention}]",
         )
+
+
+def _check_segments(options: StoreOptions, windows: Windows, on_close: bool, position: Any) -> None:
+    """Refuse an interval of segments where Java has no supplier that takes one."""
+    if options.name is None:
+        raise BuildError(position, f"{_shown(options)}: a store with a `segment_interval` needs a `name`")
+    if options.persistent is False:
+        raise BuildError(position, f"{_shown(options)}: `segment_interval` is for persistent stores")
+    if on_close and isinstance(windows, SessionWindows):
+        raise BuildError(position, f"{_shown(options)}: sessions with `emit: on_close` take no `segment_interval`")
+
+
+def _shown(options: StoreOptions) -> str:
+    return "store" if options.name is None else f"store {options.name}"

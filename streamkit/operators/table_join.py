@@ -107,7 +107,7 @@ def join_tables(step: Step, ctx: Context, left: Table, right: Table, kind: str) 
     check_keys_meet(step, left.key_serde, right.key_serde)
     given = step.get("name")
     value_serde = step.get("value_serde", ctx.default_value)
-    store = materialize(step, ctx, left.key_serde, value_serde)
+    store = None if step.get("store") is None else materialize(step, ctx, left.key_serde, value_serde, "KTABLE-MERGE-")
     names = ctx.graph.names
     name = names.named(given, "KTABLE-MERGE-")
     sources = tuple(dict.fromkeys((*left.sources, *right.sources)))

@@ -11,7 +11,7 @@ from streamkit.operators.fields import NAME, STORE, Step
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import need
 from streamkit.operators.source import source_work
-from streamkit.operators.stores import materialize
+from streamkit.operators.stores import is_named, materialize
 from streamkit.operators.upstream import SourceWork, Stream, Table
 
 
@@ -62,7 +62,7 @@ pipelines:
             repartition = repartition_node(builder, name, serdes)
             builder.graph.add(stream.node, repartition)
             parent, sources = repartition, (repartition.source_name,)
-        work = SourceWork(store, materialized=step.get("store") is not None)
+        work = SourceWork(store, materialized=is_named(step.get("store")))
         node = ProcessorNode(name, lambda: source_work(work), stores=work.definitions)
         node.serdes = serdes
         node.output_versioned = store.type == "versioned"

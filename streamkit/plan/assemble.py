@@ -338,8 +338,10 @@ def _custom_store(spec: StoreSpec) -> StoreDef:
         # Unlike Materialized, Stores.…StoreBuilder has caching off by default.
         caching=spec.caching is True,
         logging=logging,
+        topic_config=dict(spec.config),
         retention=spec.retention,
         window_size=window_size,
+        segment_interval=spec.segment_interval,
         history=spec.history,
         changelog_topic=f"{spec.name}-changelog" if logging else None,
     )

@@ -10,11 +10,12 @@ from streamkit import expressions
 from streamkit.durations import LONGEST
 from streamkit.errors import StreamkitError, TopologyError
 from streamkit.operators import fields
-from streamkit.operators.fields import CallRef, CogroupInput, Ref, StoreOptions
+from streamkit.operators.fields import CallRef, CogroupInput, Ref
 from streamkit.spec import names
 from streamkit.spec.locate import locator
+from streamkit.spec.materialized import store_options
 from streamkit.spec.nodes import Node
-from streamkit.spec.reader import BAD, Reader, StoreDefinition, Use, put
+from streamkit.spec.reader import BAD, Reader, Use, put
 
 LONGEST_EXAMPLE = 120
 
@@ -158,32 +159,6 @@ def _choice(reader: Reader, kind: fields.Choice, node: Node, what: str) -> Any:
 
 
 # -- Stores --------------------------------------------------------------------------------------------------------
-
-STORE_KEYS = ("name", "persistent", "caching", "logging", "retention", "versioned")
-
-
-def store_options(reader: Reader, node: Node, what: str) -> Any:
-    """Return the StoreOptions of `NAME` or of a mapping, and note that a store of that name is made here."""
-    if node.kind != "mapping":
-        name = reader.text(node, what, kafka_name=True)
-        return name if name is BAD else _defined(reader, StoreOptions(name, position=node.position))
-    options = reader.options(node, what, STORE_KEYS, ("name",))
-    values: dict[str, Any] = {}
-    for key in ("persistent", "caching", "logging"):
-        if key in options:
-            put(values, key, reader.boolean(options[key], f"{key!r} of a store"))
-    for key in ("retention", "versioned"):
-        if key in options:
-            put(values, key, reader.duration(options[key], f"{key!r} of a store", 0))
-    if "name" not in options:
-        return BAD
-    name = reader.text(options["name"], "The name of a store", kafka_name=True)
-    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position))
-
-
-def _defined(reader: Reader, options: StoreOptions) -> StoreOptions:
-    reader.stores.append(StoreDefinition(options.name, options.position))
-    return options
 
 
 def _store(reader: Reader, kind: fields.StoreField, node: Node, what: str) -> Any:

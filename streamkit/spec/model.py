@@ -40,7 +40,8 @@ class TopicSpec:
 class StoreSpec:
     """A store for custom processors; durations in milliseconds, None where the file says nothing.
 
-    type: one of STORE_TYPES; key, value: serdes, those of `defaults` where the entry has none.
+    type: one of STORE_TYPES; key, value: serdes, those of `defaults` where the entry has none; config: settings of
+    the changelog's topic.
     """
 
     name: str
@@ -50,8 +51,10 @@ class StoreSpec:
     persistent: bool | None = None
     caching: bool | None = None
     logging: bool | None = None
+    config: tuple[tuple[str, str], ...] = ()
     retention: int | None = None
     window_size: int | None = None
+    segment_interval: int | None = None
     history: int | None = None
     position: Position | None = field(default=None, compare=False)
 

@@ -17,7 +17,7 @@ from streamkit.config.resets import BY_DURATION, POLICIES
 from streamkit.config.settings import ALIASES, SETTINGS, Setting
 from streamkit.errors import UsageError
 from streamkit.operators import fields
-from streamkit.spec.kinds import STORE_KEYS
+from streamkit.spec.materialized import DURATIONS, STORE_KEYS
 from streamkit.spec.model import STORE_TYPES, TIMESTAMP_POLICIES
 from streamkit.spec.names import MAX_LENGTH
 
@@ -196,7 +196,7 @@ def _definitions(operators: Mapping[str, Any]) -> Json:
             "anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^-?([0-9]+(ms|s|m|h|d)|[Pp].+)$"}]
         },
         "serde": {"anyOf": [_words(tuple(SERDES)), {"type": "object", "minProperties": 1}, VARIABLE]},
-        "store": {"anyOf": [ref("name"), _object(_store_options(), ("name",))]},
+        "store": {"anyOf": [ref("name"), _object(_store_options())]},
         "pipelineReference": {"type": "string", "pattern": r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?$|\$\{"},
         "streamTopics": {
             "anyOf": [
@@ -263,13 +263,28 @@ def _definitions(operators: Mapping[str, Any]) -> Json:
 
 
 def _store_options() -> Json:
-    kinds = {"name": ref("name"), "retention": ref("duration"), "versioned": ref("duration")}
-    found = {key: _optional(kinds.get(key, {"type": "boolean"})) for key in STORE_KEYS}
-    return {**found, "name": kinds["name"]}
+    docs = {
+        "name": "The store's name; without it the name is generated (Materialized.with).",
+        "type": "Where the rows are, as `persistent` says too.",
+        "persistent": "Whether the rows are on disk (default) or in memory.",
+        "caching": "Whether updates wait in the cache (default: true).",
+        "logging": "Whether there is a changelog to restore the store from (default: true).",
+        "config": "Settings of the changelog's topic.",
+        "retention": "How long windows and sessions are kept.",
+        "segment_interval": "How long the time is whose windows, sessions or versions expire together.",
+        "versioned": "How long the history of a versioned store is.",
+    }
+    kinds: Json = {key: {"type": "boolean"} for key in STORE_KEYS}
+    kinds |= {"name": ref("name"), "type": _words(fields.STORE_KINDS), "config": _topic_config()}
+    kinds |= dict.fromkeys(DURATIONS, ref("duration"))
+    return {key: _optional({**kinds[key], "description": docs[key]}) for key in STORE_KEYS}
+
+
+def _topic_config() -> Json:
+    return {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "array", "null"]}}
 
 
 def _topic() -> Json:
-    config = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "array", "null"]}}
     policies = {"anyOf": [_words(TIMESTAMP_POLICIES), ref("expression")]}
     options = {
         "topic": {**ref("name"), "description": "The physical name; the entry's name by default."},
@@ -282,7 +297,7 @@ def _topic() -> Json:
         },
         "partitions": {"type": "integer", "minimum": 1, "description": "Used when streamkit creates the topic."},
         "replication_factor": {"type": "integer", "minimum": -1, "description": "-1: the broker's default."},
-        "config": {**config, "description": "Settings of the topic."},
+        "config": {**_topic_config(), "description": "Settings of the topic."},
     }
     schema = _object({name: _optional(option) for name, option in options.items()})
     return {"anyOf": [schema, {"type": "null"}]}
@@ -291,7 +306,8 @@ def _topic() -> Json:
 def _custom_store() -> Json:
     options: Json = {"type": _words(STORE_TYPES), "key": ref("serde"), "value": ref("serde")}
     options |= {flag: {"type": "boolean"} for flag in ("persistent", "caching", "logging")}
-    options |= {length: ref("duration") for length in ("retention", "window_size", "history")}
+    options |= {length: ref("duration") for length in ("retention", "window_size", "segment_interval", "history")}
+    options["config"] = {**_topic_config(), "description": "Settings of the changelog's topic."}
     return _object({name: _optional(option) for name, option in options.items()}, ("type",))
 
 

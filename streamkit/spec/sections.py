@@ -13,6 +13,7 @@ from streamkit.operators import fields
 from streamkit.operators.fields import Ref
 from streamkit.spec import kinds, names, steps
 from streamkit.spec.locate import locator
+from streamkit.spec.materialized import put_config, topic_config
 from streamkit.spec.model import (
     STORE_TYPES,
     TIMESTAMP_POLICIES,
@@ -27,11 +28,21 @@ from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
 from streamkit.spec.resolve import shown
 
 TOPIC_KEYS = ("topic", "key", "value", "timestamp", "reset", "partitions", "replication_factor", "config")
-STORE_KEYS = ("type", "persistent", "caching", "logging", "key", "value", "retention", "window_size", "history")
+STORE_KEYS = (
+    "type", "persistent", "caching", "logging", "config", "key", "value",
+    "retention", "window_size", "segment_interval", "history",
+)  # fmt: skip
 PIPELINE_KEYS = ("stream", "table", "global_table", "from", "name", "store", "steps", "to", "for_each")
 ORIGINS = (*kinds.SOURCES, "from")
-TIMED = {"retention": ("window", "session"), "window_size": ("window",), "history": ("versioned",)}
+TIMED = {
+    "retention": ("window", "session"),
+    "window_size": ("window",),
+    "segment_interval": ("window", "session", "versioned"),
+    "history": ("versioned",),
+}
 """Which types of stores an option of `stores` belongs to."""
+NEEDED = {"window": ("retention", "window_size"), "session": ("retention",), "versioned": ("history",)}
+"""What a type of store cannot do without, as in Java's Stores."""
 
 
 def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
@@ -95,7 +106,7 @@ def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
     if "replication_factor" in options:
         put(found, "replication_factor", _replication(reader, options["replication_factor"]))
     if "config" in options:
-        found["config"] = _topic_config(reader, options["config"])
+        found["config"] = topic_config(reader, options["config"], "'config' of a topic")
     return TopicSpec(name, **found, position=key.position)
 
 
@@ -128,19 +139,6 @@ def _timestamp(reader: Reader, node: Node) -> Any:
         if best is not None:
             return reader.complain(node, f"'timestamp' is {value!r}; did you mean {best!r}?")
     return kinds.expression(reader, node, "'timestamp'", fields.STREAM_NAMES)
-
-
-def _topic_config(reader: Reader, node: Node) -> dict[str, str]:
-    found = {}
-    for name, (key, value) in reader.entries(node, "'config' of a topic").items():
-        if reader.is_null(value):
-            continue
-        try:
-            found[name] = settings.topic_value(name, reader.data(value))
-        except ConfigError as error:
-            unknown = isinstance(error, settings.UnknownSettingError)
-            reader.complain(key if unknown else value, str(error))
-    return found
 
 
 # -- Functions and stores ------------------------------------------------------------------------------------------
@@ -218,6 +216,7 @@ def _store(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
     for flag in ("persistent", "caching", "logging"):
         if flag in options:
             put(found, flag, reader.boolean(options[flag], f"{flag!r} of the store {name!r}"))
+    put_config(reader, options, found)
     for length, types in TIMED.items():
         if length not in options:
             continue
@@ -229,9 +228,13 @@ def _store(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
 
 
 def _check_lengths(reader: Reader, what: str, type_: Any, key: Node, options: dict[str, Node], found: Any) -> None:
-    needed = {"window": "window_size", "versioned": "history"}.get(type_ or "")
-    if needed and needed not in options:
-        reader.complain(key, f"{what} needs {needed!r}, since its type is {type_}")
+    for needed in NEEDED.get(type_ or "", ()):
+        if needed not in options:
+            reader.complain(key, f"{what} needs {needed!r}, since its type is {type_}")
+    if "segment_interval" in options and found.get("persistent") is False:
+        reader.complain(
+            options["segment_interval"], f"'segment_interval' of the store {what[10:]} is for persistent stores"
+        )
     if found.get("retention") is not None and found["retention"] < found.get("window_size", 0):
         reader.complain(options["retention"], f"'retention' of {what[4:]} must be at least its 'window_size'")
 

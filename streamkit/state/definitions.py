@@ -58,6 +58,10 @@ class StoreDef:
     window_size: int | None = None
     history: int | None = None
     """Of versioned stores: history retention, which is also their grace period."""
+    segment_interval: int | None = None
+    """Of windows and sessions: how long the time is whose rows expire together; None: half the retention, at least a minute."""
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the changelog that replace those of the application and of Kafka Streams."""
     changelog_topic: str | None = None
     """Without the application's prefix; None without logging."""
     source_topic: str | None = None
@@ -79,7 +83,7 @@ WINDOWED = ("window", "session", "join_window")
 def own_config(store: StoreDef) -> dict[str, str]:
     """Return what a store itself sets of its changelog (StoreFactory.logConfig)."""
     # A join keeps several rows with one key and start: compaction would lose all but one (StreamJoinedStoreFactory).
-    return {"cleanup.policy": "delete"} if store.type == "join_window" else {}
+    return {**store.topic_config, **({"cleanup.policy": "delete"} if store.type == "join_window" else {})}
 
 
 def changelog_config(

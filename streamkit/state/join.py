@@ -28,7 +28,13 @@ class JoinWindowStore(MapStore):
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
         super().__init__(definition, entries, context)
-        self._segments = Segments(entries, definition.retention or 0, definition.persistent, suffix=12)
+        self._segments = Segments(
+            entries,
+            definition.retention or 0,
+            definition.persistent,
+            suffix=12,
+            interval=definition.segment_interval,
+        )
         self._sequence = 0
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode

@@ -10,6 +10,7 @@ from streamkit.state.keys import MAX_LONG, pack_long, unpack_long
 
 _TIME_INDEX = b"\xff"
 MIN_INTERVAL = 60_000
+_FEW_SEGMENTS = 16
 
 
 class Segments:
@@ -19,14 +20,22 @@ class Segments:
     by its own time; RocksDB's drop whole segments, so that they still take some expired rows, though none is
     ever read (InMemoryWindowStore, AbstractRocksDBSegmentedBytesStore). Observed time is not kept across restarts.
     `suffix`: how many bytes follow the key in a row, beginning with the time. `indexed`: rows are also listed as
-    `ff` + suffix + key.
+    `ff` + suffix + key. `interval`: how long (ms) the time of a segment is; None: half the retention, at least a minute.
     """
 
-    def __init__(self, rows: BytesMap, retention: int, persistent: bool, suffix: int, indexed: bool = False):
+    def __init__(
+        self,
+        rows: BytesMap,
+        retention: int,
+        persistent: bool,
+        suffix: int,
+        indexed: bool = False,
+        interval: int | None = None,
+    ):
         self._rows = rows
         self._suffix = suffix
         self.retention = retention
-        self.interval = max(retention // 2, MIN_INTERVAL)
+        self.interval = max(retention // 2, MIN_INTERVAL) if interval is None else interval
         self.observed = -1
         self.indexed = indexed
         self.margin = 0
@@ -100,12 +109,26 @@ class Segments:
             return
         length = len(key) + self._suffix
         first, last = key + pack_long(low), key + pack_long(high) + b"\xff" * (self._suffix - 8)
-        for segment in range(low // self.interval, high // self.interval + 1):
+        for segment in self._between(low // self.interval, high // self.interval):
             prefix = pack_long(segment)
             for row, data in self._rows.range(prefix + first, prefix + last):
                 # Longer keys that begin with this one lie in between.
                 if len(row) == length + 8:
                     yield row[-self._suffix :], data
+
+    def _between(self, first: int, last: int) -> Iterator[int]:
+        """Yield the numbers of segments from first to last; where there are many, only those that hold something."""
+        if last - first < _FEW_SEGMENTS:
+            yield from range(first, last + 1)
+            return
+        while first <= last:
+            found = next(iter(self._rows.range(pack_long(first), _TIME_INDEX, include_high=False, limit=1)), None)
+            if found is None:
+                return
+            first = unpack_long(found[0])[0]
+            if first <= last:
+                yield first
+            first += 1
 
     def between(self, low: int, high: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of all segments that hold times from low to high."""

@@ -41,7 +41,14 @@ class SessionStore(CachedMapStore):
     ):
         super().__init__(definition, entries, context, budget)
         indexed = bool(definition.options.get("time_ordered"))
-        self._segments = Segments(entries, definition.retention or 0, definition.persistent, suffix=16, indexed=indexed)
+        self._segments = Segments(
+            entries,
+            definition.retention or 0,
+            definition.persistent,
+            suffix=16,
+            indexed=indexed,
+            interval=definition.segment_interval,
+        )
         self._cached_order: KeyedOrder | None = None
         if self.cache is not None:
             self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 16)

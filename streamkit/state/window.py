@@ -42,7 +42,12 @@ class WindowStore(CachedMapStore):
         self.time_ordered = bool(definition.options.get("time_ordered"))
         self.window_size = definition.window_size or 0
         self._segments = Segments(
-            entries, definition.retention or 0, definition.persistent, suffix=8, indexed=self.time_ordered
+            entries,
+            definition.retention or 0,
+            definition.persistent,
+            suffix=8,
+            indexed=self.time_ordered,
+            interval=definition.segment_interval,
         )
         if self.time_ordered and definition.persistent:
             self._segments.margin = 1

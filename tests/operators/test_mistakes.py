@@ -171,6 +171,48 @@ CASES = {
         "GlobalTables cannot be versioned.",
     ),
     "store on a stream's filter": ("p: {stream: a, steps: [filter: {if: value, store: s}]}", "`store` is for tables"),
+    "nameless versioned store": (
+        "p: {table: a, store: {versioned: 1h}}",
+        "store: a versioned store needs a `name`",
+    ),
+    "versioned store in memory": (
+        "p: {table: a, store: {name: s, versioned: 1h, type: in_memory}}",
+        "store s: a versioned store is always persistent",
+    ),
+    "segments of plain rows": (
+        "p: {stream: a, steps: [group_by_key, count: {store: {name: s, segment_interval: 1m}}]}",
+        "store s: `segment_interval` is for the stores of windows and sessions, and versions",
+    ),
+    "segments of a nameless store": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1m}, count: {store: {segment_interval: 1m}}]}",
+        "store: a store with a `segment_interval` needs a `name`",
+    ),
+    "segments in memory": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1m}, "
+        "count: {store: {name: s, segment_interval: 1m, persistent: false}}]}",
+        "store s: `segment_interval` is for persistent stores",
+    ),
+    "segments of sessions that emit on close": (
+        "p: {stream: a, steps: [group_by_key, window: {session: 1m, emit: on_close}, "
+        "count: {store: {name: s, segment_interval: 1m}}]}",
+        "store s: sessions with `emit: on_close` take no `segment_interval`",
+    ),
+    "retention of a nameless store": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1m}, count: {store: {retention: 1s}}]}",
+        "The retention period of the window store must be no smaller than its window size plus the grace period.",
+    ),
+    "retention of a filtered table": (
+        "p: {table: a, steps: [filter: {if: value, store: {retention: 1s}}]}",
+        "store: `retention` is for the stores of windows and sessions",
+    ),
+    "global table with settings of a changelog": (
+        "p: {global_table: a, store: {name: s, config: {segment.ms: 5}}}",
+        "`config` is for a changelog; a global table has none",
+    ),
+    "global table with a nameless store": (
+        "p: {global_table: a, store: {type: in_memory}}",
+        "the store of a global table needs a `name`",
+    ),
     "from a pipeline that ends in branches": (
         "p: {stream: a, steps: [branch: {when: {x: value, y: key}}]}\nq: {from: p}",
         "ends with branches; name one of them: p.x, p.y",

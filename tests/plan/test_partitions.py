@@ -93,6 +93,26 @@ def test_configurations_of_internal_topics(tmp_path: Path) -> None:
     assert config["retention.ms"] == str(60_000 + 86_400_000)
 
 
+def test_settings_of_a_store_go_before_those_of_the_application(tmp_path: Path) -> None:
+    head = HEAD.replace("defaults:", "config: {topic.segment.bytes: 1000, topic.retention.ms: 7}\ndefaults:")
+    store = "store: {name: %s, config: {%s}}"
+    plan = plan_of(
+        tmp_path,
+        "p: {stream: a, steps: [group_by_key]}\n"
+        f"q: {{from: p, steps: [window: {{tumbling: 1m}}, count: {{{store % ('w', 'segment.bytes: 5')}}}]}}\n"
+        f"r: {{from: p, steps: [window: {{tumbling: 1m}}, count: {{{store % ('s', 'retention.ms: 9')}}}]}}\n"
+        f"s: {{from: p, steps: [count: {{store: {{config: {{cleanup.policy: [compact, delete]}}}}}}]}}",
+        head,
+    )
+    topics = {name: config for name, (_, config) in changelog_topics(plan, {"a": 1}).items()}
+    assert topics["app-w-changelog"]["segment.bytes"] == "5"
+    assert topics["app-w-changelog"]["retention.ms"] == str(60_000 + 86_400_000)
+    assert topics["app-s-changelog"]["segment.bytes"] == "1000"
+    assert topics["app-s-changelog"]["retention.ms"] == "9"
+    nameless = next(config for name, config in topics.items() if "STATE-STORE" in name)
+    assert nameless["cleanup.policy"] == "compact,delete"
+
+
 def test_global_tables_make_no_tasks(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "g: {global_table: b}\np: {stream: a, to: out}", HEAD)
     assert lay_out(plan, {"a": 2, "b": 8}).tasks == ((1, 0), (1, 1))

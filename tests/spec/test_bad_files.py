@@ -177,8 +177,10 @@ CASES = {
     "store": (
         HEAD + "stores: {a: {type: window}, b: {type: map}, c: {type: session, history: 5s}, d: {}}",
         [
+            "3:10: The store 'a' needs 'retention', since its type is window",
             "3:10: The store 'a' needs 'window_size', since its type is window",
             "3:39: 'type' of the store 'b' must be key_value, window, session or versioned, not 'map'",
+            "3:45: The store 'c' needs 'retention', since its type is session",
             "3:73: 'history' belongs to stores of type versioned, not session",
             "3:81: The store 'd' needs 'type'",
         ],
@@ -289,10 +291,38 @@ CASES = {
             "13:24: The store 's' is made twice; the first is in line 10",
         ],
     ),
+    "settings of custom stores": (
+        HEAD
+        + "stores:\n  a: {type: key_value, segment_interval: 1m, config: {retention: 5}}\n"
+        + "  b: {type: versioned, history: 1m, segment_interval: 0, logging: false, config: {}}\n"
+        + "  c: {type: session, retention: 1m, segment_interval: 5s, persistent: false}\n",
+        [
+            "4:42: 'segment_interval' belongs to stores of type window or session or versioned, not key_value",
+            "4:55: There is no setting 'retention' of topics; did you mean 'retention.ms'?",
+            "5:55: 'segment_interval' of the store 'b' must be at least 1 ms, not the number 0",
+            "5:82: 'config' is for the changelog, which 'logging: false' does without",
+            "6:55: 'segment_interval' of the store 'c' is for persistent stores",
+        ],
+    ),
+    "settings of a step's store": (
+        pipeline(
+            "group_by_key",
+            "count: {store: {type: rocksdb, segment_interval: 0, config: {cleanup.policies: compact}}}",
+            "to_stream",
+            "group_by_key",
+            "count: {store: {type: in_memory, persistent: true, logging: false, config: {segment.ms: 5}}}",
+        ),
+        [
+            "10:31: 'type' of a store must be persistent or in_memory, not 'rocksdb'",
+            "10:58: 'segment_interval' of a store must be at least 1 ms, not the number 0",
+            "10:70: There is no setting 'cleanup.policies' of topics; did you mean 'cleanup.policy'?",
+            "13:54: 'type' already says what 'persistent' would",
+            "13:84: 'config' is for the changelog, which 'logging: false' does without",
+        ],
+    ),
     "store without name": (
         pipeline("group_by_key", "count: {store: {caching: 5}}"),
         [
-            "10:24: 'store' of 'count' needs 'name'",
             "10:34: 'caching' of a store must be true or false, not the number 5",
         ],
     ),

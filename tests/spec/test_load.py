@@ -51,7 +51,7 @@ def test_on_error_in_every_step():
 
 
 def test_core_schema_and_anchors():
-    text = f"{LINES}stores:\n  a: &w {{type: window, window_size: 5m, caching: True}}\n  b: *w\ndescription: on\n"
+    text = f"{LINES}stores:\n  a: &w {{type: window, window_size: 5m, retention: 1h, caching: True}}\n  b: *w\ndescription: on\n"
     model = load(text)
     assert model.description == "on"
     assert model.stores["b"].window_size == 300_000

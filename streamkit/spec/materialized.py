@@ -1,0 +1,78 @@
+"""Reads what steps say of their stores (`store:`), and settings of topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamkit import config as settings
+from streamkit.errors import ConfigError
+from streamkit.operators.fields import STORE_KINDS, StoreOptions
+from streamkit.spec.nodes import Node
+from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
+
+STORE_KEYS = (
+    "name", "type", "persistent", "caching", "logging", "config", "retention", "segment_interval", "versioned"
+)  # fmt: skip
+DURATIONS = {"retention": 0, "segment_interval": 1, "versioned": 0}
+"""The options that are durations, and the least that each may be in milliseconds."""
+
+
+def store_options(reader: Reader, node: Node, what: str) -> Any:
+    """Return the StoreOptions of `NAME` or of a mapping, and note that a store of that name is made here, if any."""
+    if node.kind != "mapping":
+        name = reader.text(node, what, kafka_name=True)
+        return name if name is BAD else _defined(reader, StoreOptions(name, position=node.position))
+    options = reader.options(node, what, STORE_KEYS)
+    values: dict[str, Any] = {}
+    for key in ("persistent", "caching", "logging"):
+        if key in options:
+            put(values, key, reader.boolean(options[key], f"{key!r} of a store"))
+    for key, least in DURATIONS.items():
+        if key in options:
+            put(values, key, reader.duration(options[key], f"{key!r} of a store", least))
+    put_type(reader, options, values)
+    put_config(reader, options, values)
+    name = reader.text(options["name"], "The name of a store", kafka_name=True) if "name" in options else None
+    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position))
+
+
+def put_type(reader: Reader, options: dict[str, Node], values: dict[str, Any], key: str = "type") -> None:
+    """Set `persistent` by the kind of store that `key` names, if it is there (Materialized.withStoreType)."""
+    if key not in options:
+        return
+    if "persistent" in options:
+        reader.complain(options["persistent"], f"{key!r} already says what 'persistent' would")
+        return
+    kind = reader.choice(options[key], f"{key!r} of a store", STORE_KINDS)
+    if kind is not BAD:
+        values["persistent"] = kind == "persistent"
+
+
+def put_config(reader: Reader, options: dict[str, Node], values: dict[str, Any]) -> None:
+    """Set the settings of a store's changelog, which it needs logging for (withLoggingEnabled)."""
+    if "config" not in options:
+        return
+    if values.get("logging") is False:
+        reader.complain(options["config"], "'config' is for the changelog, which 'logging: false' does without")
+        return
+    values["config"] = tuple(topic_config(reader, options["config"], "'config' of a store").items())
+
+
+def topic_config(reader: Reader, node: Node, what: str) -> dict[str, str]:
+    """Return the settings of a topic as text, each checked by its name and value."""
+    found = {}
+    for name, (key, value) in reader.entries(node, what).items():
+        if reader.is_null(value):
+            continue
+        try:
+            found[name] = settings.topic_value(name, reader.data(value))
+        except ConfigError as error:
+            unknown = isinstance(error, settings.UnknownSettingError)
+            reader.complain(key if unknown else value, str(error))
+    return found
+
+
+def _defined(reader: Reader, options: StoreOptions) -> StoreOptions:
+    if options.name is not None:
+        reader.stores.append(StoreDefinition(options.name, options.position))
+    return options
