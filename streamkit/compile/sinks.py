@@ -23,7 +23,22 @@ def emit_sink(node: SinkNode, gen: Generator) -> None:
         else:
             key, value, topic = _routed_record(node, gen)
         where = _partition(node, gen, key, topic)
-    gen.line(f"out(({topic}, {key}, {value}, {gen.hand.time}, {gen.headers()}, {where}))")
+    row = f"{topic}, {key}, {value}, {gen.hand.time}, {gen.headers()}"
+    if node.partition is None or node.value_kind in ("subscription", "response"):
+        gen.line(f"out(({row}, {where}))")
+        return
+    gen.line(f"if type({where}) is tuple:")
+    with gen.indented():
+        each = gen.var("partition")
+        gen.line(f"if not {where}:")
+        with gen.indented():
+            gen.drop()
+        gen.line(f"for {each} in {where}:")
+        with gen.indented():
+            gen.line(f"out(({row}, {each}))")
+    gen.line("else:")
+    with gen.indented():
+        gen.line(f"out(({row}, {where}))")
 
 
 def _value(node: SinkNode, gen: Generator) -> str:
@@ -83,16 +98,18 @@ def _topic(node: SinkNode, gen: Generator) -> str:
 
 
 def _partition(node: SinkNode, gen: Generator, key: str, topic: str) -> str:
-    if node.value_kind == "response":
-        return f"{gen.obj(gen.hand.value)}[1]"
     if node.partition is not None:
         count, name = gen.var("count"), gen.var("partition")
         gen.line(f"{count} = rt.partitions({topic})")
         source = gen.expr(node.partition, partitions=count)
-        gen.line(f"{name} = {gen.name_of(checked_partition, 'checked')}({source}, {count})")
+        check = joining_partition if node.value_kind in ("subscription", "response") else checked_partition
+        gen.line(f"{name} = {gen.name_of(check, 'checked')}({source}, {count})")
         return name
+    if node.value_kind == "response":
+        return f"{gen.obj(gen.hand.value)}[1]"
     tail = windowed_tail(node.key_serde)
-    if tail == 0:
+    if tail == 0 or (node.internal and node.value_kind != "subscription"):
+        # Repartition topics are partitioned by all bytes of a windowed key (BaseRepartitionNode).
         return "None"
     name = gen.var("partition")
     inner = gen.name_of(partition, "partition")
@@ -117,8 +134,27 @@ def routed(topic: Any) -> str:
     return topic
 
 
-def checked_partition(number: Any, count: int) -> int:
-    """Return a partition that `partition:` gave; raises outside 0 … count - 1."""
-    if type(number) is not int or not 0 <= number < count:
-        raise StreamkitError(f"partition gave {number!r}; expected a number from 0 to {count - 1}")
-    return number
+def checked_partition(found: Any, count: int) -> int | tuple[int | None, ...] | None:
+    """Return a partition that an expression gave, None for the key's, or a tuple of several in ascending order.
+
+    Raises StreamkitError for what is no number from 0 to count - 1, nor a list of them (StreamPartitioner.partitions).
+    """
+    if type(found) is int and 0 <= found < count:
+        return found
+    if found is None:
+        return None
+    if isinstance(found, (list, tuple, set, frozenset)) and all(
+        type(each) is int and 0 <= each < count for each in found
+    ):
+        return tuple(sorted(set(found)))
+    raise StreamkitError(f"partition gave {found!r}; expected a number from 0 to {count - 1}, a list of them, or None")
+
+
+def joining_partition(found: Any, count: int) -> int | None:
+    """Return the one partition that an expression of a foreign-key join gave, or None. Raises StreamkitError for several."""
+    partition = checked_partition(found, count)
+    if not isinstance(partition, tuple):
+        return partition
+    if len(partition) != 1:
+        raise StreamkitError(f"a foreign-key join sends each record to one partition; its expression gave {found!r}")
+    return partition[0]

@@ -172,6 +172,7 @@ class RepartitionNode(GraphNode):
         *,
         optimizable: bool = True,
         partitions: int | None = None,
+        partition: Any = None,
         make_filter: Callable[[bool], Work] | None = None,
     ):
         self.sink_name, self.filter_name, self.source_name = names
@@ -180,6 +181,8 @@ class RepartitionNode(GraphNode):
         self.serdes = serdes
         self.optimizable = optimizable
         self.partitions = partitions
+        self.partition = partition
+        """The expression that gives a record's partition; None: its key decides."""
         self.make_filter = make_filter
         self.drops_null_keys = False
 
@@ -193,7 +196,7 @@ class RepartitionNode(GraphNode):
             parents = (self.filter_name,)
             kind = "plain"
         topic = {"topic": self.topic, "serdes": self.serdes, "internal": True, "value_kind": kind}
-        topology.add_sink(self, self.sink_name, topic, parents)
+        topology.add_sink(self, self.sink_name, {**topic, "partition": self.partition}, parents)
         description = {"topics": (self.topic,), "pattern": None, "serdes": self.serdes, "internal": True}
         topology.add_source(self, self.source_name, {**description, "value_kind": kind})
 

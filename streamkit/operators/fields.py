@@ -8,6 +8,7 @@ from typing import Any
 from streamkit.operators.frozen import frozen
 
 STREAM_NAMES = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
+PARTITION_NAMES = (*STREAM_NAMES, "partitions")
 AGGREGATE_NAMES = (*STREAM_NAMES, "aggregate")
 
 

@@ -211,7 +211,9 @@ class _Parts:
     def _through(self, parents: Any, part: str, topic: str, kind: str, serdes: tuple[Serde, Serde]) -> SourceNode:
         """Add a sink to an internal topic and the source that reads it."""
         graph = self.ctx.graph
+        option = "partition" if kind == "response" else "other_partition"
         description = {"topic": topic, "serdes": serdes, "internal": True, "value_kind": kind}
+        description["partition"] = self.step.get(option)
         sink = SinkNode(self.name(f"-subscription-{part}-sink", "KTABLE-SINK-"), description)
         graph.add(parents, sink)
         source_name = self.name(f"-subscription-{part}-source", "KTABLE-SOURCE-")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from streamkit.errors import Problem
+from streamkit.expressions.types import INTEGER
 from streamkit.operators.base import BuildError, Example, Operator
 from streamkit.operators.context import Context
 from streamkit.operators.fields import (
@@ -28,6 +29,7 @@ from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import GlobalTable, Stream, Table
 
 _WINDOW = ("within", "before", "after")
+_PARTITION = ("partition", "other_partition")
 
 
 class JoinOperator(Operator):
@@ -64,6 +66,17 @@ class JoinOperator(Operator):
             "Two streams: how long the window takes late records. Versioned table: how long to wait.",
         ),
         Field("store", StoreField(), "Two tables: the store of the result. Two streams: what store names begin with."),
+        Field(
+            "partition",
+            Expr(("key", "partitions"), ("key", "partitions")),
+            "Foreign key: the partition of the left row's `key`, of `partitions` in number, where its table is not "
+            "partitioned by the key's bytes. None: that of the bytes.",
+        ),
+        Field(
+            "other_partition",
+            Expr(("key", "partitions"), ("key", "partitions")),
+            "Foreign key: the partition of the right row's `key`, likewise.",
+        ),
         VALUE_SERDE,
         NAME,
     )
@@ -113,7 +126,9 @@ pipelines:
             )
 
     def types(self, hand: Typing) -> Types:
-        hand.of("on")
+        foreign = hand.of("on")
+        hand.of("partition", partitions=INTEGER)
+        hand.of("other_partition", key=foreign, partitions=INTEGER)
         value = hand.of("value", left=hand.own.value, right=hand.others[0].value)
         return Types(hand.own.key, value)
 
@@ -127,6 +142,7 @@ pipelines:
             raise BuildError(position, f"{self.name}: a table joins a table, found {other.label}{hint}")
         self._refuse(step, "two tables", *_WINDOW, "grace")
         if step.get("on") is None:
+            self._refuse(step, "two tables by their keys", *_PARTITION)
             return join_tables(step, builder, upstream, other, self.kind)
         if self.kind == "outer":
             raise BuildError(step.at("on"), "outer_join: a foreign-key join is inner or left")
@@ -138,6 +154,7 @@ pipelines:
         return join_foreign_key(step, builder, upstream, other, self.kind == "left")
 
     def _join_stream(self, step: Step, stream: Stream, other: Any, ctx: Context, position: Any) -> Stream:
+        self._refuse(step, f"a stream and {other.label}", *_PARTITION)
         if isinstance(other, Stream):
             self._refuse(step, "two streams", "on")
             return join_streams(step, ctx, stream, other, self.kind)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from streamkit.expressions.types import INTEGER
 from streamkit.operators.base import Example, Operator
 from streamkit.operators.context import Context
-from streamkit.operators.fields import NAME, Field, Integer, SerdeField, Step
+from streamkit.operators.fields import NAME, PARTITION_NAMES, Expr, Field, Integer, SerdeField, Step
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import need
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
 
@@ -19,6 +21,12 @@ class RepartitionOperator(Operator):
     main = "partitions"
     fields = (
         Field("partitions", Integer(), "The number of partitions; derived from what is upstream where absent."),
+        Field(
+            "partition",
+            Expr(PARTITION_NAMES, ("key", "value", "partitions")),
+            "The partition of each record, of `partitions` in number: a number, None for that of the key, or a list of "
+            "them; an empty list drops the record.",
+        ),
         Field("key_serde", SerdeField(), "The serde of keys in the topic; the one in hand where absent."),
         Field("value_serde", SerdeField(), "The serde of values in the topic; the one in hand where absent."),
         NAME,
@@ -47,6 +55,10 @@ pipelines:
 """,
     )
 
+    def types(self, hand: Typing) -> Types:
+        hand.of("partition", partitions=INTEGER)
+        return hand.own
+
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         key_serde = need(step.get("key_serde", upstream.key_serde), "key", step, "the repartition topic")
         value_serde = need(step.get("value_serde", upstream.value_serde), "value", step, "the repartition topic")
@@ -54,7 +66,12 @@ pipelines:
         if base is None:
             base = builder.graph.names.processor("KSTREAM-REPARTITION-")
         node = repartition_node(
-            builder, base, (key_serde, value_serde), optimizable=False, partitions=step.get("partitions")
+            builder,
+            base,
+            (key_serde, value_serde),
+            optimizable=False,
+            partitions=step.get("partitions"),
+            partition=step.get("partition"),
         )
         builder.graph.add(upstream.node, node)
         return Stream(node.source_name, node, (node.name,), key_serde, value_serde)

@@ -35,6 +35,7 @@ def repartition_node(
     serdes: tuple[Serde, Serde],
     optimizable: bool = True,
     partitions: int | None = None,
+    partition: Any = None,
 ) -> RepartitionNode:
     """Return a repartition node named after `base`, using up three indices."""
     generated = tuple(
@@ -49,5 +50,6 @@ def repartition_node(
         serdes,
         optimizable=optimizable,
         partitions=partitions,
+        partition=partition,
         make_filter=RepartitionFilter,
     )

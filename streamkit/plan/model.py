@@ -73,7 +73,7 @@ class SinkNode:
     value_serde: Serde
     internal: bool = False
     partition: Any = None
-    """An Expression; None: default partitioner, by the inner key where the key serde is windowed."""
+    """An Expression (StreamPartitioner); None: that of Kafka, or of the join for responses, or of a windowed key."""
     value_kind: str = "plain"
     origin: StepRef | None = None
 

@@ -10,7 +10,6 @@ from streamkit.spec import kinds, names
 from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, put
 
-PARTITION_NAMES = (*fields.STREAM_NAMES, "partitions")
 BRANCH_NAME = "The name of a branch"
 BRANCH_KEYS = ("if", "steps", "to", "for_each", "chained")
 
@@ -157,7 +156,7 @@ def read_sink(reader: Reader, node: Node) -> Any:
         put(
             values,
             "partition",
-            kinds.expression(reader, options["partition"], "'partition'", PARTITION_NAMES, arguments),
+            kinds.expression(reader, options["partition"], "'partition'", fields.PARTITION_NAMES, arguments),
         )
     return SinkSpec(**values, position=node.position)
 

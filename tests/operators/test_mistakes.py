@@ -112,6 +112,18 @@ CASES = {
         "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: -5m}]}",
         "'within' of 'join' must be a duration such as 100ms",
     ),
+    "partition of a join by the same key": (
+        "p: {table: a, steps: [join: {with: {table: b}, value: left, partition: len(key)}]}",
+        "join: a join of two tables by their keys takes no `partition`",
+    ),
+    "partition of a join of streams": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, other_partition: len(key)}]}",
+        "join: a join of a stream and a stream takes no `other_partition`",
+    ),
+    "partition of a foreign key by value": (
+        "p: {table: a, steps: [join: {with: {table: b}, value: left, on: value, partition: len(value)}]}",
+        "value",
+    ),
     "outer join with a table": (
         "p: {stream: a, steps: [outer_join: {with: {table: b}, value: left}]}",
         "there is no outer join",
