@@ -64,6 +64,16 @@ class Choice(Kind):
 
 
 @frozen
+class Flag(Kind):
+    """True or false."""
+
+
+@frozen
+class TopicConfig(Kind):
+    """Settings of a topic by name; parsed to a tuple of (name, text)."""
+
+
+@frozen
 class DurationOr(Kind):
     """A duration, or one of some words (suppress `until`)."""
 

@@ -65,7 +65,18 @@ class JoinOperator(Operator):
             Duration(0),
             "Two streams: how long the window takes late records. Versioned table: how long to wait.",
         ),
-        Field("store", StoreField(), "Two tables: the store of the result. Two streams: what store names begin with."),
+        Field(
+            "store",
+            StoreField(),
+            "Two tables: the store of the result. Two streams: `name`, what the names of the join's stores begin with, and "
+            "`type`, `logging` and `config` of all of them.",
+        ),
+        Field(
+            "this_store",
+            StoreField(),
+            "Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a changelog.",
+        ),
+        Field("other_store", StoreField(), "Two streams: the store of the right side, likewise."),
         Field(
             "partition",
             Expr(("key", "partitions"), ("key", "partitions")),
@@ -140,7 +151,7 @@ pipelines:
         if not isinstance(other, Table):
             hint = "; turn it into one with `to_table`" if isinstance(other, Stream) else ""
             raise BuildError(position, f"{self.name}: a table joins a table, found {other.label}{hint}")
-        self._refuse(step, "two tables", *_WINDOW, "grace")
+        self._refuse(step, "two tables", *_WINDOW, "grace", "this_store", "other_store")
         if step.get("on") is None:
             self._refuse(step, "two tables by their keys", *_PARTITION)
             return join_tables(step, builder, upstream, other, self.kind)
@@ -165,7 +176,7 @@ pipelines:
                 position,
                 f"outer_join: a stream joins {other.label} by `join` or `left_join` only; there is no outer join",
             )
-        self._refuse(step, f"a stream and {other.label}", *_WINDOW, "store")
+        self._refuse(step, f"a stream and {other.label}", *_WINDOW, "store", "this_store", "other_store")
         if isinstance(other, Table):
             self._refuse(step, "a stream and a table", "on")
             return join_table(step, ctx, stream, other, self.kind == "left")

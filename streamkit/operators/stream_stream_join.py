@@ -10,11 +10,11 @@ from streamkit.operators.context import Context
 from streamkit.operators.emitting import emit_call, joiner
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
+from streamkit.operators.join_stores import JoinStores
 from streamkit.operators.pass_through import PassThrough
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.upstream import Stream
-from streamkit.state.definitions import StoreDef
 
 
 @frozen
@@ -128,16 +128,19 @@ def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: st
     )
     joined = generated if given is None else (given + suffixes[0], given + suffixes[1])
     merge_name = names.named(given, "KSTREAM-MERGE-", "-merge")
-    base = step.options["store"].name if step.get("store") is not None else None
+    joined_stores = JoinStores.of(step)
+    base = joined_stores.base
     stores = tuple(
-        _window_store(step, f"{name if base is None else base + suffix}-store", side, before + after, grace)
-        for name, suffix, side in zip(generated, suffixes, (left, right), strict=True)
+        joined_stores.window(index, f"{name if base is None else base + suffix}-store", side, (before + after, grace))
+        for index, (name, suffix, side) in enumerate(zip(generated, suffixes, (left, right), strict=True))
     )
+    if stores[0].name == stores[1].name:
+        raise BuildError(step.at("other_store"), f"{step.operator}: both stores are called {stores[0].name}")
     for name, store, side in zip(windowed, stores, (left, right), strict=True):
         window_node = ProcessorNode(name, JoinWindow(store.name), stores=(store,))
         window_node.serdes = (store.key_serde, store.value_serde)
         ctx.graph.add(side.node, window_node)
-    shared = _shared_store(generated[0], base, kind, stores) if left_outer else None
+    shared = joined_stores.shared(generated[0], kind, stores) if left_outer else None
     shared_name = shared.name if shared is not None else None
     value = step.options["value"]
     works = (
@@ -193,31 +196,3 @@ def repartition_for_join(step: Step, ctx: Context, stream: Stream, base: str | N
         stream.repartition = made
         ctx.graph.add(stream.node, made)
     return Stream(made.source_name, stream.repartition, (made.source_name,), serdes[0], serdes[1])
-
-
-def _window_store(step: Step, name: str, side: Stream, size: int, grace: int) -> StoreDef:
-    return StoreDef(
-        name=name,
-        type="join_window",
-        key_serde=need(side.key_serde, "key", step, "the join's window"),
-        value_serde=need(side.value_serde, "value", step, "the join's window"),
-        caching=False,
-        retention=size + grace,
-        window_size=size,
-        changelog_topic=f"{name}-changelog",
-    )
-
-
-def _shared_store(this_name: str, base: str | None, kind: str, stores: tuple[StoreDef, ...]) -> StoreDef:
-    """Return the store of unmatched records of both sides, which shares the index of the left side's node."""
-    suffix = "-outer-shared-join" if kind == "outer" else "-left-shared-join"
-    stem = base + suffix if base is not None else "KSTREAM-OUTERSHARED-" + this_name[-10:]
-    return StoreDef(
-        name=f"{stem}-store",
-        type="outer_join",
-        key_serde=stores[0].key_serde,
-        value_serde=stores[0].value_serde,
-        caching=False,
-        changelog_topic=f"{stem}-store-changelog",
-        options={"right_serde": stores[1].value_serde},
-    )

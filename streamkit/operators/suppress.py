@@ -9,7 +9,7 @@ from streamkit.errors import Problem
 from streamkit.graph.node import GraphNode, ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.fields import NAME, Choice, DurationOr, Field, Integer, Step
+from streamkit.operators.fields import NAME, Choice, DurationOr, Field, Flag, Integer, Step, TopicConfig
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, SuppressGetter
 from streamkit.operators.serdes import need
@@ -104,6 +104,12 @@ class SuppressOperator(Operator):
         Field("max_records", Integer(), "How many keys the buffer holds; unbounded where absent."),
         Field("max_bytes", Integer(), "How many bytes the buffer holds; unbounded where absent."),
         Field("when_full", Choice(("emit_early", "shut_down")), "What happens when the buffer is full."),
+        Field("logging", Flag(), "Whether the buffer has a changelog, from which it is restored.", default=True),
+        Field(
+            "config",
+            TopicConfig(),
+            "Settings of the changelog's topic, before those of `topic.` in the file's `config`.",
+        ),
         NAME,
     )
     accepts = ("table",)
@@ -146,6 +152,10 @@ pipelines:
                 step.at("when_full"),
                 "suppress: with `until: window_closes` results never come out early; use `when_full: shut_down`",
             )
+        if step.get("logging") is False and step.get("config") is not None:
+            yield Problem(
+                step.at("config"), "suppress: `config` is for the changelog, which `logging: false` does without"
+            )
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         table: Table = upstream
@@ -158,6 +168,7 @@ pipelines:
         final = step.options["until"] == "window_closes"
         duration = self._grace(step, table) if final else step.options["until"]
         store_name = f"{given}-store" if given is not None else names.store("KTABLE-SUPPRESS-")
+        logging = step.get("logging") is not False
         store = StoreDef(
             name=store_name,
             type="suppress",
@@ -165,7 +176,9 @@ pipelines:
             value_serde=need(table.value_serde, "value", step, "the buffer"),
             persistent=False,
             caching=False,
-            changelog_topic=f"{store_name}-changelog",
+            logging=logging,
+            topic_config=dict(step.get("config") or ()),
+            changelog_topic=f"{store_name}-changelog" if logging else None,
         )
         work = _SuppressWork(table, store_name)
         shut_down = step.get("when_full", "shut_down" if final else "emit_early") == "shut_down"

@@ -13,7 +13,7 @@ from streamkit.operators import fields
 from streamkit.operators.fields import CallRef, CogroupInput, Ref
 from streamkit.spec import names
 from streamkit.spec.locate import locator
-from streamkit.spec.materialized import store_options
+from streamkit.spec.materialized import store_options, topic_config
 from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, Use, put
 
@@ -152,6 +152,14 @@ def _duration_or(reader: Reader, kind: fields.DurationOr, node: Node, what: str)
 
 def _integer(reader: Reader, kind: fields.Integer, node: Node, what: str) -> Any:
     return reader.integer(node, what, kind.minimum, 2**63 - 1)
+
+
+def _flag(reader: Reader, kind: fields.Flag, node: Node, what: str) -> Any:
+    return reader.boolean(node, what)
+
+
+def _topic_config(reader: Reader, kind: fields.TopicConfig, node: Node, what: str) -> Any:
+    return tuple(topic_config(reader, node, what).items())
 
 
 def _choice(reader: Reader, kind: fields.Choice, node: Node, what: str) -> Any:
@@ -302,6 +310,8 @@ _READERS: dict[type, Callable[[Reader, Any, Node, str], Any]] = {
     fields.SignedDuration: _signed_duration,
     fields.Integer: _integer,
     fields.Choice: _choice,
+    fields.Flag: _flag,
+    fields.TopicConfig: _topic_config,
     fields.DurationOr: _duration_or,
     fields.StoreField: _store,
     fields.StoreNames: _store_names,

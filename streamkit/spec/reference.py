@@ -26,6 +26,8 @@ _KINDS: dict[type, str] = {
     kinds.SignedDuration: "duration, which may be negative (`-5m`)",
     kinds.Integer: "integer, at least {minimum}",
     kinds.Choice: "{words}",
+    kinds.Flag: "`true` or `false`",
+    kinds.TopicConfig: "settings of a topic",
     kinds.DurationOr: "{words} or a duration",
     kinds.StoreField: "store",
     kinds.StoreNames: "list of stores",

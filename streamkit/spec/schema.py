@@ -70,6 +70,8 @@ KINDS: dict[type, Callable[[Any], Json]] = {
     fields.SignedDuration: lambda kind: ref("signedDuration"),
     fields.Integer: lambda kind: {"type": "integer", "minimum": kind.minimum},
     fields.Choice: lambda kind: _words(kind.words),
+    fields.Flag: lambda kind: {"type": "boolean"},
+    fields.TopicConfig: lambda kind: _topic_config(),
     fields.DurationOr: lambda kind: {"anyOf": [_words(kind.words), ref("duration")]},
     fields.StoreField: lambda kind: ref("store"),
     fields.StoreNames: lambda kind: {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},

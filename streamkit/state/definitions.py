@@ -82,8 +82,7 @@ WINDOWED = ("window", "session", "join_window")
 
 def own_config(store: StoreDef) -> dict[str, str]:
     """Return what a store itself sets of its changelog (StoreFactory.logConfig)."""
-    # A join keeps several rows with one key and start: compaction would lose all but one (StreamJoinedStoreFactory).
-    return {**store.topic_config, **({"cleanup.policy": "delete"} if store.type == "join_window" else {})}
+    return dict(store.topic_config)
 
 
 def changelog_config(

@@ -225,6 +225,34 @@ CASES = {
         "p: {global_table: a, store: {type: in_memory}}",
         "the store of a global table needs a `name`",
     ),
+    "cache of a stream join": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, store: {caching: false}}]}",
+        "join: `store` of a join of two streams takes no `caching`",
+    ),
+    "logging of one side of a stream join": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, this_store: {name: s, logging: false}}]}",
+        "join: `this_store` of a join of two streams takes no `logging`",
+    ),
+    "nameless store of one side": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, other_store: {type: in_memory}}]}",
+        "join: `other_store` needs a `name`",
+    ),
+    "segments of one side in memory": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, other_store: {name: s, type: in_memory, segment_interval: 1s}}]}",
+        "join: `segment_interval` is for persistent stores",
+    ),
+    "store of one side of a join with a table": (
+        "p: {stream: a, steps: [join: {with: {table: b}, value: left, this_store: s}]}",
+        "join: a join of a stream and a table takes no `this_store`",
+    ),
+    "store of one side of a join of tables": (
+        "p: {table: a, steps: [join: {with: {table: b}, value: left, other_store: s}]}",
+        "join: a join of two tables takes no `other_store`",
+    ),
+    "changelog of a suppress without one": (
+        "p: {table: a, steps: [suppress: {until: 5s, logging: false, config: {segment.ms: 5}}]}",
+        "suppress: `config` is for the changelog, which `logging: false` does without",
+    ),
     "from a pipeline that ends in branches": (
         "p: {stream: a, steps: [branch: {when: {x: value, y: key}}]}\nq: {from: p}",
         "ends with branches; name one of them: p.x, p.y",

@@ -113,6 +113,49 @@ def test_settings_of_a_store_go_before_those_of_the_application(tmp_path: Path) 
     assert nameless["cleanup.policy"] == "compact,delete"
 
 
+def test_changelogs_of_stream_joins_and_suppress(tmp_path: Path) -> None:
+    join = "join: {with: q, value: left, within: 1s, grace: 1s, %s}"
+    plan = plan_of(
+        tmp_path,
+        "q: {stream: b}\n"
+        f"p: {{stream: a, steps: [{join % 'store: {name: off, logging: false}'}]}}\n"
+        f"r: {{from: p, steps: [left_{join % 'store: {name: on, config: {cleanup.policy: compact, segment.ms: 5}}'}]}}\n"
+        f"s: {{from: p, steps: [outer_{join % 'store: {logging: false}, this_store: {name: own, type: in_memory}'}]}}\n"
+        "t: {from: p, steps: [group_by_key, count: c, suppress: {until: 5s, name: quiet, logging: false}]}\n"
+        "u: {from: p, steps: [group_by_key, count: d, suppress: {until: 5s, name: kept, config: {segment.ms: 5}}]}",
+        HEAD,
+    )
+    topics = {
+        name.removeprefix("app-"): config for name, (_, config) in changelog_topics(plan, {"a": 1, "b": 1}).items()
+    }
+    assert set(topics) == {
+        f"{name}-changelog"
+        for name in (
+            "on-this-join-store",
+            "on-outer-other-join-store",
+            "on-left-shared-join-store",
+            "own",  # A supplier's store is logged even so, as in Java.
+            "c",
+            "d",
+            "kept-store",
+        )
+    }
+    kept = str(2_000 + 1_000 + 86_400_000)
+    side = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", "retention.ms": kept, "segment.ms": "5"}
+    assert topics["on-this-join-store-changelog"] == side
+    assert topics["on-left-shared-join-store-changelog"]["segment.ms"] == "5"
+    assert "retention.ms" not in topics["on-left-shared-join-store-changelog"]
+    assert topics["own-changelog"]["cleanup.policy"] == "compact,delete"
+    assert topics["own-changelog"]["retention.ms"] == kept
+    assert topics["kept-store-changelog"] == {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "CreateTime",
+        "segment.ms": "5",
+    }
+    assert not plan.stores["own-outer-shared-join-store"].persistent
+    assert plan.stores["on-this-join-store"].persistent
+
+
 def test_global_tables_make_no_tasks(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "g: {global_table: b}\np: {stream: a, to: out}", HEAD)
     assert lay_out(plan, {"a": 2, "b": 8}).tasks == ((1, 0), (1, 1))
