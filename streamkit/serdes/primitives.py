@@ -7,6 +7,7 @@ import binascii
 import math
 import struct
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 from streamkit.errors import SerdeError
@@ -118,7 +119,11 @@ class BytesSerde(Serde):
 
 
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-"""How JSON text has what it has no numbers for (java_double)."""
+"""What stands in JSON for what it has no numbers for, as Jackson writes it."""
+
+
+def _text_of(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 _NAN = struct.pack(">d", float("nan"))
@@ -169,12 +174,13 @@ class NumberSerde(Serde):
             raise SerdeError(f"serde {self.spec}: expected {self._size} bytes, found {len(data)}") from error
 
     def to_json(self, value: Any) -> Any:
-        return value
+        return _text_of(value) if self._floating and value is not None and not isfinite(value) else value
 
     def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
         if None in column or set(map(len, column)) != {self._size}:  # type: ignore[arg-type]
             return super().json_column(column)
-        return list(struct.unpack(f">{len(column)}{self._code[1:]}", b"".join(column)))  # type: ignore[arg-type]
+        found = list(struct.unpack(f">{len(column)}{self._code[1:]}", b"".join(column)))  # type: ignore[arg-type]
+        return list(map(self.to_json, found)) if self._floating else found
 
     def from_json(self, data: Any) -> Any:
         if data is None:

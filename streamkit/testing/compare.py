@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import copysign, isfinite, isnan
+from math import copysign, isfinite
 from typing import Any
 
 from streamkit.serdes.json_text import to_text
@@ -28,7 +28,7 @@ def same(expected: Any, actual: Any, partial: bool = False) -> bool:
 
     >>> same({"a": 1}, {"a": 1, "b": 2}, partial=True), same(1, True), same(1, 1.0)
     (True, False, True)
-    >>> same(0.0, -0.0), same(float("nan"), float("nan"))
+    >>> same(0.0, -0.0), same(float("nan"), "NaN")
     (False, True)
     """
     if isinstance(expected, dict) and isinstance(actual, dict):
@@ -39,20 +39,11 @@ def same(expected: Any, actual: Any, partial: bool = False) -> bool:
         return len(expected) == len(actual) and all(map(lambda e, a: same(e, a, partial), expected, actual))
     if isinstance(expected, bool) != isinstance(actual, bool):
         return False
-    if isinstance(actual, float):
-        return _same_float(expected, actual)
-    return bool(expected == actual)
-
-
-def _same_float(expected: Any, actual: float) -> bool:
-    """Tell whether a number is the expected one: zero has a sign, since keys and bytes do; "NaN" is also that number."""
-    if isinstance(expected, str):
-        return not isfinite(actual) and to_text(actual) == to_text(expected)
-    if not isinstance(expected, (int, float)):
-        return False
-    if isnan(actual):
-        return isnan(expected)
-    return expected == actual and copysign(1, expected) == copysign(1, actual)
+    if isinstance(expected, float) and not isfinite(expected):
+        # In JSON such a number is a text, "NaN" for one; YAML also has .nan for it.
+        return to_text(expected) == to_text(actual)
+    # Zero has a sign, as it has in bytes.
+    return expected == actual and (expected != 0 or copysign(1, expected) == copysign(1, actual))
 
 
 def differences(expectation: Expectation, expected: Expected, actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
