@@ -12,6 +12,7 @@ from typing import Any
 
 from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
+from streamkit.serdes.equality import same
 from streamkit.serdes.utf8 import JAVA
 
 
@@ -156,6 +157,11 @@ class NumberSerde(Serde):
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update(state)
         self._prepare()
+
+    def same(self, one: Any, other: Any) -> bool:
+        # A float loses digits when it is written, and a whole number may stand for a double.
+        alike = one.__class__ is other.__class__ and self.spec != "float"
+        return same(one, other) if alike else self.same_bytes(one, other)
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not int and not (self._floating and type(value) is float):

@@ -94,6 +94,8 @@ class _Writer:
     def _expectation(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
         if expectation.file is not None:
             _write_file(expectation, pairs)
+        elif expectation.records_node.kind == "mapping" and not _fit_mapping(pairs):
+            self._as_list(expectation, pairs)
         elif self._is_block(expectation.records_node) and expectation.records_node.value:
             self._items(expectation, pairs)
         else:
@@ -128,6 +130,17 @@ class _Writer:
             elif not pair.equal:
                 self._record(item, pair, expectation)
         self._finish_empty(expectation, pairs)
+
+    def _as_list(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+        """Write a store's rows as a list in place of a mapping."""
+        node = expectation.records_node
+        kept = [self._result(pair, _given_fields(expectation), expectation) for pair in pairs]
+        items = [flow(item) for item in kept if item is not None]
+        if self._is_block(node):
+            text = ("\n" + self._line_indent(node.start)).join(f"- {item}" for item in items)
+        else:
+            text = f"[{', '.join(items)}]"
+        self._edits.append(Edit(node.start, real_end(node), text))
 
     def _finish_empty(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
         """Write an empty list where every item goes, since nothing would stand for null."""
@@ -290,6 +303,13 @@ def _shown(record: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]
         for name in RECORD_FIELDS
         if name in fields and (record.get(name) is not None or name == "value")
     }
+
+
+def _fit_mapping(pairs: tuple[Pair, ...]) -> bool:
+    """Tell whether the rows that came can be written by key: keys of a mapping are scalars, no two with the same text."""
+    keys = [pair.actual["key"] for pair in pairs if pair.actual is not None]
+    texts = {key if isinstance(key, str) else flow(key) for key in keys}
+    return len(texts) == len(keys) and not any(isinstance(key, dict | list) for key in keys)
 
 
 def _row(record: Mapping[str, Any]) -> str:

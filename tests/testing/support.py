@@ -56,29 +56,29 @@ def write(folder: Path, tests: str, topology: str = TOPOLOGY) -> Path:
     return path
 
 
-def run(folder: Path, tests: str, update: bool = False, **options: str) -> FileResult:
-    """Run one test file over TOPOLOGY, with settings in `options`."""
-    path = write(folder, tests)
+def run(folder: Path, tests: str, update: bool = False, topology: str = TOPOLOGY, **options: str) -> FileResult:
+    """Run one test file over a topology, with settings in `options`."""
+    path = write(folder, tests, topology)
     session = Session(Plans({}, options), update=update)
     [result] = session.run(find([str(path)]))
     return result
 
 
-def failures(folder: Path, tests: str, **options: str) -> list[str]:
+def failures(folder: Path, tests: str, topology: str = TOPOLOGY, **options: str) -> list[str]:
     """Return the failures and problems of a test file as texts, without its path."""
-    result = run(folder, tests, **options)
+    result = run(folder, tests, topology=topology, **options)
     found = [text(failure) for outcome in result.outcomes for failure in outcome.failures]
     place = str(folder / "topology.test.yaml:")
     return [each.replace(place, "") for each in [*found, *map(str, result.problems)]]
 
 
-def rewritten(folder: Path, tests: str) -> str:
+def rewritten(folder: Path, tests: str, topology: str = TOPOLOGY) -> str:
     """Return the text of a test file after --update; every test in it passes then."""
-    result = run(folder, tests, update=True)
+    result = run(folder, tests, update=True, topology=topology)
     assert not result.failed, [text(failure) for outcome in result.outcomes for failure in outcome.failures]
     again = (folder / "topology.test.yaml").read_text(encoding="utf-8")
     assert load(result.path, Plans({}, {})).cases
-    assert failures(folder, again) == []
+    assert failures(folder, again, topology) == []
     return again
 
 
