@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from streamkit import serdes
+from streamkit.errors import QueryError
+from streamkit.http.asked import key_bytes
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.http.support import USERS, processed, request, served, write_shop
 
@@ -169,3 +172,30 @@ def test_reads_while_records_are_processed(tmp_path):
         assert failures == []
         assert request(address, "/stores/counts/get", key="user-01").json["value"] == 3 + rounds
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "value"),
+    [
+        ("json", "true", True),
+        ("json", "1", 1),
+        ("json", "1.0", 1.0),
+        ("json", "-0.0", -0.0),
+        ("json", '"1"', "1"),
+        ("json", '{"b": 2, "a": 1}', {"b": 2, "a": 1}),
+        ("double", "0", 0.0),
+        ("double", "-0.0", -0.0),
+        ("double", "NaN", float("nan")),
+        ("string", "cafe\u0301", "cafe\u0301"),
+        ("boolean", "true", True),
+    ],
+)
+def test_a_key_is_asked_for_by_its_own_bytes(spec: str, text: str, value: object) -> None:
+    serde = serdes.parse(spec)
+    assert key_bytes(serde, text) == serde.encode(value)
+
+
+@pytest.mark.parametrize(("spec", "text"), [("long", "true"), ("long", "1.5"), ("boolean", "1"), ("double", "true")])
+def test_a_key_of_another_kind_is_refused(spec: str, text: str) -> None:
+    with pytest.raises(QueryError):
+        key_bytes(serdes.parse(spec), text)
