@@ -57,9 +57,8 @@ def _fits(definition: Any) -> str:
 def _keep(node: Any, gen: Any, new: str, old: str, time: str) -> None:
     work = node.processor
     put_time = time
-    if work.aggregation.kind != "count" and gen.plan.stores[work.store].type != "versioned":
-        # A deletion has the time of the record in hand in store and changelog, whatever is forwarded. A versioned
-        # store takes the time that goes with the aggregate.
+    if work.aggregation.kind != "count":
+        # A deletion has the time of the record in hand in store and changelog, whatever is forwarded.
         put_time = gen.var("at")
         gen.line(f"{put_time} = {gen.hand.time} if {new} is None else {time}")
     emit_keep(gen, node, work.store, new, old if work.send_old else None, put_time, time)

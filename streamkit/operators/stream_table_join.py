@@ -40,6 +40,8 @@ class StreamTableJoin(Processor):
         hand = gen.hand
         key_serde = key_serde_of(gen, self.getter)
         instance = None if self.buffer is None else self._buffered(node, gen)
+        if instance is not None:
+            gen.line(f"{instance}.observe({hand.time})")
         no_key = "" if self.left else f" or {hand.key.test_var()} is None"
         gen.line(f"if {hand.value.test_var()} is None{no_key}:")
         with gen.indented():

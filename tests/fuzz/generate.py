@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, replace
 import yaml
 
 from tests.fuzz import inputs, steps
-from tests.fuzz.vocabulary import SCALARS, STRING, VALUES, Expressions, Type, Windowed, serde
+from tests.fuzz.forms import DOUBLE, JSON, LONG, STRING
+from tests.fuzz.vocabulary import SCALARS, VALUES, Expressions, Type, Windowed, serde
 
+# How often a form of its own stands at the top of an expression, by topology.
+SHAPED = (0.0,)
 STREAM, TABLE, GLOBAL, GROUPED, GROUPED_TABLE = "stream", "table", "global", "grouped", "grouped_table"
 
 
@@ -53,7 +56,7 @@ class Draft:
     def __post_init__(self):
         self.failing = self.chance(0.12)
         self.functions = self.chance(0.2)
-        self.expressions = Expressions(self.rng, self.failing, self.functions)
+        self.expressions = Expressions(self.rng, self.failing, self.functions, self.rng.choice(SHAPED))
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -101,7 +104,7 @@ class Draft:
             if used:
                 name = self.rng.choice(used)
                 return {"stream": name}, Flow(STREAM, *self.types[name])
-        key = self.rng.choice([STRING, STRING, *SCALARS])
+        key = self.rng.choice(SCALARS)
         return self.new_source(role, key, self.rng.choice(VALUES))
 
     def new_source(self, role: str, key: Type, value: Type) -> tuple[dict, Flow]:
@@ -116,13 +119,29 @@ class Draft:
             # A set of topics may not overlap with another: neither name is read elsewhere.
             self.roles[name] = "extra"
         elif self.chance(0.08):
-            self.topics[name]["timestamp"] = self.rng.choice(["timestamp + 7", "timestamp // 2", "abs(timestamp - 50)"])
+            self.topics[name]["timestamp"] = self.time(key, value)
         if role != STREAM and self.chance(0.5):
             start["store"] = steps.store(self, "kv", versions=role == TABLE)
             versioned = isinstance(start["store"], dict) and "versioned" in start["store"]
         if self.chance(0.15):
             start["name"] = self.unique("source")
         return start, Flow(role, key, value, versioned=versioned)
+
+    def time(self, key: Type, value: Type) -> str:
+        """The `timestamp` of a topic."""
+        plain = ["timestamp + 7", "timestamp // 2", "abs(timestamp - 50)"]
+        number = self.expressions.number("value", value)
+        forms = [
+            f"timestamp + 3 if {self.expressions.plain_condition(key, value, context=False)} else timestamp",
+            "timestamp or 5",
+            f"timestamp and abs({number})",
+            f"max(timestamp, {number})",
+            "[each + 1 for each in [timestamp]][0]",
+            "timestamp | 1",
+            "sorted([timestamp, 9], key=lambda each: -each)[0]",
+            "max(*[timestamp, 4], offset)",
+        ]
+        return self.rng.choice(forms if self.chance(self.expressions.shaped) else plain)
 
     def pattern(self, name: str, key: Type, value: Type) -> tuple[dict, Flow]:
         """A source of every topic that begins with a name: those are read with the default serdes."""
@@ -141,7 +160,8 @@ def draw(seed: int) -> Case:
     rng = random.Random(seed)
     draft = Draft(rng, scale=rng.choice([1, 5, 100, 1000, 1000, 20_000]))
     if draft.chance(0.6):
-        draft.defaults = {"key": rng.choice([STRING, STRING, "long"]), "value": rng.choice(["string", "long", "json"])}
+        keys, values = [STRING, STRING, STRING, LONG, LONG, DOUBLE, JSON], [STRING, LONG, JSON]
+        draft.defaults = {"key": rng.choice(keys), "value": rng.choice(values)}
     for _ in range(rng.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8])):
         pipeline(draft)
     order = list(draft.pipelines.items())
@@ -154,11 +174,27 @@ def draw(seed: int) -> Case:
         topology["defaults"] = draft.defaults
     topology["topics"] = draft.topics
     if draft.functions:
-        topology["functions"] = {"letters": {"params": ["text", "count"], "expr": "(text + text)[:count]"}}
+        topology["functions"] = functions(draft)
     if draft.stores:
         topology["stores"] = draft.stores
     topology["pipelines"] = dict(order)
     return Case(topology, inputs.draw(draft))
+
+
+def functions(draft: Draft) -> dict:
+    """The functions that expressions call: their bodies have the same forms at their tops."""
+    letters = [
+        "(text + text)[:count]",
+        "text[:count] or text",
+        "text if count > 3 else text + text",
+        "f'{text}{count}'",
+    ]
+    letters += ["(text + text)[:count] if count and text else text", "max([text], key=lambda each: -len(each))"]
+    either = ["a or b", "a and b", "a if a > b else b", "max(*[a, b])", "[each for each in [b, a]][0]", "a | b & 3"]
+    return {
+        "letters": {"params": ["text", "count"], "expr": draft.rng.choice(letters)},
+        "either": {"params": ["a", "b"], "expr": draft.rng.choice(either)},
+    }
 
 
 def config(draft: Draft) -> dict:

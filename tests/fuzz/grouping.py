@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.fuzz.vocabulary import LIST, LONG, SCALARS, VALUES, Windowed
+from tests.fuzz.forms import LIST, LONG
+from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed, serde
 
 TABLE, STREAM, GROUPED, GROUPED_TABLE = "table", "stream", "grouped", "grouped_table"
 
@@ -22,7 +23,7 @@ def group(draft, flow, written):
         flow = replace(flow, key=key)
     else:
         if draft.chance(0.2) and not isinstance(flow.key, Windowed):
-            options["key_serde"] = flow.key
+            options["key_serde"] = serde(flow.key)
         steps.write(draft, written, "group_by_key", None, options)
     flow = replace(flow, kind=GROUPED)
     return flow if draft.chance(0.12) else aggregation(draft, flow, written)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.fuzz.vocabulary import JSON, LONG, STRING
+import json
+
+from tests.fuzz.forms import ANY, BOOLEAN, DOUBLE, INTEGER, JSON, LONG, STRING
+from tests.fuzz.vocabulary import ANYTHING, FRACTIONS
 
 WORDS = ["a", "b", "c", "ab", "bc", "abc", "Kite", "x y"]
 
@@ -45,11 +48,21 @@ def record(draft, topic: str, time: int) -> dict:
 
 
 def drawn_key(rng, kind: str):
-    return rng.choice(["a", "b", "c", "d"][: rng.choice([2, 3, 4])]) if kind == STRING else rng.randint(0, 3)
+    if kind == STRING:
+        return rng.choice(["a", "b", "c", "d"][: rng.choice([2, 3, 4])])
+    if kind in (LONG, INTEGER):
+        return rng.randint(0, 3)
+    return drawn_value(rng, kind)
 
 
 def drawn_value(rng, kind: str):
-    if kind == LONG:
+    if kind in (LONG, INTEGER):
         return rng.randint(-3, 12)
+    if kind == BOOLEAN:
+        return rng.random() < 0.5
+    if kind == DOUBLE:
+        return float(rng.choice(FRACTIONS))
+    if kind == ANY:
+        return json.loads(rng.choice(ANYTHING).lower())
     word = rng.choice(WORDS)
     return {"n": rng.randint(0, 9), "s": word[:2]} if kind == JSON else word

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.fuzz.vocabulary import LIST, LONG, SCALARS, STRING, VALUES, Windowed
+from tests.fuzz.forms import LIST, LONG, STRING
+from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed
 
 STREAM, TABLE, GLOBAL = "stream", "table", "global"
 
@@ -30,7 +31,7 @@ def joined(draft, written, step: str, right, options: dict, flow, other, null: b
     """Writes the join and gives the flow behind it."""
     from tests.fuzz import steps
 
-    value = draft.rng.choice([STRING, LONG, "json", LIST])
+    value = draft.rng.choice([STRING, LONG, LIST, *VALUES])
     if keyed and not isinstance(flow.key, Windowed) and draft.chance(0.1) and value == LIST:
         text = "[key, left, right]"
     else:
@@ -79,7 +80,7 @@ def stream_global(draft, flow, written):
     found = side(draft, GLOBAL, key)
     if not found:
         return flow
-    options = {"on": draft.expressions.new_key(key, flow.key, flow.value)}
+    options = {"on": draft.expressions.new_key(key, flow.key, flow.value, context=False)}
     return joined(
         draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True
     )
@@ -108,7 +109,7 @@ def foreign_key(draft, flow, written):
     found = side(draft, TABLE, key)
     if not found:
         return flow
-    options: dict = {"on": draft.expressions.new_key(key, flow.key, flow.value, null=0.2)}
+    options: dict = {"on": draft.expressions.new_key(key, flow.key, flow.value, null=0.2, context=False)}
     if draft.chance(0.35):
         options["store"] = steps.store(draft, "kv")
     after = joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1])

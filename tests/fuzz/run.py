@@ -27,7 +27,7 @@ from tests.fuzz.shrink import shrink
 
 BATCH = 50
 FAILURES = Path(__file__).with_name("failures")
-FUNCTIONS = Path(__file__).with_name("fuzz_functions.py")
+MODULES = [Path(__file__).with_name(name) for name in ("fuzz_functions.py", "fuzz_scripts.py")]
 
 
 @dataclass
@@ -44,8 +44,9 @@ def write(case: Case, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     text = case.text()
     (folder / "topology.yaml").write_text(text, encoding="utf-8")
-    if f"{FUNCTIONS.stem}:" in text:
-        shutil.copy(FUNCTIONS, folder)
+    for module in MODULES:
+        if f"{module.stem}:" in text:
+            shutil.copy(module, folder)
     lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in case.input)
     (folder / "input.jsonl").write_text(lines, encoding="utf-8")
     return folder

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.fuzz import grouping, joins
-from tests.fuzz.vocabulary import LIST, LONG, SCALARS, STRING, VALUES, Windowed
+from tests.fuzz import grouping, joins, processors
+from tests.fuzz.forms import LIST, STRING
+from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed, serde
 
 STREAM, TABLE, GROUPED, GROUPED_TABLE = "stream", "table", "grouped", "grouped_table"
 
@@ -48,6 +49,7 @@ def write(draft, written: list, step: str, main: str | None, options: dict) -> N
 
 def step(draft, flow, written: list):
     """One step that suits the flow, or an aggregation in several."""
+    draft.expressions.context = flow.kind in (STREAM, GROUPED)
     if flow.kind in (GROUPED, GROUPED_TABLE):
         return grouping.aggregation(draft, flow, written)
     if flow.kind == TABLE:
@@ -92,7 +94,7 @@ def map_(draft, flow, written):
 
 
 def select_key(draft, flow, written):
-    key = draft.rng.choice([STRING, STRING, LONG])
+    key = draft.rng.choice(SCALARS)
     options = named(draft, {"key": draft.expressions.new_key(key, flow.key, flow.value)})
     write(draft, written, "select_key", "key", options | draft.serde_option("key", key))
     return replace(flow, key=key)
@@ -101,9 +103,8 @@ def select_key(draft, flow, written):
 def flat_map_values(draft, flow, written):
     value = draft.rng.choice(VALUES)
     expressions = draft.expressions
-    items = [expressions.of_record(value, flow.key, flow.value) for _ in range(draft.rng.choice([1, 2, 2, 3]))]
-    text = f"[{', '.join(items)}]"
-    if draft.chance(0.3):
+    text = expressions.items(lambda: expressions.of_record(value, flow.key, flow.value), flow.key, flow.value)
+    if draft.chance(0.2) and text.startswith("["):
         text = f"[] if {expressions.condition(flow.key, flow.value)} else {text}"
     options = named(draft, {"values": text}) | draft.serde_option("value", value)
     write(draft, written, "flat_map_values", "values", options)
@@ -112,11 +113,12 @@ def flat_map_values(draft, flow, written):
 
 def flat_map(draft, flow, written):
     key, value = draft.rng.choice(SCALARS), draft.rng.choice(VALUES)
-    pairs = [
-        f"({draft.expressions.new_key(key, flow.key, flow.value)}, {draft.expressions.of_record(value, flow.key, flow.value)})"
-        for _ in range(draft.rng.choice([1, 2, 2]))
-    ]
-    options = named(draft, {"records": f"[{', '.join(pairs)}]"})
+
+    def pair() -> str:
+        first = draft.expressions.new_key(key, flow.key, flow.value)
+        return f"({first}, {draft.expressions.of_record(value, flow.key, flow.value)})"
+
+    options = named(draft, {"records": draft.expressions.items(pair, flow.key, flow.value)})
     write(
         draft,
         written,
@@ -128,7 +130,8 @@ def flat_map(draft, flow, written):
 
 
 def peek(draft, flow, written):
-    write(draft, written, "peek", "do", named(draft, {"do": "str(1)"}))
+    text = draft.expressions.of_record(draft.rng.choice(VALUES), flow.key, flow.value)
+    write(draft, written, "peek", "do", named(draft, {"do": text}))
     return flow
 
 
@@ -161,35 +164,17 @@ def repartition(draft, flow, written):
     if draft.chance(0.4):
         options["partitions"] = draft.rng.choice([1, 2, 4])
     if draft.chance(0.2) and not isinstance(flow.key, Windowed):
-        options["key_serde"] = flow.key
+        options["key_serde"] = serde(flow.key)
     write(draft, written, "repartition", "partitions", options)
     return flow
 
 
 def set_headers(draft, flow, written):
-    text = draft.expressions.of_record(STRING, flow.key, flow.value)
-    written.append({"set_headers": named(draft, {"headers": {draft.rng.choice(["h", "new"]): text}})})
-    return flow
-
-
-def process(draft, flow, written):
-    """A processor of fuzz_functions.py; `Seen` counts keys in a store that all its processors share."""
-    if flow.key == STRING and draft.chance(0.5):
-        draft.stores.setdefault(
-            "seen", {"type": "key_value", "key": STRING, "value": LONG, "persistent": draft.chance(0.5)}
-        )
-        options: dict = {"call": "fuzz_functions:Seen", "stores": ["seen"]}
-        flow = replace(flow, value=LONG)
-    else:
-        options = {"call": draft.rng.choice(["fuzz_functions:twice", "fuzz_functions:Tick"])}
-    options |= draft.serde_option("key", flow.key) | draft.serde_option("value", flow.value)
-    written.append({"process": named(draft, options)})
-    return flow
-
-
-def process_values(draft, flow, written):
-    options = {"call": "fuzz_functions:again"} | draft.serde_option("value", flow.value)
-    written.append({"process_values": named(draft, options)})
+    headers: dict = {}
+    for name in draft.rng.sample(["h", "new", "third"], draft.rng.choice([1, 1, 2])):
+        text = draft.expressions.of_record(STRING, flow.key, flow.value, 0.1)
+        headers[name] = None if draft.chance(0.2) else text
+    written.append({"set_headers": named(draft, {"headers": headers})})
     return flow
 
 
@@ -203,6 +188,7 @@ def to_table(draft, flow, written):
 
 
 def to_stream(draft, flow, written):
+    draft.expressions.context = False
     options = named(draft, {})
     key = flow.key
     if draft.chance(0.2):
@@ -235,6 +221,7 @@ def branch(draft, name: str, flow, written: list) -> None:
     """A branch step, the pipeline's last; its branches become open to references."""
     from tests.fuzz import generate
 
+    draft.expressions.context = True
     when: dict = {}
     open_ends = {}
     for branch_name in draft.rng.sample(["one", "two", "three"], draft.rng.choice([1, 2, 3])):
@@ -266,18 +253,42 @@ def branch(draft, name: str, flow, written: list) -> None:
 
 def to(draft, flow):
     """Where a stream is written to: a topic, sometimes by a route, by a partition or read again later."""
+    draft.expressions.context = True
     topic = draft.topic("out", flow.key, flow.value, "out")
     if draft.chance(0.07):
         other = draft.topic("out", flow.key, flow.value, "out")
-        route = f'"{topic}" if {draft.expressions.condition(flow.key, flow.value)} else "{other}"'
+        condition = draft.expressions.plain_condition(flow.key, flow.value)
+        forms = [
+            f'"{topic}" if {condition} else "{other}"',
+            f'{condition} and "{topic}" or "{other}"',
+            f'["{topic}", "{other}"][bool({condition})]',
+            f'min([each for each in ["{topic}", "{other}"] if {condition}] or ["{other}"], key=lambda each: each)',
+        ]
+        route = draft.rng.choice(forms if draft.expressions.shaped else forms[:1])
         return named(draft, {"route": route})
     if draft.chance(0.08) and not isinstance(flow.key, Windowed) and flow.value != LIST:
         draft.roles[topic] = "through"
         draft.ends[reader(draft, topic)] = replace(flow, kind=STREAM, closes=False)
     if draft.chance(0.2):
         options = named(draft, {"topic": topic}, 0.7)
-        return options | ({"partition": "0"} if draft.chance(0.2) else {})
+        return options | ({"partition": partition(draft, flow)} if draft.chance(0.3) else {})
     return topic
+
+
+def partition(draft, flow) -> str:
+    """A partition of the one that each topic has."""
+    number = draft.expressions.number("value", flow.value)
+    condition = draft.expressions.plain_condition(flow.key, flow.value)
+    return draft.rng.choice(
+        [
+            "0",
+            f"abs({number}) % partitions",
+            f"0 if {condition} else partitions - 1",
+            f"{condition} and 0 or 0",
+            "0 or partitions - 1",
+            "min([partitions - 1, 5], key=lambda each: each)",
+        ]
+    )
 
 
 def reader(draft, topic: str) -> str:
@@ -305,8 +316,9 @@ STREAM_STEPS = (
         merge,
         repartition,
         to_table,
-        process,
-        process_values,
+        processors.process,
+        processors.process,
+        processors.process_values,
     ]
     + [grouping.group] * 7
     + [joins.stream_stream] * 4

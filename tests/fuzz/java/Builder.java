@@ -36,7 +36,7 @@ final class Builder {
 
     void build() {
         model.yaml.path("stores").properties().forEach(entry ->
-            dsl.addStateStore(Processors.store(entry.getKey(), entry.getValue().path("persistent").asBoolean(true))));
+            dsl.addStateStore(Scripts.store(model, entry.getKey(), entry.getValue())));
         model.yaml.path("pipelines").properties().forEach(entry -> pipeline(entry.getKey()));
     }
 
@@ -147,8 +147,8 @@ final class Builder {
         Consumed<Object, Object> consumed = Consumed.with(key, value);
         if (timestamp.isTextual() && timestamp != name) {
             Expr.Node expression = model.expression(timestamp);
-            consumed = consumed.withTimestampExtractor((record, time) -> (Long) expression.eval(
-                Model.env("key", record.key(), "value", record.value(), "timestamp", record.timestamp())));
+            consumed = consumed.withTimestampExtractor((record, time) -> (Long) expression.eval(Model.env(
+                "key", record.key(), "value", record.value(), "timestamp", record.timestamp(), "offset", record.offset())));
         }
         return name.isTextual() ? consumed.withName(name.asText()) : consumed;
     }

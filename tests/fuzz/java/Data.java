@@ -81,6 +81,9 @@ final class Data {
                 if (value instanceof String text) {
                     return tagged('s', text.getBytes(StandardCharsets.UTF_8));
                 }
+                if (value instanceof Double fraction) {
+                    return tagged('d', Serdes.Double().serializer().serialize(topic, fraction));
+                }
                 return value instanceof Long number
                     ? tagged('l', Serdes.Long().serializer().serialize(topic, number))
                     : tagged('j', text(value).getBytes(StandardCharsets.UTF_8));
@@ -96,6 +99,7 @@ final class Data {
                 byte[] rest = Arrays.copyOfRange(bytes, 1, bytes.length);
                 return switch (bytes[0]) {
                     case 's' -> new String(rest, StandardCharsets.UTF_8);
+                    case 'd' -> Serdes.Double().deserializer().deserialize(topic, rest);
                     case 'l' -> Serdes.Long().deserializer().deserialize(topic, rest);
                     default -> parse(new String(rest, StandardCharsets.UTF_8));
                 };

@@ -8,7 +8,6 @@ import java.nio.file.Path;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -19,7 +18,6 @@ import java.util.stream.Stream;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
-import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
@@ -45,7 +43,6 @@ public final class Oracle {
     private final Path folder;
     private String stage = "read";
     private long clock;
-    private Held held;
 
     private Oracle(Path folder) {
         this.folder = folder;
@@ -74,7 +71,7 @@ public final class Oracle {
 
     private void run() {
         try {
-            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "changelogs.jsonl", "layout.json")) {
+            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "layout.json")) {
                 Files.deleteIfExists(folder.resolve(old));
             }
             Path state = Files.createTempDirectory("fuzz-oracle");
@@ -115,14 +112,14 @@ public final class Oracle {
         stage = "start";
         try (TopologyTestDriver driver = new TopologyTestDriver(topology, config, Instant.EPOCH)) {
             stage = "run";
-            held = Files.exists(folder.resolve("held")) ? new Held(driver) : null;
+            Here.begin(driver);
             try {
                 for (String line : Files.readAllLines(inputs)) {
                     feed(driver, model, Data.JSON.readTree(line));
                 }
                 Files.writeString(folder.resolve("stores.json"), storesText(driver));
             } finally {
-                Files.writeString(folder.resolve("changelogs.jsonl"), changelogs(driver));
+                Here.end();
                 collect(driver, model, expected);
                 Files.writeString(folder.resolve("expected.jsonl"), expected.isEmpty() ? "" : String.join("\n", expected) + "\n");
             }
@@ -147,6 +144,7 @@ public final class Oracle {
     private void feed(TopologyTestDriver driver, Model model, JsonNode line) {
         if (line.has("advance_wall_clock")) {
             clock += Data.duration(line.get("advance_wall_clock")).toMillis();
+            Here.clock(clock);
             driver.advanceWallClockTime(Data.duration(line.get("advance_wall_clock")));
             return;
         }
@@ -156,14 +154,8 @@ public final class Oracle {
         line.path("headers").forEach(header -> headers.add(header.get(0).asText(), header.get(1).asText().getBytes(StandardCharsets.UTF_8)));
         Object key = fromJson(line.path("key"), entry.key());
         Object value = fromJson(line.path("value"), entry.value());
-        long timestamp = line.path("timestamp").asLong(clock);
-        if (held != null) {
-            byte[] keyBytes = entry.key().serializer().serialize(topic, key);
-            held.pipe(topic, timestamp, keyBytes, entry.value().serializer().serialize(topic, value), headers, clock);
-            return;
-        }
         driver.createInputTopic(topic, entry.key().serializer(), entry.value().serializer())
-            .pipeInput(new TestRecord<>(key, value, headers, timestamp));
+            .pipeInput(new TestRecord<>(key, value, headers, line.path("timestamp").asLong(clock)));
     }
 
     private static Object fromJson(JsonNode node, Serde<Object> serde) {
@@ -181,23 +173,6 @@ public final class Oracle {
         }
     }
 
-    private static String changelogs(TopologyTestDriver driver) {
-        StringBuilder lines = new StringBuilder();
-        for (String topic : new TreeSet<>(driver.producedTopicNames())) {
-            if (topic.endsWith("-changelog")) {
-                driver.createOutputTopic(topic, new ByteArrayDeserializer(), new ByteArrayDeserializer())
-                    .readRecordsToList()
-                    .forEach(record -> lines.append(Data.text(
-                        Arrays.asList(topic, hex(record.key()), hex(record.value()), record.timestamp()))).append('\n'));
-            }
-        }
-        return lines.toString();
-    }
-
-    private static String hex(byte[] bytes) {
-        return bytes == null ? null : HexFormat.of().formatHex(bytes);
-    }
-
     private static String line(String topic, TestRecord<Object, Object> record) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("topic", topic);
@@ -206,7 +181,8 @@ public final class Oracle {
         line.put("timestamp", record.timestamp());
         List<List<String>> headers = new ArrayList<>();
         for (Header header : record.getHeaders()) {
-            headers.add(List.of(header.key(), new String(header.value(), StandardCharsets.UTF_8)));
+            String value = header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8);
+            headers.add(Arrays.asList(header.key(), value));
         }
         if (!headers.isEmpty()) {
             line.put("headers", headers);
@@ -245,6 +221,12 @@ public final class Oracle {
                 }
                 rows.add(Data.text(Arrays.asList(Data.plain(row.key), Data.plain(value))));
             }
+        } catch (IllegalArgumentException e) {
+            if (e.getMessage().startsWith("Window endMs")) {
+                // The store of a join of records of one time: Java has no form for windows of size 0.
+                return null;
+            }
+            throw e;
         }
         return rows;
     }

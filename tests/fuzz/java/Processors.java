@@ -1,7 +1,6 @@
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
@@ -13,19 +12,15 @@ import org.apache.kafka.streams.processor.api.ProcessorSupplier;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
-import org.apache.kafka.streams.state.StoreBuilder;
-import org.apache.kafka.streams.state.Stores;
 
 /** The callables of fuzz_functions.py. */
 final class Processors {
     private Processors() {}
 
-    static StoreBuilder<?> store(String name, boolean persistent) {
-        return Stores.keyValueStoreBuilder(
-            persistent ? Stores.persistentKeyValueStore(name) : Stores.inMemoryKeyValueStore(name), Serdes.String(), Serdes.Long());
-    }
-
     static ProcessorSupplier<Object, Object, Object, Object> supplier(String call) {
+        if (call.startsWith("fuzz_scripts:")) {
+            return () -> Scripts.processor(call);
+        }
         return switch (call) {
             case "fuzz_functions:twice" -> () -> new ContextualProcessor<Object, Object, Object, Object>() {
                 @Override
@@ -40,8 +35,11 @@ final class Processors {
         };
     }
 
-    /** The only callable of process_values, `again`. */
-    static FixedKeyProcessorSupplier<Object, Object, Object> values() {
+    /** Those of process_values: scripts, and `again`. */
+    static FixedKeyProcessorSupplier<Object, Object, Object> values(String call) {
+        if (call.startsWith("fuzz_scripts:")) {
+            return () -> Scripts.values(call);
+        }
         return () -> new ContextualFixedKeyProcessor<Object, Object, Object>() {
             @Override
             public void process(FixedKeyRecord<Object, Object> record) {

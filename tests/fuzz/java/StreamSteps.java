@@ -79,9 +79,12 @@ final class StreamSteps {
                 yield flow.with(named == null ? stream.processValues(headers) : stream.processValues(headers, named));
             }
             case "process" -> process(stream, options, named);
-            case "process_values" -> Flow.of(
-                named == null ? stream.processValues(Processors.values()) : stream.processValues(Processors.values(), named),
-                flow.key(), value(options));
+            case "process_values" -> {
+                FixedKeyProcessorSupplier<Object, Object, Object> values = Processors.values(options.get("call").asText());
+                KStream<Object, Object> processed = named == null
+                    ? stream.processValues(values, stores(options)) : stream.processValues(values, named, stores(options));
+                yield Flow.of(processed, flow.key(), value(options));
+            }
             case "repartition" -> repartition(flow, stream, options);
             case "to_table" -> {
                 Materialized<Object, Object, ?> store = new Stores(options.main("store")).keyValue(flow.key(), flow.value());
@@ -113,10 +116,14 @@ final class StreamSteps {
 
     private Flow process(KStream<Object, Object> stream, Model.Options options, Named named) {
         var supplier = Processors.supplier(options.get("call").asText());
+        String[] stores = stores(options);
+        return Flow.of(named == null ? stream.process(supplier, stores) : stream.process(supplier, named, stores), key(options), value(options));
+    }
+
+    private static String[] stores(Model.Options options) {
         List<String> names = new ArrayList<>();
         options.get("stores").forEach(store -> names.add(store.asText()));
-        String[] stores = names.toArray(String[]::new);
-        return Flow.of(named == null ? stream.process(supplier, stores) : stream.process(supplier, named, stores), key(options), value(options));
+        return names.toArray(String[]::new);
     }
 
     private Flow merge(Flow flow, KStream<Object, Object> stream, Model.Options options, Named named) {
@@ -174,8 +181,8 @@ final class StreamSteps {
                         values.forEach((name, expression) -> {
                             changed.remove(name);
                             Object value = expression == null ? null : Model.eval(expression, record.key(), record.value());
-                            if (value != null) {
-                                changed.add(name, ((String) value).getBytes(StandardCharsets.UTF_8));
+                            if (expression != null) {
+                                changed.add(name, value == null ? null : ((String) value).getBytes(StandardCharsets.UTF_8));
                             }
                         });
                         context().forward(record.withHeaders(changed));

@@ -1,0 +1,106 @@
+"""Draws processors: fixed ones of fuzz_functions.py, and scripts of fuzz_scripts.py over stores of every kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.fuzz.forms import ANY, DOUBLE, LIST, LONG, STRING, drawn
+from tests.fuzz.vocabulary import serde
+
+KINDS = ("key_value", "key_value", "window", "session", "versioned", "none")
+# Operations by kind of store; a letter stands for what is drawn: b a bound, k a key, t a time ago, r 0 or 1.
+ANYWHERE = ["where", "commit", "later", "spawn_t"]
+OPERATIONS = {
+    "none": ["where", "later", "spawn_t"],
+    "key_value": ["get", "put", "put", "put", "clear", "absent", "delete", "range_b_b_r", "all_r", "range_b_b_r"],
+    "window": ["wput_t", "wput_t", "wput_t", "wclear_t", "wget_t", "wfetch_t_r", "wfetchall_t_r", "all_r"],
+    "session": ["sput_t", "sput_t", "sput_t", "sclear_t", "sremove_t", "sfetch_r", "sfind_t_r"],
+    "versioned": ["vput_t", "vput_t", "vput_t", "vclear_t", "vdelete_t", "vget", "vasof_t"],
+}
+KEYS = {STRING: "string", LONG: "long", DOUBLE: "double", ANY: "json"}
+
+
+def process(draft, flow, written, step: str = "process"):
+    """A `process` or `process_values` step."""
+    if flow.key in KEYS and draft.chance(0.7):
+        call, options = script(draft, flow, step == "process")
+        flow = replace(flow, value=LIST)
+    elif step == "process_values":
+        call, options = "fuzz_functions:again", {}
+    elif flow.key == STRING and draft.chance(0.5):
+        draft.stores.setdefault(
+            "seen", {"type": "key_value", "key": STRING, "value": LONG, "persistent": draft.chance(0.5)}
+        )
+        call, options = "fuzz_functions:Seen", {"stores": ["seen"]}
+        flow = replace(flow, value=LONG)
+    else:
+        call, options = draft.rng.choice(["fuzz_functions:twice", "fuzz_functions:Tick"]), {}
+    if step == "process":
+        options |= draft.serde_option("key", flow.key)
+    options |= draft.serde_option("value", flow.value)
+    if draft.chance(0.2):
+        options["name"] = draft.unique("node-")
+    written.append({step: {"call": call, **options}})
+    return flow
+
+
+def process_values(draft, flow, written):
+    return process(draft, flow, written, "process_values")
+
+
+def script(draft, flow, free: bool) -> tuple[str, dict]:
+    """The name of a script and the options of its step; `free`: whether it may change keys."""
+    kind = draft.rng.choice(KINDS)
+    name = "none" if kind == "none" else store(draft, kind, flow.key)
+    words = draft.rng.choices([*OPERATIONS[kind], *draft.rng.sample(ANYWHERE, 1)], k=draft.rng.choice([1, 2, 3, 4, 6]))
+    if kind == "key_value" and flow.key == STRING and draft.chance(0.3):
+        words.append("prefix_k")
+    if free and draft.chance(0.15):
+        words.append("rekey_k")
+    unit = max(1, draft.scale)
+    # Several timers of one interval are due together.
+    intervals = [draft.rng.choice([1, 2, 3, 7]) for _ in range(2)]
+    for _ in range(draft.rng.choice([0, 0, 1, 2, 3, 5])):
+        clock = draft.rng.choice(["ts", "ts", "ts", "tw"])
+        words.append(f"{clock}_{draft.rng.choice(intervals)}_{draft.rng.choice('nnrc')}")
+    for word in words:
+        drawn[f"script: {word.partition('_')[0]}"] += 1
+    text = "__".join(["S", name, KEYS[flow.key], str(unit), *[filled(draft, word) for word in words]])
+    return f"fuzz_scripts:{text}", ({} if name == "none" else {"stores": [name]})
+
+
+def filled(draft, word: str) -> str:
+    name, *parts = word.split("_")
+    if name in ("ts", "tw"):
+        return word
+    choices = {"b": (0, 1, 2, 3, 9), "k": (0, 1, 2, 3), "t": (0, 0, 1, 2, 5), "r": (0, 1)}
+    if name == "spawn":
+        return f"spawn_{draft.rng.choice([1, 2, 3])}"
+    return "_".join([name, *[str(draft.rng.choice(choices[part])) for part in parts]])
+
+
+def store(draft, kind: str, key: str) -> str:
+    """A store of the file: a new one, or one that processors share."""
+    wanted = {"type": kind, "key": serde(key)}
+    shared = [name for name, body in draft.stores.items() if wanted.items() <= body.items() and name != "seen"]
+    if shared and draft.chance(0.4):
+        return draft.rng.choice(shared)
+    body = {**wanted, "value": LONG}
+    if kind != "versioned":
+        if draft.chance(0.5):
+            body["persistent"] = draft.chance(0.3)
+        if draft.chance(0.4):
+            body["caching"] = draft.chance(0.7)
+    if draft.chance(0.2):
+        body["logging"] = draft.chance(0.3)
+    if kind in ("window", "session"):
+        body["retention"] = draft.duration(4, 30)
+    if kind == "window":
+        body["window_size"] = draft.duration(1, 4)
+    if kind == "versioned":
+        body["history"] = draft.duration(3, 40)
+    for option in body:
+        drawn[f"store of a processor: {kind}, {option}"] += 1
+    name = f"own{len(draft.stores)}"
+    draft.stores[name] = body
+    return name
