@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.kafka_broker import Broker, available
+from tests.broker.kafka_broker import Broker
+from tests.requirements import MissingTool, may_skip
 
 # What applications say of their starts and ends would stand between what tests compare.
 os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
@@ -16,15 +18,16 @@ os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running Kafka broker; `broker.address` is its bootstrap address."""
-    if not available():
-        pytest.fail("a real broker needs java 17 and Maven (mvn) on the path")
     with Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Show the end of the broker's log with a failure of a test that used it."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    """Skip what a missing tool keeps from running; show the end of the broker's log with a failure of a test that used it."""
+    if call.excinfo is not None and isinstance(call.excinfo.value, MissingTool) and may_skip():
+        skipped = pytest.skip.Exception(str(call.excinfo.value), _use_item_location=True)
+        call.excinfo = pytest.ExceptionInfo.from_exception(skipped.with_traceback(call.excinfo.tb))
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     used = getattr(item, "funcargs", {}).get("broker")
@@ -54,3 +57,10 @@ def _turn(item: pytest.Item) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Name the markers."""
     config.addinivalue_line("markers", "broker: needs a real Kafka broker (java and Maven)")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count at the very end what was skipped, by reason."""
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} tests were not run: {reason.removeprefix('Skipped: ')}")

@@ -16,6 +16,8 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
+from tests.requirements import require
+
 VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or "4.3.1"
 READY_SECONDS = 60
 STOP_SECONDS = 20
@@ -55,15 +57,15 @@ class BrokerFailed(RuntimeError):
     """The broker did not start; the text ends with the tail of its log."""
 
 
-def available() -> bool:
-    """Tell whether this machine can run the broker: java, and Maven or jars fetched earlier."""
-    return shutil.which("java") is not None and (shutil.which("mvn") is not None or _jars_are_there())
-
-
 def jars() -> Path:
-    """Return the folder of the broker's jars, fetched once into STREAMKIT_TEST_CACHE or ~/.cache/streamkit-tests."""
+    """Return the folder of the broker's jars, fetched once into STREAMKIT_TEST_CACHE or ~/.cache/streamkit-tests.
+
+    Raises MissingTool, BrokerFailed.
+    """
+    require("java")
     folder = _jar_folder()
     if not _jars_are_there():
+        require("mvn")
         # Into a folder of its own first: a fetch that breaks off, or two sessions at once, leave no half of one.
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
         command = ["mvn", "-q", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]

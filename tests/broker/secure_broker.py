@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 
 from tests.broker.kafka_broker import Broker, free_ports
 from tests.cli.support import LIMIT_S
+from tests.requirements import require
 
 PASSWORDS = {"alice": "alice-sesame-1", "bob": "bob-sesame-2", "dave": "dave-sesame-3"}
 """alice: SCRAM; dave: PLAIN; bob: SCRAM, and no rights."""
@@ -47,6 +48,7 @@ class SecureBroker(Broker):
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
+        require("java", "openssl")
         make_certificates(folder)
         secure, mutual = free_ports(2)
         self.secure, self.mutual = f"127.0.0.1:{secure}", f"127.0.0.1:{mutual}"

@@ -15,21 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+from tests.requirements import browser
+
 LIMIT_S = 60.0
-
-
-def available() -> str | None:
-    """Return the browser's command, None where there is none."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class Browser:
     """One browser with one page; every call has a limit."""
 
     def __init__(self, width: int = 1400, height: int = 1000):
-        command = available()
-        assert command is not None, "a browser is needed: apt-get install chromium"
+        command = browser()
         self._profile = tempfile.mkdtemp(prefix="chromium-")
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()

@@ -24,8 +24,9 @@ from streamkit.runtime.local.client import Application
 from streamkit.transport.base import NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
-from tests.browser.chromium import Browser, available
+from tests.browser.chromium import Browser
 from tests.http.support import served
+from tests.requirements import MissingTool, require
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "topologies" / "word-count"
@@ -37,8 +38,10 @@ ROUND_SECONDS = 0.2
 
 def main(directory: Path) -> None:
     """Write page.png, page-dark.png, topology.svg, run.svg and status.svg."""
-    if available() is None:
-        sys.exit("pictures of pages need a browser: apt-get install chromium")
+    try:
+        require("browser")
+    except MissingTool as error:
+        sys.exit(f"a picture {error}")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "topology.svg").write_text(describe(load(EXAMPLE / "topology.yaml"), "svg"), encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, _at_work(Path(folder)) as (address, application):

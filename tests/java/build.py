@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+from tests.requirements import require
 
 _TESTS = Path(__file__).parent.parent
 _POM = Path(__file__).with_name("pom.xml")
@@ -25,17 +26,13 @@ class BuildFailed(RuntimeError):
     """Maven or the compiler failed; the text is what it said."""
 
 
-def available() -> bool:
-    """Tell whether Java programs can be built here: a JDK, and Maven or jars fetched earlier."""
-    return shutil.which("javac") is not None and (shutil.which("mvn") is not None or _jars().exists())
-
-
 def command(sources: str, main: str, *options: str, kafka: str = "") -> list[str]:
     """The command that runs a main class of a folder below tests/; it is compiled when its sources changed.
 
     A folder with a pom.xml of its own has other jars. kafka: the version to run on; by default what the environment
-    names, else that of the pom. Programs are compiled for the pom's version in any case.
+    names, else that of the pom. Programs are compiled for the pom's version in any case. Raises MissingTool, BuildFailed.
     """
+    require("java", "javac")
     folder = _TESTS / sources
     pom = folder / "pom.xml" if (folder / "pom.xml").exists() else _POM
     jars = _made(_jars(pom), lambda target: _fetch(pom, target))
@@ -78,6 +75,7 @@ def _made(folder: Path, make) -> Path:
 
 
 def _fetch(pom: Path, target: Path, *options: str) -> None:
+    require("mvn")
     _run(["mvn", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}", *options])
 
 

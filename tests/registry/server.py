@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tarfile
@@ -18,6 +17,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from tests.requirements import require
 
 VERSION = "2.6.13.Final"
 READY_SECONDS = 60
@@ -29,11 +30,6 @@ class RegistryFailed(RuntimeError):
     """The registry did not start; the text ends with the tail of its log."""
 
 
-def available() -> bool:
-    """Tell whether this machine can run the registry: java, and Maven or an archive fetched earlier."""
-    return shutil.which("java") is not None and (shutil.which("mvn") is not None or _folder().exists())
-
-
 def _folder() -> Path:
     cache = os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests"
     return Path(cache) / f"apicurio-registry-{VERSION}"
@@ -41,8 +37,10 @@ def _folder() -> Path:
 
 def _fetched() -> Path:
     """Return the folder of the registry's jars, fetched once."""
+    require("java")
     folder = _folder()
     if not folder.exists():
+        require("mvn")
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Under another name first: a fetch that breaks off, or two sessions at once, leave no half of one.
         with tempfile.TemporaryDirectory(dir=folder.parent) as partial:

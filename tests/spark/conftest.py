@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from streamkit.runtime.spark.session import Cluster, open_session
+from tests.requirements import require
 from tests.spark.support import SETTINGS
+
+
+@pytest.fixture(autouse=True, scope="session")
+def java() -> None:
+    """Spark runs on the JVM."""
+    require("java")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,42 @@
+"""What tests need beside Python packages: the JDK, Maven, a browser.
+
+A test that needs what is missing is skipped, with one line that names the command that installs it; where CI is set it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_TOOLS = {
+    "java": (("java",), "Java 17 or newer", "apt-get install default-jdk-headless"),
+    "javac": (("javac",), "a JDK 17 or newer", "apt-get install default-jdk-headless"),
+    "mvn": (("mvn",), "Maven", "apt-get install maven"),
+    "openssl": (("openssl",), "OpenSSL", "apt-get install openssl"),
+    "browser": (BROWSERS, "a browser", "apt-get install chromium"),
+}
+"""By name: the commands of which one must be on the path, what it is, and what installs it on Debian."""
+
+
+class MissingTool(RuntimeError):
+    """A tool that a test needs is not on the path; the text says how to install it."""
+
+
+def require(*tools: str) -> None:
+    """Raise MissingTool for the first of some tools (java, javac, mvn, openssl, browser) that is not on the path."""
+    for tool in tools:
+        commands, what, install = _TOOLS[tool]
+        if not any(map(shutil.which, commands)):
+            raise MissingTool(f"needs {what}: {install}")
+
+
+def browser() -> str:
+    """Return the browser's command. Raises MissingTool."""
+    require("browser")
+    return next(filter(shutil.which, BROWSERS))
+
+
+def may_skip() -> bool:
+    """Return whether a missing tool skips a test: continuous integration installs them all."""
+    return os.environ.get("CI", "").lower() not in ("1", "true")
