@@ -1,0 +1,87 @@
+"""Every name of kafka-python that is not part of its documented interface, and that membership in a group needs.
+
+An upgrade that changes one fails here, by its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.structs import MemberState
+
+from streamkit.transport.kafka import membership
+
+PRIVATE = {"_coordinator", "_subscription", "_heartbeat_enabled"}
+METHODS = {
+    "request_rejoin": (),
+    "need_rejoin": (),
+    "ensure_active_group": (),
+    "poll_heartbeat": (),
+    "group_metadata": (),
+    "commit_offsets_sync": ("offsets", "timeout_ms"),
+    "maybe_leave_group": ("reason", "timeout_ms"),
+}
+"""Of the coordinator, with the parameters that are passed."""
+
+
+@pytest.fixture(scope="module")
+def consumer() -> Iterator[KafkaConsumer]:
+    # With a version given it connects to nothing before its first use.
+    opened = KafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="group", api_version=(2, 8, 0))
+    yield opened
+    opened.close()
+
+
+def test_the_consumer_has_a_coordinator_with_a_subscription_and_a_heartbeat(consumer: KafkaConsumer) -> None:
+    coordinator = consumer._coordinator
+    assert coordinator._subscription.assigned_partitions() == set()
+    assert coordinator._heartbeat_enabled is False
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_coordinator_has_what_a_member_calls(consumer: KafkaConsumer, name: str) -> None:
+    parameters = inspect.signature(getattr(consumer._coordinator, name)).parameters
+    assert set(METHODS[name]) <= set(parameters)
+    required = [each.name for each in parameters.values() if each.default is each.empty and each.kind < each.VAR_POSITIONAL]
+    assert set(required) <= set(METHODS[name])
+
+
+def test_a_member_outside_a_group_has_no_generation(consumer: KafkaConsumer) -> None:
+    metadata = consumer._coordinator.group_metadata()
+    assert (metadata.generation_id, metadata.member_id) == (-1, "")
+    assert metadata.state is MemberState.UNJOINED
+
+
+def test_assignors_have_the_methods_that_ours_overrides() -> None:
+    for name in ("supported_protocols", "metadata", "assign", "on_assignment"):
+        theirs = inspect.signature(getattr(AbstractPartitionAssignor, name)).parameters
+        ours = inspect.signature(getattr(membership._Assignor, name)).parameters
+        assert list(theirs) == list(ours), name
+    assert RebalanceProtocol.COOPERATIVE.name == "COOPERATIVE"
+
+
+def test_messages_of_the_consumer_protocol_take_what_is_passed() -> None:
+    part = ConsumerProtocolSubscription.TopicPartition(topic="t", partitions=[0, 1])
+    said = ConsumerProtocolSubscription(version=1, topics=["t"], user_data=b"x", owned_partitions=[part])
+    assert (said.topics, said.user_data) == (["t"], b"x")
+    assert ConsumerProtocolAssignment(1, [("t", [0])], b"y").user_data == b"y"
+
+
+def test_no_other_private_name_is_in_use() -> None:
+    """What stands after a dot, begins with one underscore and is not an attribute of our own object."""
+    found = set()
+    for path in Path(membership.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                owner = node.value
+                ours = isinstance(owner, ast.Name) and owner.id in ("self", "cls")
+                if not ours and path.name in ("membership.py", "committed.py", "python_client.py"):
+                    found.add(node.attr)
+    assert found == PRIVATE
