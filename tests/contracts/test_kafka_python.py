@@ -49,7 +49,9 @@ def test_the_consumer_has_a_coordinator_with_a_subscription_and_a_heartbeat(cons
 def test_the_coordinator_has_what_a_member_calls(consumer: KafkaConsumer, name: str) -> None:
     parameters = inspect.signature(getattr(consumer._coordinator, name)).parameters
     assert set(METHODS[name]) <= set(parameters)
-    required = [each.name for each in parameters.values() if each.default is each.empty and each.kind < each.VAR_POSITIONAL]
+    required = [
+        each.name for each in parameters.values() if each.default is each.empty and each.kind < each.VAR_POSITIONAL
+    ]
     assert set(required) <= set(METHODS[name])
 
 

@@ -1,0 +1,119 @@
+"""What is published installs and works: the source distribution and the wheel built from it, in empty environments."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+ONLY_AS_SOURCE = {"spark"}
+"""Extras with a package that is published without wheels (pyspark)."""
+NO_WHEEL_FROM = {"leveldb": "3.13"}
+GENERATED = (".venv", "build", "dist", "__pycache__", "*.egg-info", "failures", ".*_cache", ".hypothesis", ".git")
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    # What this process was started with must not reach into the environment under test.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STREAMKIT_"))}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("published")
+    source = folder / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*GENERATED))
+    run(sys.executable, "-m", "build", "--outdir", folder / "dist", source)
+    return folder / "dist"
+
+
+def environment(folder: Path, *install: str | Path) -> Path:
+    """A new virtual environment with what is to be installed; return its folder of commands."""
+    run(sys.executable, "-m", "venv", folder)
+    run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *install)
+    return folder / "bin"
+
+
+def assert_works(commands: Path, folder: Path) -> None:
+    folder.mkdir()
+    assert run(commands / "streamkit", "--version").startswith("streamkit ")
+    run(commands / "streamkit", "new", "words", cwd=folder)
+    topology = folder / "words" / "topology.yaml"
+    assert "all passed" in run(commands / "streamkit", "test", topology.parent)
+    settings = ("--set", "bootstrap.servers=embedded", "--set", f"state.dir={folder / 'state'}")
+    run(commands / "streamkit", "run", topology, "--until-idle", *settings)
+
+
+def test_the_wheel_works_in_an_empty_environment_and_the_source_distribution_too(published: Path, tmp_path: Path):
+    (wheel,) = published.glob("*.whl")
+    (source,) = published.glob("*.tar.gz")
+    commands = environment(tmp_path / "wheel", wheel)
+    assert_works(commands, tmp_path / "by-wheel")
+    # The same dependencies again would only cost time.
+    other = environment(tmp_path / "source", "--no-deps", source)
+    (packages,) = (tmp_path / "wheel").glob("lib/python*/site-packages")
+    (own,) = (tmp_path / "source").glob("lib/python*/site-packages")
+    (own / "dependencies.pth").write_text(f"{packages}\n", encoding="utf-8")
+    assert_works(other, tmp_path / "by-source")
+
+
+def test_every_module_and_data_file_is_in_the_wheel(published: Path):
+    (wheel,) = published.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    expected = {
+        path.relative_to(ROOT).as_posix().replace("cli/", "streamkit_cli/", 1 if top == "cli" else 0)
+        for top in ("streamkit", "cli")
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert expected <= names
+    assert not {name for name in names - expected if ".dist-info/" not in name}
+
+
+def test_the_source_distribution_has_what_builds_and_tests_need(published: Path):
+    (source,) = published.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for file in ("Makefile", "CHANGELOG.md", "README.md", ".ci/run", "tests/conftest.py", "docs/language.md"):
+        assert file in names
+    assert {"topologies/word-count/topology.yaml", "schemas/topology.schema.json", "tests/java/pom.xml"} <= names
+    assert not [name for name in names if name.endswith(".pyc")]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_wheels_are_there_for_every_python(published: Path, python: str, tmp_path: Path):
+    """Markers are evaluated here: pip takes those of the Python that it runs on."""
+    (wheel,) = published.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = Parser().parsestr(archive.read(name).decode())
+    extras = set(metadata.get_all("Provides-Extra", ())) - {"dev"} - ONLY_AS_SOURCE
+    extras -= {extra for extra, first in NO_WHEEL_FROM.items() if PYTHONS.index(python) >= PYTHONS.index(first)}
+    needed = set()
+    for text in metadata.get_all("Requires-Dist", ()):
+        requirement = Requirement(text)
+        marker, requirement.marker = requirement.marker, None
+        contexts = [{"python_version": python, "extra": extra} for extra in ("", *extras)]
+        if marker is None or any(marker.evaluate(context) for context in contexts):
+            needed.add(str(requirement))
+    assert any(text.startswith("plyvel" if python < "3.13" else "rocksdict") for text in needed)
+    run(
+        *(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "-q"),
+        *("--disable-pip-version-check", "--python-version", python, "--target", tmp_path, *sorted(needed)),
+    )
