@@ -27,6 +27,7 @@ COMMANDS = {
     "submit": "submit",
     "topics": "topics",
     "config": "config",
+    "doctor": "doctor",
     "completion": "completion",
 }
 """Modules by command, in the order of the help; each has a function `command`."""

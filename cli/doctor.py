@@ -1,0 +1,121 @@
+"""`streamkit doctor`: what this installation has and lacks, and whether the log of a file answers."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamkit.errors import StreamkitError, TopologyError
+
+from .guard import FAILED
+from .loading import load_plan
+from .options import EnvFile, Settings
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
+
+Place = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="A topology file, whose log and state are looked at too.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+
+
+def command(file: Place = None, as_json: Json = False, settings: Settings = None, env_file: EnvFile = None) -> int:
+    """Show Python, the engines of stores, extras found and missing, Java, and whether a file's log can be reached.
+
+    Each thing that is missing comes with the command that installs it. Exit code 1 where what FILE needs is missing.
+    """
+    found = installation()
+    if file is not None:
+        found["file"] = {"path": file, **_of_file(file, settings, env_file)}
+    print(json.dumps(found, indent=2, ensure_ascii=False) if as_json else _text(found))
+    return FAILED if file is not None and not found["file"]["ok"] else 0
+
+
+def installation() -> dict[str, Any]:
+    """Return what is installed, as plain data."""
+    from streamkit.state.maps import ENGINES, default_engine, is_installed
+
+    from .installation import DISTRIBUTION, extras, java_version, version_of
+
+    return {
+        "streamkit": version_of(DISTRIBUTION),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "engines": {name: {"installed": is_installed(name), "default": name == default_engine()} for name in ENGINES},
+        "extras": [
+            {"name": each.name, "packages": each.packages, "install": each.command if each.missing else None}
+            for each in extras()
+        ],
+        "java": java_version(),
+    }
+
+
+def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Any]:
+    """Return whether a topology can be loaded, opens its engine, and reaches its log; and why not."""
+    from streamkit.state.maps import check_engine, default_engine
+
+    from .logs import address
+
+    try:
+        plan = load_plan(file, settings, env_file)
+    except TopologyError as error:
+        return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
+    found: dict[str, Any] = {"ok": True, "log": address(plan), "state.dir": str(plan.config["state.dir"])}
+    for name, check in (
+        ("engine", lambda: check_engine(plan.config["state.engine"] or default_engine())),
+        ("reached", lambda: _reach(plan)),
+    ):
+        try:
+            found[name] = check() or "ok"
+        except StreamkitError as error:
+            found.update({"ok": False, name: str(error)})
+    return found
+
+
+def _reach(plan: Plan) -> str:
+    from .logs import opened
+
+    with opened(plan) as transport:
+        topics = transport.admin().topics()
+    known = {topic.name for topic in plan.external_topics.values()}
+    return f"{len(topics)} topics, {len(known & set(topics))} of the {len(known)} that the file names"
+
+
+def _text(found: dict[str, Any]) -> str:
+    engines = ", ".join(
+        f"{name} {'(default)' if each['default'] else ''}".strip()
+        for name, each in found["engines"].items()
+        if each["installed"]
+    )
+    lines = [
+        f"streamkit  {found['streamkit']}",
+        f"Python     {found['python']} ({found['executable']})",
+        f"Platform   {found['platform']}",
+        f"Stores     {engines or 'no engine is installed'}",
+        f"Java       {found['java'] or 'not found; submit needs Java 17 or newer: apt-get install default-jre-headless'}",
+        "Extras",
+    ]
+    for extra in found["extras"]:
+        packages = ", ".join(f"{name} {version}" for name, version in extra["packages"].items() if version)
+        missing = [name for name, version in extra["packages"].items() if version is None]
+        lack = f"missing {', '.join(missing)}: {extra['install']}" if missing else ""
+        lines.append(f"  {extra['name']:<12} {'; '.join(filter(None, [packages, lack]))}")
+    if "file" in found:
+        lines += ["", found["file"]["path"], *_about_file(found["file"])]
+    return "\n".join(lines)
+
+
+def _about_file(found: dict[str, Any]) -> list[str]:
+    if "problem" in found:
+        return [f"  {found['problem']}"]
+    return [
+        f"  Log      {found['log']}: {found['reached']}",
+        f"  State    {found['state.dir']}",
+        f"  Engine   {found['engine']}",
+    ]

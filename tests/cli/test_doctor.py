@@ -1,0 +1,69 @@
+"""What an installation has and lacks, and whether the log of a file answers."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from streamkit_cli import doctor, installation
+
+from tests.cli.support import UPPER, streamkit
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    path = tmp_path / "app.yaml"
+    path.write_text(UPPER.format(state=tmp_path / "state"))
+    return path
+
+
+def test_what_is_installed_is_shown_with_versions():
+    done = streamkit("doctor")
+    assert done.code == 0, done.err
+    assert f"Python     {platform.python_version()}" in done.out
+    assert f"fastavro {metadata.version('fastavro')}" in done.out
+    found = json.loads(streamkit("doctor", "--json").out)
+    assert found["engines"]["rocksdb"]["installed"]
+    assert {"spark", "http", "avro", "protobuf", "json-schema", "registry", "rocksdb"} <= {
+        each["name"] for each in found["extras"]
+    }
+    assert "dev" not in {each["name"] for each in found["extras"]}
+
+
+def test_what_is_missing_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch):
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name == "fastavro":
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(installation.metadata, "version", version)
+    monkeypatch.setattr(installation.shutil, "which", lambda name: None)
+    text = doctor._text(doctor.installation())
+    assert "missing fastavro: pip install 'streamkit[avro]'" in text
+    assert "Java       not found; submit needs Java 17 or newer" in text
+
+
+def test_the_log_of_a_file_is_reached(topology: Path):
+    assert streamkit("produce", topology, "words", stdin='{"key": "a", "value": "b"}\n').code == 0
+    done = streamkit("doctor", topology)
+    assert done.code == 0, done.err
+    assert "embedded: 1 topics, 1 of the 2 that the file names" in done.out
+
+
+def test_a_log_that_does_not_answer_is_named_with_the_reason(topology: Path):
+    done = streamkit("doctor", topology, "--set", "bootstrap.servers=127.0.0.1:1")
+    assert done.code == 1
+    assert "127.0.0.1:1: topics could not be listed: no Kafka broker answers at 127.0.0.1:1" in done.out
+
+
+def test_a_wrong_file_is_for_validate(topology: Path):
+    topology.write_text("streamkit: 1\n")
+    done = streamkit("doctor", topology)
+    assert done.code == 1
+    assert f"streamkit validate {topology}" in done.out
+    assert streamkit("doctor", "no-such.yaml").code == 2
