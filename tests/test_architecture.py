@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,11 +112,6 @@ def _typing_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def packages() -> list[str]:
-    found = [path.parent.relative_to(ROOT) for path in ROOT.glob("streamkit/**/__init__.py")]
-    return sorted([".".join(path.parts) for path in found] + ["streamkit_cli"])
-
-
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_imports_go_one_way(path: Path) -> None:
     room = room_of(path)
@@ -154,11 +148,6 @@ def test_local_and_spark_do_not_know_each_other() -> None:
         for one, other in (("local", "spark"), ("spark", "local")):
             if name_of(path).startswith(f"streamkit/runtime/{one}/"):
                 assert not [name for name, _ in imports(path) if name.startswith(f"streamkit.runtime.{other}")]
-
-
-def test_every_package_is_installed() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert sorted(settings["tool"]["setuptools"]["packages"]) == packages()
 
 
 def test_every_module_says_what_it_is() -> None:
