@@ -135,6 +135,10 @@ class ActiveGroupError(TransportError):
     """The application's group has members, so that its offsets can't be changed under them."""
 
 
+class ForeignMembersError(TransportError):
+    """The application's group has members of another kind: they run Java, or another program (InconsistentGroupProtocol)."""
+
+
 class RetriableTransportError(TransportError):
     """A passing fault; the same call may succeed later."""
 

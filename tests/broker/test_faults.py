@@ -110,15 +110,23 @@ def test_a_broker_that_restarts_amid_transactions(kafka: Log, broker, tmp_path: 
 def test_a_broker_that_is_gone_for_longer_than_records_wait(kafka: Log, broker, tmp_path: Path) -> None:
     # The clock of a transaction starts with its first record, which must be on its way when the broker goes.
     app = counting(tmp_path, kafka, producer_delivery_timeout_ms=1500, producer_request_timeout_ms=1000)
+    (tmp_path / "late").mkdir()
+    late = counting(tmp_path / "late", kafka)
+    feed(late, 20)
     with Process(app, tmp_path) as process:
         feed(app, 20)
         counted(app, 20)
         feed(app, 200)
         broker.kill()
-        try:
-            until(lambda: "start again from their last commit" in process.said, "records have waited for too long", 90)
-        finally:
-            broker.start()
+        # Another application starts while the broker is away.
+        with Process(late, tmp_path) as latecomer:
+            try:
+                until(lambda: "start again from their last commit" in process.said, "records have waited too long", 90)
+                until(lambda: f"no answer from {broker.address} yet" in latecomer.said, "the start waits")
+            finally:
+                broker.start()
+            counted(late, 20)
+            latecomer.end()
         feed(app, 20)
         counted(app, 240)
         process.end()

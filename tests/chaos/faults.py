@@ -85,11 +85,6 @@ class Cluster:
         for instance in self.instances:
             if not instance.alive:
                 assert instance.process is not None
-                if instance.found_no_broker():
-                    # As documented: nobody answers, so it ends with one line, and whoever started it starts it again.
-                    self.note(f"instance {instance.number} found no broker when it started")
-                    instance.start()
-                    continue
                 text = f"instance {instance.number} ended by itself, {instance.process.returncode}: {instance.last_words()}"
                 self.deaths.append(text)
                 self.note(text)

@@ -87,11 +87,6 @@ class Instance:
             return []
         return [f"{self._app.application}-{process}-{number}" for number in range(1, threads + 1)]
 
-    def found_no_broker(self) -> bool:
-        """Whether the process ended before it ever ran, because no broker answered."""
-        said = self.said.read_text(errors="replace").rpartition("state CREATED -> REBALANCING")[2]
-        return "no Kafka broker answers" in self.last_words(1) and "REBALANCING -> RUNNING" not in said
-
     def last_words(self, lines: int = 3) -> str:
         """The end of what the process said."""
         return " / ".join(self.said.read_text(errors="replace").splitlines()[-lines:])

@@ -172,7 +172,8 @@ def nobody() -> str:
 
 def test_a_broker_that_does_not_answer(nobody: str, upper: Path) -> None:
     # All at once: each waits for its time-out.
-    commands = [("run", upper), ("produce", upper, "words"), ("consume", upper, "words")]
+    run = ("run", upper, "--until-idle", "--log-level", "error", "--set", "task.timeout.ms=0")
+    commands = [run, ("produce", upper, "words"), ("consume", upper, "words")]
     with ThreadPoolExecutor() as pool:
         for done in pool.map(lambda each: streamkit(*each, "--set", f"bootstrap.servers={nobody}"), commands):
             assert_one_clear_line(done, 1, nobody)

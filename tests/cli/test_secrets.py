@@ -102,7 +102,7 @@ def test_errors_in_the_file_do_not_repeat_secrets(secretive: Path) -> None:
 def test_clients_that_refuse_their_settings_show_no_secret(secretive: Path, nobody: str) -> None:
     secure = ["--set", "security.protocol=SASL_SSL", "--set", "sasl.mechanism=PLAIN"]
     for command_name in ("run", "consume", "produce"):
-        topic = [] if command_name == "run" else ["words"]
+        topic = ["--until-idle", "--set", "task.timeout.ms=0"] if command_name == "run" else ["words"]
         done = streamkit("--verbose", command_name, secretive, *topic, "--set", f"bootstrap.servers={nobody}", *secure)
         assert done.code == 1
         assert SECRET not in done.out + done.err

@@ -6,7 +6,10 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
-from streamkit.errors import FencedError
+import pytest
+
+from streamkit.errors import FencedError, ForeignMembersError
+from streamkit.runtime.local import following as module
 from streamkit.runtime.local.following import Following
 
 
@@ -43,10 +46,44 @@ def test_a_new_generation_is_not_heard_of_before_what_is_lost_is_closed() -> Non
 
     coordinator = SimpleNamespace(poll=poll, use_threads=lambda names: None, is_member=False, assigned=True)
     thread = Thread()
-    following = Following(coordinator, lambda: [thread], 1000)  # type: ignore[arg-type,list-item]
+    following = Following(coordinator, lambda: [thread], 1000, 1000)  # type: ignore[arg-type,list-item]
     following.look()
     following.look()
     assert (asked, thread.told) == ([True], ["lose"])
     thread.busy = False
     following.look()
     assert (asked, thread.told) == ([True, True], ["lose", "assign"])
+
+
+def test_members_of_another_kind_are_waited_for_no_longer_than_their_session(monkeypatch, caplog) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module, "monotonic", lambda: clock.now)
+    joined: list[bool] = []
+    foreign = ForeignMembersError("its members are not streamkit's; stop them first")
+
+    def poll(join: bool) -> Any:
+        if not joined:
+            raise foreign
+        return {}
+
+    coordinator = SimpleNamespace(poll=poll, use_threads=lambda names: None, is_member=False, assigned=True)
+    thread = Thread()
+    following = Following(coordinator, lambda: [thread], 1000, 45_000)  # type: ignore[arg-type,list-item]
+    for second in range(61):
+        clock.now = 100.0 + second
+        following.look()
+    assert [each.getMessage() for each in caplog.records] == [
+        "the group has members that are not streamkit's; waiting at most 60 s for their end"
+    ]
+    joined.append(True)
+    clock.now += 1
+    following.look()
+    assert thread.told == ["assign"]
+    # Once it is a member the time begins again.
+    joined.clear()
+    following.look()
+    clock.now += 60
+    following.look()
+    clock.now += 1
+    with pytest.raises(ForeignMembersError):
+        following.look()

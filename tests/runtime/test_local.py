@@ -206,6 +206,7 @@ class Harness:
         definitions = {name: StoreDef(name, "key_value", serde, serde, changelog_topic=name) for name in stores}
         plan: Any = SimpleNamespace(
             application="app",
+            config={},
             sub_topologies=(sub,),
             stores=definitions,
             external_topics={},

@@ -11,12 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from streamkit.errors import (
-    ConfigError,
-    StateError,
-    StoreUnavailableError,
-    StreamkitError,
-)
+from streamkit.errors import ConfigError, StateError, StoreUnavailableError, StreamkitError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
@@ -40,6 +35,7 @@ from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
 from streamkit.runtime.local.threads import FailureHandler, Threads, failure_response
 from streamkit.runtime.local.topics import TopicWatch, changelogs_of, prepare_topics
+from streamkit.runtime.local.waiting import StopAskedError, Waiting
 from streamkit.runtime.reasons import one_line
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import MEMBERSHIP, TRANSACTIONS, Transport
@@ -173,14 +169,18 @@ class Application:
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, stop: threading.Event | None = None, *, forever: bool = False) -> None:
         """Create topics, take the state directory, restore global stores, and start the threads.
 
+        Waits while no broker answers, for task.timeout.ms or `forever`; when `stop` is set meanwhile, it ends in order.
         Raises TopicError, InvalidTopologyError, StateLockedError, TransportError; nothing is left running then.
         """
         self._to(ClientState.REBALANCING)
+        limit_ms = None if forever else self._settings.task_timeout_ms
         try:
-            self._start()
+            self._start(Waiting(stop, limit_ms, ",".join(self.plan.config["bootstrap.servers"])))
+        except StopAskedError:
+            self.stop()
         except BaseException as error:
             self._fail(error)
             self._release(None)
@@ -240,9 +240,10 @@ class Application:
         asked = stop or threading.Event()
         restore_signals = catch_signals(asked) if stop is None else lambda: None
         try:
-            self.start()
+            # What runs now and then has to end some time; a service waits, as Java does.
+            self.start(asked, forever=not until_idle)
             try:
-                if until_idle:
+                if until_idle and self._going:
                     self.wait_until_idle(asked)
                 else:
                     self.wait(asked)
@@ -289,13 +290,13 @@ class Application:
 
     # -- Inside -------------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self, waiting: Waiting) -> None:
         plan, config = self.plan, self.plan.config
         count = int(config["num.stream.threads"])
         if count < 1:
             raise ConfigError(f"num.stream.threads is {count}; expected at least 1")
         has_global = any(sub.is_global for sub in plan.sub_topologies)
-        topics = prepare_topics(plan, self._transport)
+        topics = waiting.apart(partial(prepare_topics, plan, self._transport))
         self._topics_watch = TopicWatch(plan, self._transport, topics)
         self._directory = state_directory(plan)
         shared = Shared(plan, self._transport, self._settings, self._directory, topics)
@@ -308,17 +309,19 @@ class Application:
         if has_global:
             name = f"{plan.application}-GlobalStreamThread"
             self._global = GlobalThread(name, shared, partial(self._handle, "the global thread"))
-            self._global.open()
+            # Java too waits for global state no longer than this (GlobalStateManagerImpl).
+            waiting.here(self._global.open, self._settings.task_timeout_ms)
             self._global.start()
         self._threads.add(count)
         changelogs = changelogs_of(plan, topics)
         self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), changelogs, self._describe)
-        interval = self._settings.max_poll_interval_ms
-        self._following = Following(self._coordinator, lambda: self.threads, interval)
+        times = self._settings.max_poll_interval_ms, self._settings.session_timeout_ms
+        self._following = Following(self._coordinator, lambda: self.threads, *times)
         if MEMBERSHIP in self._transport.features:
             leader = Leader(topics, changelogs, Rules.of(config), self._ends)
             member = f"{process}-{socket.gethostname()}-{os.getpid()}"
-            self._coordinator.join(self._transport.membership(plan.application, member, leader.decide))
+            membership = self._transport.membership(plan.application, member, leader.decide)
+            waiting.apart(partial(self._coordinator.join, membership))
             self._following.begin({})
         else:
             self._following.begin(self._coordinator.first())

@@ -6,22 +6,28 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from streamkit.errors import FencedError, RetriableTransportError, UnreachableError
+from streamkit.errors import FencedError, ForeignMembersError, RetriableTransportError, UnreachableError
 from streamkit.runtime.local.coordinator import Coordinator, Share
 from streamkit.runtime.local.thread import StreamThread
 
 log = logging.getLogger(__name__)
 
 _LAST_WORD_SECONDS = 5.0
+_FOREIGN_EXTRA_MS = 15_000
+_FOREIGN_RETRY_SECONDS = 1.0
 
 
 class Following:
     """Between the coordinator and the threads, which may come and go; driven by whoever waits for the application."""
 
-    def __init__(self, coordinator: Coordinator, threads: Callable[[], Sequence[StreamThread]], max_poll_ms: int):
+    def __init__(
+        self, coordinator: Coordinator, threads: Callable[[], Sequence[StreamThread]], max_poll_ms: int, session_ms: int
+    ):
+        """max_poll_ms: max.poll.interval.ms; session_ms: session.timeout.ms."""
         self._coordinator = coordinator
         self._threads = threads
         self._max_poll_ms = max_poll_ms
+        self._foreign = _ForeignMembers(session_ms + _FOREIGN_EXTRA_MS)
         self._losing = False
 
     @property
@@ -43,7 +49,12 @@ class Following:
             self._coordinator.use_threads([thread.name for thread in self._working()])
             self._check_stalled()
             self._answer_lost()
+            if not self._foreign.may_join():
+                return
             shares = self._coordinator.poll(join=self._threads_settled())
+        except ForeignMembersError as error:
+            self._foreign.bear(error)
+            return
         except FencedError as error:
             log.warning("%s; joining again", error)
             self._lose()
@@ -52,6 +63,7 @@ class Following:
             log.info("%s; trying again", error)
             return
         if shares is not None:
+            self._foreign.gone()
             self._assign(shares)
 
     def finish(self) -> None:
@@ -100,3 +112,31 @@ class Following:
                 log.warning("%s; leaving the group", reason)
                 self._coordinator.give_up(reason)
                 return
+
+
+class _ForeignMembers:
+    """Waits for the sessions of members that have stopped without leaving the group, as instances of Kafka Streams do."""
+
+    def __init__(self, limit_ms: int):
+        self._limit_ms = limit_ms
+        self._since: float | None = None
+        self._next = 0.0
+
+    def may_join(self) -> bool:
+        """Return whether it is time to try."""
+        return monotonic() >= self._next
+
+    def bear(self, error: ForeignMembersError) -> None:
+        """Note that such members are there. Raises ForeignMembersError when they have been there for too long."""
+        now = monotonic()
+        if self._since is None:
+            self._since = now
+            seconds = self._limit_ms // 1000
+            log.warning("the group has members that are not streamkit's; waiting at most %d s for their end", seconds)
+        elif now - self._since > self._limit_ms / 1000:
+            raise error
+        self._next = now + _FOREIGN_RETRY_SECONDS
+
+    def gone(self) -> None:
+        """Note that this process is a member."""
+        self._since = None

@@ -59,6 +59,12 @@ class GlobalThread:
             self._close_tasks()
             shared.directory.wipe("global")
             self._restore()
+        except (RetriableTransportError, UnreachableError):
+            # It is tried again, from what lies on disk.
+            self._close_tasks()
+            self._consumer.close()
+            self._consumer = None
+            raise
         shared.global_stores = {name: store for task in self._tasks for name, store in task.stores.items()}
 
     def start(self) -> None:

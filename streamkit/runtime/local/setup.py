@@ -51,6 +51,7 @@ class Settings:
     max_idle_ms: int = 0
     max_poll_records: int = BATCH
     max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
     task_timeout_ms: int = 300_000
     purge_interval_ms: int = 30_000
     exactly_once: bool = False
@@ -69,6 +70,7 @@ class Settings:
             max_idle_ms=int(config["max.task.idle.ms"]),
             max_poll_records=int(config.get("max.poll.records") or BATCH),
             max_poll_interval_ms=int(config.get("max.poll.interval.ms") or 300_000),
+            session_timeout_ms=int(config.client("main").get("session.timeout.ms", 45_000)),
             task_timeout_ms=int(config["task.timeout.ms"]),
             purge_interval_ms=int(config["repartition.purge.interval.ms"]),
             exactly_once=guarantee == "exactly_once_v2",

@@ -197,25 +197,21 @@ class StreamThread:
             with self.counters.timed("process"):
                 worked = not self._shared.paused.is_set() and self._process(polled_at)
             self._balance_fetching()
+            self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
             log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
             self._committer.restart()
             tasks.revive(wipe=error.on_disk)
-            return
         except FencedError as error:
             self._fenced(error)
-            return
         except OffsetOutOfRangeError as error:
             self._reset(error)
-            return
         except (RetriableTransportError, UnreachableError) as error:
             # Reading costs nobody anything but time; what waits to be committed must not wait forever.
             waiting = [task for task in tasks.running.values() if task.task.commit_needed]
             self._patience.bear(error, names(waiting))
             with self.gate.opened():
                 self._stop.wait(RETRY_SECONDS)
-            return
-        self._note_idleness(bool(batches or worked or started))
 
     def _fenced(self, error: FencedError) -> None:
         """Give up everything active: others may have it. What is left, the group says next (TaskMigratedException)."""

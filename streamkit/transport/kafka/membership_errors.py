@@ -7,7 +7,14 @@ from contextlib import contextmanager
 
 from kafka import errors as kafka_errors
 
-from streamkit.errors import FencedError, RetriableTransportError, StreamkitError, TransportError, UnreachableError
+from streamkit.errors import (
+    FencedError,
+    ForeignMembersError,
+    RetriableTransportError,
+    StreamkitError,
+    TransportError,
+    UnreachableError,
+)
 
 
 @contextmanager
@@ -28,7 +35,6 @@ _UNREACHABLE = (
 _FENCED = (kafka_errors.UnknownMemberIdError, kafka_errors.IllegalGenerationError, kafka_errors.CommitFailedError)
 _SAID = {
     kafka_errors.FencedInstanceIdError: "another process has taken over this group.instance.id",
-    kafka_errors.InconsistentGroupProtocolError: "its members are not streamkit's; stop them first",
     kafka_errors.InvalidSessionTimeoutError: "the brokers do not allow this session.timeout.ms",
 }
 
@@ -36,6 +42,8 @@ _SAID = {
 def _translate(error: kafka_errors.KafkaError, what: str, address: str) -> StreamkitError:
     inner = error.args[0] if error.args and isinstance(error.args[0], kafka_errors.KafkaError) else error
     text = f"{what}: {inner}"
+    if isinstance(inner, kafka_errors.InconsistentGroupProtocolError):
+        return ForeignMembersError(f"{what}: its members are not streamkit's; stop them first")
     for kind, said in _SAID.items():
         if isinstance(inner, kind):
             return TransportError(f"{what}: {said}")

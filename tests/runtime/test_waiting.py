@@ -1,0 +1,126 @@
+"""A log that does not answer, when an application starts and when it is about to end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from streamkit.errors import ProductionError, UnreachableError
+from streamkit.record import TopicPartition
+from streamkit.runtime.local import waiting
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.states import ClientState
+from tests.runtime.fake_log import FakeAdmin, FakeLog, FakeProducer
+from tests.runtime.plans import pass_through
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "RETRY_SECONDS", 0.001)
+
+
+class Away:
+    """Has FakeAdmin fail so often; `asked` counts, `reached` is set once it was asked twice."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int):
+        self.asked = 0
+        self.reached = threading.Event()
+        answer = FakeAdmin.topics
+
+        def topics(admin, names=None):
+            self.asked += 1
+            if self.asked >= 2:
+                self.reached.set()
+            if self.asked <= times:
+                raise UnreachableError("topics could not be listed: no Kafka broker answers at a:1")
+            return answer(admin, names)
+
+        monkeypatch.setattr(FakeAdmin, "topics", topics)
+
+
+def filled() -> FakeLog:
+    log = FakeLog({})
+    log.append([("in", None, str(n).encode(), n, None, n % 3) for n in range(9)])
+    return log
+
+
+def output(log: FakeLog) -> list[int]:
+    return sorted(int(row[2]) for row in log.rows[TopicPartition("out", 0)])
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+
+
+def test_a_start_waits_for_a_broker(tmp_path, monkeypatch, caplog):
+    away = Away(monkeypatch, 3)
+    log = filled()
+    Application(pass_through(tmp_path), log).run(until_idle=True, stop=threading.Event())
+    assert output(log) == list(range(9))
+    assert away.asked > 3
+    # Of many tries the first is a line, then one now and then.
+    said = "topics could not be listed: no Kafka broker answers at a:1; trying again"
+    assert warnings(caplog).count(said) == 1
+
+
+def test_what_has_to_end_waits_for_the_task_time_out_only(tmp_path, monkeypatch):
+    Away(monkeypatch, 10**9)
+    application = Application(pass_through(tmp_path, **{"task.timeout.ms": 20}), FakeLog({}))
+    with pytest.raises(UnreachableError, match=r"answers at a:1; it was tried for 20 ms \(task\.timeout\.ms\)"):
+        application.run(until_idle=True, stop=threading.Event())
+    assert application.state is ClientState.ERROR
+
+
+def test_a_service_waits_without_an_end_and_ends_in_order(tmp_path, monkeypatch):
+    away = Away(monkeypatch, 10**9)
+    application = Application(pass_through(tmp_path, **{"task.timeout.ms": 0}), FakeLog({}))
+    stop = threading.Event()
+    thread = threading.Thread(target=application.run, kwargs={"stop": stop})
+    thread.start()
+    assert away.reached.wait(30)
+    stop.set()
+    thread.join(30)
+    assert application.state is ClientState.NOT_RUNNING
+    assert application.error is None
+
+
+def test_a_signal_ends_a_start_whose_call_gets_no_answer(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(waiting, "QUIET_SECONDS", 0)
+    called, never = threading.Event(), threading.Event()
+
+    def topics(admin, names=None):
+        called.set()
+        never.wait()
+
+    monkeypatch.setattr(FakeAdmin, "topics", topics)
+    application = Application(pass_through(tmp_path), FakeLog({}))
+    stop = threading.Event()
+    thread = threading.Thread(target=application.run, kwargs={"stop": stop})
+    thread.start()
+    assert called.wait(30)
+    stop.set()
+    thread.join(30)
+    assert application.state is ClientState.NOT_RUNNING
+    assert warnings(caplog) == ["no answer from embedded yet; waiting for it"]
+    never.set()
+
+
+def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, monkeypatch, caplog):
+    """The commit before the end: nothing is left to read, and what was put out is not on the log yet."""
+    refused = []
+    flush = FakeProducer.flush
+
+    def refuse_once(producer):
+        if not refused:
+            refused.append(ProductionError("a record for topic app-again could not be written: Message timed out"))
+            refused[0].retriable = True
+            raise refused[0]
+        flush(producer)
+
+    monkeypatch.setattr(FakeProducer, "flush", refuse_once)
+    log = filled()
+    Application(pass_through(tmp_path), log).run(until_idle=True, stop=threading.Event())
+    assert set(output(log)) == set(range(9))
+    assert any("its tasks start again from their last commit" in line for line in warnings(caplog))
