@@ -68,7 +68,10 @@ def _version(asked: bool) -> None:
 
 def _options(
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show the traceback of an unexpected error, and more of the log.")
+        bool,
+        typer.Option(
+            "--verbose", help="Show tracebacks, with the lines of generated code in them, and more of the log."
+        ),
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,9 @@ def call(command: Callable[[], int | None], verbose: bool = False) -> int:
         return error.exit_code
     except StreamkitError as error:
         _flush_stdout()
+        if verbose and error.__cause__ is not None:
+            # The error itself is told in one line; what led to it may be in the user's Python or in generated code.
+            traceback.print_exception(error.__cause__)
         say(str(error) or type(error).__name__)
         return error.exit_code
     except OSError as error:

@@ -94,5 +94,6 @@ def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: boo
 
 def last_word(error: StreamkitError) -> int:
     """Write what ended the process as a line of the log, and return its exit code."""
-    logging.getLogger("streamkit").error("%s", error)
+    cause = error.__cause__ if VERBOSE in sys.argv else None
+    logging.getLogger("streamkit").error("%s", error, exc_info=cause)
     return error.exit_code

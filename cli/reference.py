@@ -19,7 +19,8 @@ Exit codes: 0 success, 1 the topology or the job failed, 2 wrong usage. Results 
 `--set NAME=value` goes before the environment, the environment before `--env-file`, that before `config` of the file, and
 that before the default. In the environment a setting is called `STREAMKIT_` and its name in capitals, with `_` for `.` and
 `-`: `STREAMKIT_NUM_STREAM_THREADS` is `num.stream.threads`, `STREAMKIT_SASL_PASSWORD` is `sasl.password`. `streamkit config
-FILE` shows each value and where it comes from. `--verbose` before the command shows tracebacks, and more of the log.
+FILE` shows each value and where it comes from. `--verbose` before the command shows tracebacks, with the lines of generated code that were running, and more
+of the log.
 
 <!-- Below: written by `make generate` from the commands' own help. -->
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Each room may import itself and what stands further left; rooms of one group may know each other.
 LAYERS = (
-    ("record", "errors", "durations", "config", "metrics"),
+    ("record", "errors", "durations", "config", "metrics", "code"),
     ("serdes", "expressions", "state", "transport"),
     ("graph",),
     ("operators",),
@@ -137,6 +138,16 @@ def test_foreign_libraries_stay_in_their_room(path: Path) -> None:
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_modules_are_small(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+# What would let an operator write text where a piece belongs, or leave the writer's blocks.
+_TEXT = re.compile(r"\bCode\(|\{\w+\.source|symbol\(f|gen: Any|\bgen\.(line|lines|depth|_depth|block|fill_empty)\b")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("streamkit/operators/*.py")), ids=name_of)
+def test_operators_join_pieces_and_write_no_text(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if _TEXT.search(line)] == []
 
 
 def test_every_room_has_a_rank() -> None:

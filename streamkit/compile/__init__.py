@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Any
 
+from streamkit.code import Code, call, literal, mapping_of
 from streamkit.compile.generator import Generator
 from streamkit.compile.program import Program
 from streamkit.compile.services import BoundProgram, FailedRecord
@@ -77,7 +78,10 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter
     reached: counts the records that reach each node, by its name; for tests' coverage only.
     """
     gen = Generator(plan, sub_topology, reached)
-    sources, patterns, extractors, policies = {}, {}, {}, {}
+    sources: dict[str, Code] = {}
+    patterns: dict[str, Code] = {}
+    extractors: dict[str, Code] = {}
+    policies: dict[str, Code] = {}
     for node in sub_topology.nodes.values():
         if not isinstance(node, SourceNode):
             continue
@@ -85,12 +89,12 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter
             patterns[node.pattern] = emit_source(node, gen, None)
         for topic in node.topics:
             name = plan.internal_name(topic)
-            sources[name] = f"{emit_source(node, gen, topic)}({name!r})"
+            sources[name] = call(emit_source(node, gen, topic), literal(name))
             extractor = emit_extractor(node, gen, topic)
             if extractor is not None:
                 extractors[name] = extractor
             elif isinstance(node.timestamps.get(topic), str):
-                policies[name] = repr(node.timestamps[topic])
+                policies[name] = literal(node.timestamps[topic])
     gen.emit_pending()
     gen.namespace.update(
         BoundProgram=BoundProgram,
@@ -102,17 +106,18 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter
         source_headers=_source_headers,
     )
     tail = _TAIL.format(
-        sources=_mapping(sources),
-        patterns=_mapping(patterns),
-        extractors=_mapping(extractors),
-        policies=_mapping(policies),
+        sources=mapping_of(sources).source,
+        patterns=mapping_of(patterns).source,
+        extractors=mapping_of(extractors).source,
+        policies=mapping_of(policies).source,
         init=gen.lifecycle("init"),
         close=gen.lifecycle("close"),
     )
     prologue = "".join(f"    {line}\n" for line in gen.prologue_lines)
     epilogue = "".join(f"    {line}\n" for line in gen.epilogue_lines)
     source = _HEAD + prologue + "\n" + "\n".join(gen.lines) + "\n" + epilogue + tail
-    return Program(source, gen.nodes, gen.namespace)
+    name = f"{plan.application} sub-topology {sub_topology.id}"
+    return Program(name, source, gen.nodes, gen.namespace)
 
 
 def _source_headers(batch: tuple, offset: int) -> Any:
@@ -129,10 +134,6 @@ def _not_initialised(node: Any, error: Exception) -> str:
         where = f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}"
     reason = str(error) if isinstance(error, StreamkitError) else f"{type(error).__name__}: {error}"
     return " ".join(f"{where}: the processor can't start: {reason}".split())
-
-
-def _mapping(entries: dict[str, str]) -> str:
-    return "{" + ", ".join(f"{name!r}: {source}" for name, source in entries.items()) + "}"
 
 
 __all__ = ["Program", "compile_sub_topology"]

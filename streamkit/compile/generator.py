@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Unpack
 
+from streamkit.code import (
+    NONE,
+    Code,
+    all_of,
+    attribute,
+    call,
+    either,
+    is_not_none,
+    item,
+    literal,
+    sliced,
+    starred,
+    symbol,
+    tuple_of,
+    unless_none,
+)
 from streamkit.compile.sinks import emit_sink
 from streamkit.compile.writer import Writer
-from streamkit.operators.hand import Hand, Slot
+from streamkit.expressions import Expression
+from streamkit.operators.base import Processor
+from streamkit.operators.hand import Hand, Slot, record_of_parameters
+from streamkit.operators.writer import Changes
 from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
 from streamkit.record import WindowedKey
 from streamkit.serdes.base import Serde
@@ -20,8 +39,12 @@ from streamkit.serdes.base import Serde
 MAX_DEPTH = 30
 
 
+RT = symbol("rt")
+_CONTEXT = ("headers", "topic", "partition", "offset")
+
+
 class Generator(Writer):
-    """Writes the code of one sub-topology; processors call it from their `emit`."""
+    """Writes the code of one sub-topology; processors call it from their `emit`, as operators.writer.CodeWriter."""
 
     def __init__(self, plan: Plan, sub_topology: SubTopology, reached: Counter[str] | None = None):
         super().__init__()
@@ -33,26 +56,26 @@ class Generator(Writer):
         self.full_context = _needs_context(self.nodes)
         self.caching = plan.config["statestore.cache.max.bytes"] > 0
         self.hand: Hand = None  # type: ignore[assignment]
-        self._functions: dict[tuple, str] = {}
-        self._pending: list[tuple[str, Callable[[str], None]]] = []
+        self._functions: dict[tuple, Code] = {}
+        self._pending: list[tuple[Code, Callable[[Code], None]]] = []
         self._node: Any = None
 
     # -- What processors use -------------------------------------------------------------------------------------
 
-    def index(self, node: Any) -> int:
+    def index(self, node: Any) -> Code:
         """Return the index of a node in Program.nodes."""
-        return self._index[node.name]
+        return literal(self._index[node.name])
 
-    def expr(self, expression: Any, **others: str) -> str:
-        """Return an expression's source over the record in hand; `others` binds further names, such as aggregate."""
+    def expr(self, expression: Expression, **others: Code) -> Code:
+        """Return the piece of an expression over the record in hand; `others` binds further names, such as aggregate."""
         bindings = dict(others)
         for name in expression.names:
             if name not in bindings:
                 bindings[name] = self._binding(name)
         self.namespace.update(expression.globals())
-        return expression.source(bindings)
+        return expression.code(bindings)
 
-    def _binding(self, name: str) -> str:
+    def _binding(self, name: str) -> Code:
         hand = self.hand
         if name == "key":
             return self.obj(hand.key)
@@ -61,73 +84,86 @@ class Generator(Writer):
         if name == "timestamp":
             return hand.time
         if name == "now":
-            return "rt.now"
+            return attribute(RT, "now")
         if name == "headers":
-            return f"{hand.context}[0]" if self.full_context else hand.context
-        if name in ("topic", "partition", "offset"):
-            return f"{hand.context}[{('headers', 'topic', 'partition', 'offset').index(name)}]"
+            return self.headers()
+        if name in _CONTEXT:
+            return item(hand.context, _CONTEXT.index(name))
         raise AssertionError(f"no binding for {name}")
 
-    def headers(self) -> str:
-        """Return the source of the headers of the record in hand (a list or None)."""
-        return f"{self.hand.context}[0]" if self.full_context else self.hand.context
+    def headers(self) -> Code:
+        """Return the piece of the headers of the record in hand (a list or None)."""
+        return item(self.hand.context, 0) if self.full_context else self.hand.context
 
-    def with_headers(self, source: str) -> str:
-        """Return the source of a context like the one in hand, with other headers."""
-        return f"({source}, *{self.hand.context}[1:])" if self.full_context else source
+    def with_headers(self, headers: Code) -> Code:
+        """Return the piece of a context like the one in hand, with other headers."""
+        return tuple_of(headers, starred(sliced(self.hand.context, 1))) if self.full_context else headers
 
-    def obj(self, slot: Slot) -> str:
-        """Return a variable with the decoded value of a slot, decoding it here if that was not done."""
+    def nowhere(self) -> Code:
+        """Return the context of what has no record of its own: no headers, no topic, partition and offset -1."""
+        return literal((None, None, -1, -1)) if self.full_context else NONE
+
+    @contextmanager
+    def holding(self, hand: Hand) -> Iterator[None]:
+        """Make another record the one in hand while the block is written."""
+        saved, self.hand = self.hand, hand
+        yield
+        self.hand = saved
+
+    def obj(self, slot: Slot) -> Code:
+        """Return the variable of a slot's decoded value; writes its decoding here if that was not done."""
         slot.requested[0] = True
         if slot.var is None:
             assert slot.raw is not None
             assert slot.serde is not None
-            name = self.var("d")
-            self.line(f"{name} = {self.decoded(slot.serde, slot.raw, slot.never_none)}")
-            slot.var = name
+            variable = self.var("d")
+            self.assign(variable, self.decoded(slot.serde, slot.raw, slot.never_none))
+            slot.var = variable
         return slot.var
 
-    def raw(self, slot: Slot, serde: Serde) -> str:
-        """Return a variable with the bytes of a slot under a serde, encoding it here if need be."""
+    def raw(self, slot: Slot, serde: Serde) -> Code:
+        """Return the variable of a slot's bytes under a serde; writes its encoding here if need be."""
         slot.raw_used[0] = True
         if slot.raw is None or slot.serde != serde:
-            name = self.var("b")
-            self.line(f"{name} = {self._unchanged(slot, serde)}{self.encoded(serde, self.obj(slot), slot.never_none)}")
-            slot.raw, slot.serde = name, serde
+            variable = self.var("b")
+            self.assign(variable, self._unchanged(slot, serde, self.encoded(serde, self.obj(slot), slot.never_none)))
+            slot.raw, slot.serde = variable, serde
         return slot.raw
 
-    def _unchanged(self, slot: Slot, serde: Serde) -> str:
+    def _unchanged(self, slot: Slot, serde: Serde, encoded: Code) -> Code:
         """Return what saves an encoding where the bytes that a slot was decoded from are known to come out again."""
-        raw, written = slot.wire or ("", None)
-        test = serde.canonical_source(raw) if written == serde else None
+        if slot.wire is None or slot.wire[1] != serde:
+            return encoded
+        raw = slot.wire[0]
+        test = serde.canonical_source(raw)
         if test is None:
-            return ""
+            return encoded
         self.namespace.update(serde.inline_globals)
-        return f"{raw} if {raw} is not None and {test} else "
+        return either(all_of(is_not_none(raw), test), raw, encoded)
 
-    def decoded(self, serde: Serde, variable: str, never_none: bool = False) -> str:
-        """Return the source that decodes a variable, None staying None."""
-        source = serde.decode_source(variable)
-        if source is None:
-            source = f"{self.name_of(serde.decode, 'decode')}({variable})"
+    def decoded(self, serde: Serde, variable: Code, never_none: bool = False) -> Code:
+        """Return the piece that decodes a variable, None staying None."""
+        piece = serde.decode_source(variable)
+        if piece is None:
+            piece = call(self.name_of(serde.decode, "decode"), variable)
         else:
             self.namespace.update(serde.inline_globals)
-        return source if never_none else f"None if {variable} is None else {source}"
+        return piece if never_none else unless_none(variable, piece)
 
-    def encoded(self, serde: Serde, variable: str, never_none: bool = False) -> str:
-        """Return the source that encodes a variable, None staying None."""
-        source = serde.encode_source(variable)
-        if source is None:
-            source = f"{self.name_of(serde.encode, 'encode')}({variable})"
+    def encoded(self, serde: Serde, variable: Code, never_none: bool = False) -> Code:
+        """Return the piece that encodes a variable, None staying None."""
+        piece = serde.encode_source(variable)
+        if piece is None:
+            piece = call(self.name_of(serde.encode, "encode"), variable)
         else:
             self.namespace.update(serde.inline_globals)
-        return source if never_none else f"None if {variable} is None else {source}"
+        return piece if never_none else unless_none(variable, piece)
 
-    def store(self, name: str) -> str:
+    def store(self, name: str) -> Code:
         """Return the variable of a store."""
-        return self.prologue(("store", name), "s", f"rt.store({name!r})")
+        return self.prologue(("store", name), "s", call("rt.store", literal(name)))
 
-    def kernel(self, module: str, name: str) -> str:
+    def kernel(self, module: str, name: str) -> Code:
         """Return the name of an object of operators.kernels; imported now, so that commands that run nothing need not."""
         return self.name_of(getattr(import_module(f"streamkit.operators.kernels.{module}"), name), name)
 
@@ -137,111 +173,110 @@ class Generator(Writer):
 
     @contextmanager
     def guard(self, node: Any = None) -> Iterator[None]:
-        """Write lines whose failure is this node's; what is written afterwards runs only where they succeeded."""
+        """Write lines whose failure is this node's; what follows in this block runs only where they succeeded."""
         node = node or self._node
-        self.line("try:")
-        start, born = len(self.lines), self._count
-        self.depth += 1
-        yield
-        self.depth -= 1
-        if len(self.lines) == start:
-            # Nothing to guard: the bytes in hand are used as they are.
-            del self.lines[-1]
+        born = self._count
+        with self.attempt() as guarded:
+            yield
+        if guarded.empty:
+            # The bytes in hand are used as they are.
             return
         hand = self.hand
         key, value = self._known(hand.key, born), self._known(hand.value, born)
-        self.line("except Exception as e:")
-        with self.indented():
-            self.line(f"fail({self.index(node)}, e, {key}, {value}, {hand.time}, {hand.context})")
-        self.line("else:")
-        self.depth += 1
+        with self.rescue():
+            self.do(call("fail", self.index(node), symbol("e"), key, value, hand.time, hand.context))
+        self._rest("else:")
 
-    def _known(self, slot: Slot, born: int) -> str:
+    def _known(self, slot: Slot, born: int) -> Code:
         # Variables born inside the failing try, whose numbers are higher, may be unbound in its handler.
         for variable in (slot.var, slot.raw):
-            if variable is not None and not (variable.startswith(("d_", "b_")) and int(variable[2:]) > born):
-                return variable
-        return "None"
+            if variable is not None:
+                name = variable.source
+                if not (name.startswith(("d_", "b_")) and int(name[2:]) > born):
+                    return variable
+        return NONE
 
     def drop(self) -> None:
         """Write the counting of a dropped record."""
-        self.line("dropped(1)")
+        self.do(call("dropped", literal(1)))
 
-    def forward(self, node: Any, **changes: Any) -> None:
-        """Write the children of a node for the record in hand, with other slots where `changes` names them."""
+    def drop_where(self, test: Code) -> None:
+        """Write the dropping of records for which a condition holds; what follows in this block is the other case."""
+        with self.when(test):
+            self.drop()
+        self._rest("else:")
+
+    def forward(self, node: Any, **changes: Unpack[Changes]) -> None:
+        """Write the children of a node for the record in hand, with what `changes` replaces."""
         hand = dataclasses.replace(self.hand, **changes)
         for name in node.children:
             self._child(self.sub_topology.nodes[name], hand.copy())
 
-    def forward_to(self, node: Any, child: str, **changes: Any) -> None:
+    def forward_to(self, node: Any, child: str) -> None:
         """Write one child of a node for the record in hand."""
-        hand = dataclasses.replace(self.hand, **changes)
-        self._child(self.sub_topology.nodes[child], hand.copy())
+        self._child(self.sub_topology.nodes[child], self.hand.copy())
 
-    def child_function(self, child: str, table: bool = False) -> str:
+    def child_function(self, child: str, table: bool = False) -> Code:
         """Return the name of the function that does the work of a node by its name."""
         return self.node_function(self.sub_topology.nodes[child], table)
 
     def _child(self, child: Any, hand: Hand) -> None:
-        if len(child.parents) == 1 and self.depth < MAX_DEPTH:
+        if len(child.parents) == 1 and self._depth < MAX_DEPTH:
             self.emit_node(child, hand)
         else:
-            saved, self.hand = self.hand, hand
-            self.call(self.node_function(child, hand.is_table), hand)
-            self.hand = saved
+            with self.holding(hand):
+                self.call(self.node_function(child, hand.is_table), hand)
 
-    def call(self, function: str, hand: Hand) -> None:
+    def call(self, function: Code, hand: Hand) -> None:
         """Write a call of a node's or forward function with a record."""
         key, value = self.obj(hand.key), self.obj(hand.value)
-        if hand.is_table:
-            assert hand.old is not None
-            self.line(f"{function}({key}, {value}, {self.obj(hand.old)}, {hand.time}, {hand.context}, {hand.latest})")
+        if hand.old is not None:
+            self.do(call(function, key, value, self.obj(hand.old), hand.time, hand.context, hand.latest))
         else:
-            self.line(f"{function}({key}, {value}, {hand.time}, {hand.context})")
+            self.do(call(function, key, value, hand.time, hand.context))
 
-    def node_function(self, node: Any, table: bool) -> str:
+    def node_function(self, node: Any, table: bool) -> Code:
         """Return the name of a function that does a node's work: (k, v, t, c), for tables (k, v, old, t, c, latest)."""
         return self.later(
             ("node", node.name, table),
-            f"n{self.index(node)}",
+            f"n{self._index[node.name]}",
             lambda name: self._plain_function(name, node, table, False),
         )
 
-    def forward_function(self, node: Any, table: bool) -> str:
+    def forward_function(self, node: Any, table: bool) -> Code:
         """Return the name of a function that hands a record to all children of a node; signatures as node_function."""
         return self.later(
             ("forward", node.name, table),
-            f"f{self.index(node)}",
+            f"f{self._index[node.name]}",
             lambda name: self._plain_function(name, node, table, True),
         )
 
-    def flush_listener(self, node: Any, key_serde: Serde, window: str | None = None) -> str:
+    def flush_listener(self, node: Any, key_serde: Serde, window: str | None = None) -> Code:
         """Return the name of a listener that forwards what leaves a store's cache (state.base.FlushListener).
 
         `window`: "time" or "session" for the form with start and end; a session's time is its end.
         """
         return self.later(
-            ("listener", node.name), f"l{self.index(node)}", lambda name: self._listener(name, node, key_serde, window)
+            ("listener", node.name),
+            f"l{self._index[node.name]}",
+            lambda name: self._listener(name, node, key_serde, window),
         )
 
-    def callable_of(self, expression: Any, parameters: dict[str, str], more: str = "") -> str:
+    def callable_of(self, expression: Expression, parameters: Mapping[str, str], *more: str) -> Code:
         """Return the name of a function of an expression; `parameters` maps the expression's names to the function's.
 
-        The function takes the mapped parameters in order, then those of `more` ("t, c": names read from a context are
+        The function takes the mapped parameters in order, then those of `more` (t, c: names read from a context are
         then known).
         """
-        signature = ", ".join([*parameters.values(), *([more] if more else [])])
+        signature = (*parameters.values(), *more)
 
-        def write(name: str) -> None:
-            saved, self.hand = self.hand, Hand(Slot("k"), Slot("v"), "t", "c")
-            self.line(f"def {name}({signature}):")
-            with self.indented():
-                self.line(f"return {self.expr(expression, **parameters)}")
-            self.hand = saved
+        def write(name: Code) -> None:
+            with self.holding(record_of_parameters()), self.function(name, *signature):
+                self.returns(self.expr(expression, **{each: symbol(name) for each, name in parameters.items()}))
 
         return self.later(("callable", id(expression), signature), "x", write)
 
-    def later(self, key: tuple, prefix: str, write: Callable[[str], None]) -> str:
+    def later(self, key: tuple, prefix: str, write: Callable[[Code], None]) -> Code:
         """Return the name of a function that `write` writes once, when the present one is complete."""
         if key not in self._functions:
             name = self.var(prefix)
@@ -251,16 +286,17 @@ class Generator(Writer):
 
     def emit_node(self, node: Any, hand: Hand) -> None:
         """Write the work of a node for a record, at the present depth."""
-        saved = self.hand, self.depth, self._node
+        saved = self.hand, self._depth, self._node
         self.hand, self._node = hand, node
         self.comment(node)
         self.count(node)
         if isinstance(node, SinkNode):
             emit_sink(node, self)
         else:
-            node.processor.emit(node, self)
+            processor: Processor = node.processor
+            processor.emit(node, self)
         self.fill_empty()
-        self.hand, self.depth, self._node = saved
+        self.hand, self._depth, self._node = saved
 
     def comment(self, node: Any) -> None:
         """Write which node, and which step of the file, the next lines are."""
@@ -273,7 +309,7 @@ class Generator(Writer):
         """Write the counting of a record that reaches a node, where somebody asked for it: never in an application."""
         if self.reached is not None:
             self.namespace["reached"] = self.reached
-            self.line(f"reached[{node.name!r}] += 1")
+            self.add_to(item(symbol("reached"), node.name), literal(1))
 
     # -- Functions that were asked for ---------------------------------------------------------------------------
 
@@ -281,37 +317,34 @@ class Generator(Writer):
         """Write every function that a call was written for, until no new ones appear."""
         while self._pending:
             name, write = self._pending.pop(0)
-            saved, self.depth = self.depth, 1
+            saved, self._depth = self._depth, 1
             write(name)
             self.fill_empty()
-            self.depth = saved
+            self._depth = saved
 
-    def _plain_function(self, name: str, node: Any, table: bool, children: bool) -> None:
-        self.line(f"def {name}(k, v, old, t, c, latest):" if table else f"def {name}(k, v, t, c):")
-        with self.indented():
-            hand = Hand(Slot("k"), Slot("v"), "t", "c", Slot("old") if table else None, "latest")
+    def _plain_function(self, name: Code, node: Any, table: bool, children: bool) -> None:
+        hand = record_of_parameters(table)
+        with self.function(name, *(("k", "v", "old", "t", "c", "latest") if table else ("k", "v", "t", "c"))):
             if not children:
                 self.emit_node(node, hand)
             else:
                 self.hand, self._node = hand, node
                 self.forward(node)
-            self.fill_empty()
 
-    def _listener(self, name: str, node: Any, key_serde: Serde, window: str | None) -> None:
-        if window is None:
-            self.line(f"def {name}(kb, v, old, t, c):")
-            key = Slot(raw="kb", serde=key_serde, never_none=True)
-        else:
-            self.line(f"def {name}(kb, start, end, v, old, t, c):")
-            key = Slot("k", never_none=True)
-        with self.indented():
-            if window is not None:
-                windowed = self.name_of(WindowedKey, "WindowedKey")
-                self.line(f"k = {windowed}({self.decoded(key_serde, 'kb', True)}, start, end)")
-            time = "end" if window == "session" else "t"
-            self.hand, self._node = Hand(key, Slot("v"), time, "c", Slot("old")), node
+    def _listener(self, name: Code, node: Any, key_serde: Serde, window: str | None) -> None:
+        data, value, old, context = symbol("kb"), Slot(symbol("v")), Slot(symbol("old")), symbol("c")
+        bounds = () if window is None else ("start", "end")
+        with self.function(name, "kb", *bounds, "v", "old", "t", "c"):
+            if window is None:
+                key = Slot(raw=data, serde=key_serde, never_none=True)
+            else:
+                key = Slot(symbol("k"), never_none=True)
+                decoded = self.decoded(key_serde, data, True)
+                made = call(self.name_of(WindowedKey, "WindowedKey"), decoded, symbol("start"), symbol("end"))
+                self.assign(symbol("k"), made)
+            time = symbol("end" if window == "session" else "t")
+            self.hand, self._node = Hand(key, value, time, context, old), node
             self.forward(node)
-            self.fill_empty()
 
 
 def _needs_context(nodes: Iterable[Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamkit.code import NONE, Code, call, compare, item, literal, negated, sliced, symbol, tuple_of, unless_none
 from streamkit.compile.changed import join_changed
 from streamkit.errors import StreamkitError
 from streamkit.plan.model import SinkNode
@@ -23,43 +24,39 @@ def emit_sink(node: SinkNode, gen: Generator) -> None:
         else:
             key, value, topic = _routed_record(node, gen)
         where = _partition(node, gen, key, topic)
-    row = f"{topic}, {key}, {value}, {gen.hand.time}, {gen.headers()}"
+    row = (topic, key, value, gen.hand.time, gen.headers())
     if node.partition is None or node.value_kind in ("subscription", "response"):
-        gen.line(f"out(({row}, {where}))")
+        gen.do(call("out", tuple_of(*row, where)))
         return
-    gen.line(f"if type({where}) is tuple:")
-    with gen.indented():
+    with gen.when(compare(call("type", where), "is", symbol("tuple"))):
         each = gen.var("partition")
-        gen.line(f"if not {where}:")
-        with gen.indented():
+        with gen.when(negated(where)):
             gen.drop()
-        gen.line(f"for {each} in {where}:")
-        with gen.indented():
-            gen.line(f"out(({row}, {each}))")
-    gen.line("else:")
-    with gen.indented():
-        gen.line(f"out(({row}, {where}))")
+        with gen.each((each,), where):
+            gen.do(call("out", tuple_of(*row, each)))
+    with gen.otherwise():
+        gen.do(call("out", tuple_of(*row, where)))
 
 
-def _value(node: SinkNode, gen: Generator) -> str:
-    """Return the variable of the value's bytes."""
+def _value(node: SinkNode, gen: Generator) -> Code:
+    """Return the piece of the value's bytes."""
     if node.value_kind == "plain":
         return gen.raw(gen.hand.value, node.value_serde)
     if node.value_kind == "changed":
         assert gen.hand.old is not None
         new, old = gen.raw(gen.hand.value, node.value_serde), gen.raw(gen.hand.old, node.value_serde)
         value = gen.var("b")
-        gen.line(f"{value} = {gen.name_of(join_changed, 'join_changed')}({new}, {old})")
+        gen.assign(value, call(gen.name_of(join_changed, "join_changed"), new, old))
         return value
     # Foreign-key joins hand over bytes; a response comes with the partition that asked.
     value = gen.obj(gen.hand.value)
-    return f"{value}[0]" if node.value_kind == "response" else value
+    return item(value, 0) if node.value_kind == "response" else value
 
 
-def _routed_record(node: SinkNode, gen: Generator) -> tuple[str, str, str]:
+def _routed_record(node: SinkNode, gen: Generator) -> tuple[Code, Code, Code]:
     """Return the variables of key, value and topic; a registry's serdes write by the subject of each record's topic."""
-    found: list[str] = []
-    by_topic: list[tuple[int, str, Serde]] = []
+    found: list[Code] = []
+    by_topic: list[tuple[int, Code, Serde]] = []
     for slot, serde in ((gen.hand.key, node.key_serde), (gen.hand.value, node.value_serde)):
         if serde.by_topic:
             by_topic.append((len(found), gen.obj(slot), serde))
@@ -69,7 +66,7 @@ def _routed_record(node: SinkNode, gen: Generator) -> tuple[str, str, str]:
     topic = _topic(node, gen)
     for index, variable, serde in by_topic:
         encode = gen.name_of(RoutedEncoder(serde, index == 0), "encode")
-        gen.line(f"{found[index]} = None if {variable} is None else {encode}({topic}, {variable})")
+        gen.assign(found[index], unless_none(variable, call(encode, topic, variable)))
     return found[0], found[1], topic
 
 
@@ -89,32 +86,33 @@ class RoutedEncoder:
         return serde.encode(value)
 
 
-def _topic(node: SinkNode, gen: Generator) -> str:
+def _topic(node: SinkNode, gen: Generator) -> Code:
     if node.topic is not None:
-        return repr(gen.plan.internal_name(node.topic))
-    name = gen.var("topic")
-    gen.line(f"{name} = {gen.name_of(routed, 'routed')}({gen.expr(node.route)})")
-    return name
+        return literal(gen.plan.internal_name(node.topic))
+    topic = gen.var("topic")
+    gen.assign(topic, call(gen.name_of(routed, "routed"), gen.expr(node.route)))
+    return topic
 
 
-def _partition(node: SinkNode, gen: Generator, key: str, topic: str) -> str:
+def _partition(node: SinkNode, gen: Generator, key: Code, topic: Code) -> Code:
+    partitions = call("rt.partitions", topic)
     if node.partition is not None:
-        count, name = gen.var("count"), gen.var("partition")
-        gen.line(f"{count} = rt.partitions({topic})")
-        source = gen.expr(node.partition, partitions=count)
+        count, found = gen.var("count"), gen.var("partition")
+        gen.assign(count, partitions)
+        given = gen.expr(node.partition, partitions=count)
         check = joining_partition if node.value_kind in ("subscription", "response") else checked_partition
-        gen.line(f"{name} = {gen.name_of(check, 'checked')}({source}, {count})")
-        return name
+        gen.assign(found, call(gen.name_of(check, "checked"), given, count))
+        return found
     if node.value_kind == "response":
-        return f"{gen.obj(gen.hand.value)}[1]"
+        return item(gen.obj(gen.hand.value), 1)
     tail = windowed_tail(node.key_serde)
     if tail == 0 or (node.internal and node.value_kind != "subscription"):
         # Repartition topics are partitioned by all bytes of a windowed key (BaseRepartitionNode).
-        return "None"
-    name = gen.var("partition")
-    inner = gen.name_of(partition, "partition")
-    gen.line(f"{name} = None if {key} is None else {inner}({key}[:-{tail}], rt.partitions({topic}))")
-    return name
+        return NONE
+    found = gen.var("partition")
+    inner = sliced(key, stop=-tail)
+    gen.assign(found, unless_none(key, call(gen.name_of(partition, "partition"), inner, partitions)))
+    return found
 
 
 def windowed_tail(serde: Serde) -> int:

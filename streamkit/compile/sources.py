@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamkit.code import (
+    TRUE,
+    Code,
+    all_of,
+    call,
+    is_not_none,
+    list_of,
+    literal,
+    method,
+    negated,
+    symbol,
+    tuple_of,
+    unless_none,
+)
 from streamkit.compile.changed import split_changed
 from streamkit.operators.hand import Hand, Slot
 from streamkit.plan.model import SourceNode
@@ -15,35 +29,36 @@ if TYPE_CHECKING:
 # Their decoding can't fail, so bytes that nobody reads need no check.
 TOTAL = ("string", "bytes")
 
+COLUMNS = ("keys", "values", "timestamps", "headers", "offsets", "partition")
+"""The parameters of a source's function (compile.services.Run)."""
+KEY, VALUE = symbol("kb"), symbol("vb")
+"""The bytes of the record that a source reads."""
 
-def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> str:
+
+def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
     """Write the factory of a source's loop for one topic (None: any topic of its pattern); return the factory's name."""
     keys, values = node.topic_serdes.get(topic or "", (node.key_serde, node.value_serde))
-    name = gen.var("source")
-    gen.line(f"def {name}(topic):")
-    with gen.indented():
-        gen.line("def run(keys, values, timestamps, headers, offsets, partition):")
-        with gen.indented():
+    factory = gen.var("source")
+    with gen.function(factory, "topic"):
+        run = symbol("run")
+        with gen.function(run, *COLUMNS):
             gen.line("nonlocal kb, vb, o, here, batch")
-            gen.line("here = (topic, partition)")
-            gen.line("batch = (offsets, headers)")
+            gen.assign(symbol("here"), tuple_of(symbol("topic"), symbol("partition")))
+            gen.assign(symbol("batch"), tuple_of(symbol("offsets"), symbol("headers")))
             lazy = _read_below(node, gen, keys, values)
             if _decodes_by_batch(node, values, lazy):
-                gen.line(f"decode = {gen.name_of(values.batch_decoder, 'decoder')}(values)")
-            gen.line("for kb, vb, t, c, o in zip(keys, values, timestamps, headers, offsets):")
-            with gen.indented():
+                gen.assign(symbol("decode"), call(gen.name_of(values.batch_decoder, "decoder"), symbol("values")))
+            with gen.each(tuple(map(symbol, ("kb", "vb", "t", "c", "o"))), call("zip", *map(symbol, COLUMNS[:5]))):
                 _body(node, gen, (keys, values), lazy)
-        gen.line("return run")
-    return name
+        gen.returns(run)
+    return factory
 
 
 def _read_below(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> Hand:
     """Return the hand that tells which parts are read below the source: of a first pass, whose lines are thrown away."""
-    start, depth = len(gen.lines), gen.depth
     lazy = _lazy_hand(node, keys, values)
-    _children(node, gen, lazy)
-    del gen.lines[start:]
-    gen.depth = depth
+    with gen.rehearsed():
+        _children(node, gen, lazy)
     return lazy
 
 
@@ -54,69 +69,66 @@ def _decodes_by_batch(node: SourceNode, values: Serde, lazy: Hand) -> bool:
 def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: Hand) -> None:
     keys, values = serdes
     by_batch = _decodes_by_batch(node, values, lazy)
-    hand = Hand(_slot("k", "kb", keys, lazy.key), _slot("v", "vb", values, lazy.value), "t", "c")
-    gen.line("try:")
-    with gen.indented():
-        before = len(gen.lines)
-        _decode(gen, "k", "kb", keys, lazy.key)
+    hand = Hand(_slot("k", KEY, keys, lazy.key), _slot("v", VALUE, values, lazy.value), symbol("t"), symbol("c"))
+    with gen.attempt() as decoding:
+        _decode(gen, symbol("k"), KEY, keys, lazy.key)
         if by_batch:
-            gen.line("v = None if vb is None else decode(vb)")
+            gen.assign(symbol("v"), unless_none(VALUE, call("decode", VALUE)))
         elif node.value_kind == "plain":
-            _decode(gen, "v", "vb", values, lazy.value)
+            _decode(gen, symbol("v"), VALUE, values, lazy.value)
         elif node.value_kind == "changed":
-            gen.line(f"nb, ob = {gen.name_of(split_changed, 'split_changed')}(vb)")
-            hand.value = Slot(raw="nb", serde=values)
-            hand.old = Slot(raw="ob", serde=values)
+            new, old = symbol("nb"), symbol("ob")
+            gen.unpack((new, old), call(gen.name_of(split_changed, "split_changed"), VALUE))
+            hand.value = Slot(raw=new, serde=values)
+            hand.old = Slot(raw=old, serde=values)
         else:
-            hand.value = Slot("vb")
-        empty = len(gen.lines) == before
-    if empty:
-        del gen.lines[-2:]
-    else:
-        gen.line("except Exception as e:")
-        with gen.indented():
+            hand.value = Slot(VALUE)
+    if not decoding.empty:
+        with gen.rescue():
+            error = symbol("e")
             if by_batch:
-                gen.line(f"e = {gen.name_of(values.explained, 'explained')}(e, vb)")
-            gen.line(f"undecodable({gen.index(node)}, e, t, c)")
+                gen.assign(error, call(gen.name_of(values.explained, "explained"), error, VALUE))
+            gen.do(call("undecodable", gen.index(node), error, symbol("t"), symbol("c")))
             gen.line("continue")
     gen.count(node)
     if gen.full_context:
-        gen.line("c = (c, topic, partition, o)")
+        gen.assign(symbol("c"), tuple_of(*map(symbol, ("c", "topic", "partition", "o"))))
     _children(node, gen, hand)
     gen.fill_empty()
 
 
 def _lazy_hand(node: SourceNode, keys: Serde, values: Serde) -> Hand:
-    hand = Hand(Slot(raw="kb", serde=keys), Slot(raw="vb", serde=values), "t", "c")
+    hand = Hand(Slot(raw=KEY, serde=keys), Slot(raw=VALUE, serde=values), symbol("t"), symbol("c"))
     if node.value_kind == "changed":
-        hand.old = Slot(raw="ob", serde=values)
+        hand.old = Slot(raw=symbol("ob"), serde=values)
     elif node.value_kind != "plain":
-        hand.value = Slot("vb")
+        hand.value = Slot(VALUE)
     return hand
 
 
-def _slot(var: str, raw: str, serde: Serde, seen: Slot) -> Slot:
+def _slot(variable: str, raw: Code, serde: Serde, seen: Slot) -> Slot:
     if seen.requested[0]:
-        return Slot(var=var, wire=(raw, serde))
+        return Slot(var=symbol(variable), wire=(raw, serde))
     return Slot(raw=raw, serde=serde)
 
 
-def _decode(gen: Generator, var: str, raw: str, serde: Serde, seen: Slot) -> None:
+def _decode(gen: Generator, variable: Code, raw: Code, serde: Serde, seen: Slot) -> None:
     """Write the decoding that Java would do here, or only what makes the bytes what Java would write again."""
     if seen.requested[0]:
-        gen.line(f"{var} = {gen.decoded(serde, raw)}")
+        gen.assign(variable, gen.decoded(serde, raw))
         return
     canonical = serde.canonical_source(raw)
-    if canonical == "True" or (not seen.raw_used[0] and serde.spec in TOTAL):
+    always = canonical is not None and canonical.source == TRUE.source
+    if always or (not seen.raw_used[0] and serde.spec in TOTAL):
         return
-    again = f"{raw} = {gen.encoded(serde, var, never_none=False)}"
-    test = f"if {raw} is not None:" if canonical is None else f"if {raw} is not None and not ({canonical}):"
+    # What may need a name is named in the order of reading.
+    again = gen.encoded(serde, variable)
     gen.namespace.update(serde.inline_globals)
-    gen.line(test)
-    with gen.indented():
-        gen.line(f"{var} = {gen.decoded(serde, raw, never_none=True)}")
+    present = is_not_none(raw)
+    with gen.when(present if canonical is None else all_of(present, negated(canonical))):
+        gen.assign(variable, gen.decoded(serde, raw, never_none=True))
         if seen.raw_used[0]:
-            gen.line(again)
+            gen.assign(raw, again)
 
 
 def _children(node: SourceNode, gen: Generator, hand: Hand) -> None:
@@ -124,31 +136,26 @@ def _children(node: SourceNode, gen: Generator, hand: Hand) -> None:
     gen.forward(node)
 
 
-def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> str | None:
+def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
     """Write the function that takes timestamps from a topic's records; None where the entry has no expression."""
     expression = node.timestamps.get(topic)
     if expression is None or isinstance(expression, str):
         return None
     keys, values = node.topic_serdes.get(topic, (node.key_serde, node.value_serde))
-    name = gen.var("extract")
-    gen.line(f"def {name}(keys, values, timestamps, headers, offsets, partition):")
-    with gen.indented():
-        gen.line(f"topic = {topic!r}")
-        gen.line("found = []")
-        gen.line("for kb, vb, t, h, o in zip(keys, values, timestamps, headers, offsets):")
-        with gen.indented():
-            gen.line("try:")
-            with gen.indented():
-                bindings = {"timestamp": "t", "headers": "h", "topic": "topic", "partition": "partition", "offset": "o"}
-                if "key" in expression.names:
-                    gen.line(f"k = {gen.decoded(keys, 'kb')}")
-                    bindings["key"] = "k"
-                if "value" in expression.names:
-                    gen.line(f"v = {gen.decoded(values, 'vb')}")
-                    bindings["value"] = "v"
-                gen.line(f"found.append({gen.expr(expression, **bindings)})")
-            gen.line("except Exception as e:")
-            with gen.indented():
-                gen.line("found.append(e)")
-        gen.line("return found")
-    return name
+    extract, found, error = gen.var("extract"), symbol("found"), symbol("e")
+    columns = {"timestamp": "t", "headers": "h", "topic": "topic", "partition": "partition", "offset": "o"}
+    bindings = {name: symbol(variable) for name, variable in columns.items()}
+    with gen.function(extract, *COLUMNS):
+        gen.assign(symbol("topic"), literal(topic))
+        gen.assign(found, list_of())
+        with gen.each(tuple(map(symbol, ("kb", "vb", "t", "h", "o"))), call("zip", *map(symbol, COLUMNS[:5]))):
+            with gen.attempt():
+                for name, variable, raw, serde in (("key", "k", KEY, keys), ("value", "v", VALUE, values)):
+                    if name in expression.names:
+                        bindings[name] = symbol(variable)
+                        gen.assign(bindings[name], gen.decoded(serde, raw))
+                gen.do(method(found, "append", gen.expr(expression, **bindings)))
+            with gen.rescue():
+                gen.do(method(found, "append", error))
+        gen.returns(found)
+    return extract

@@ -1,4 +1,4 @@
-"""Lines of Python with indentation, unique names, and the objects that the lines refer to."""
+"""Statements of Python with indentation, unique names, and the objects that they refer to."""
 
 from __future__ import annotations
 
@@ -6,36 +6,118 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from streamkit.code import ATOM, CONDITION, Code, names_of, symbol
+
 INDENT = "    "
 
 
+class Attempt:
+    """What is known of a `try` block once it is written."""
+
+    empty = False
+
+
 class Writer:
-    """Collects lines; `namespace` holds what they refer to by name."""
+    """Collects lines; `namespace` holds what they refer to by name. Statements are made of pieces (operators.writer)."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.depth = 1
         self.namespace: dict[str, Any] = {}
         self.prologue_lines: list[str] = []
         self.epilogue_lines: list[str] = []
+        self._depth = 1
         self._lifecycle: dict[str, list[str]] = {"init": [], "close": []}
-        self._prologue: dict[tuple, str] = {}
-        self._names: dict[int, str] = {}
+        self._prologue: dict[tuple, Code] = {}
+        self._names: dict[int, Code] = {}
         self._kept: list[Any] = []
         self._count = 0
 
+    # -- Statements --
+
     def line(self, text: str) -> None:
-        """Write a line at the present depth."""
-        self.lines.append(INDENT * self.depth + text)
+        """Write a line that needs no piece, at the present depth."""
+        self.lines.append(INDENT * self._depth + text)
+
+    def assign(self, target: Code, value: Code) -> None:
+        """Write `target = value`."""
+        self.line(_assigned((target,), (value,)))
+
+    def assign_each(self, targets: tuple[Code, ...], values: tuple[Code, ...]) -> None:
+        """Write `a, b = x, y`."""
+        self.line(_assigned(targets, values))
+
+    def assign_all(self, targets: tuple[Code, ...], value: Code) -> None:
+        """Write `a = b = value`."""
+        self.line(" = ".join([*(names_of((target,)) for target in targets), value.at(CONDITION)]))
+
+    def unpack(self, targets: tuple[Code, ...], value: Code) -> None:
+        """Write `a, b = value`."""
+        self.line(_assigned(targets, (value,)))
+
+    def add_to(self, target: Code, value: Code) -> None:
+        """Write `target += value`."""
+        self.line(f"{names_of((target,))} += {value.at(CONDITION)}")
+
+    def do(self, piece: Code) -> None:
+        """Write a piece that is evaluated for its effect."""
+        self.line(piece.at(CONDITION))
+
+    def returns(self, piece: Code) -> None:
+        """Write `return piece`."""
+        self.line(f"return {piece.at(CONDITION)}")
+
+    # -- Blocks --
 
     @contextmanager
-    def indented(self) -> Iterator[None]:
-        """Write a block; an empty one gets `pass`. Deeper levels opened inside it are closed with it."""
-        depth = self.depth
-        self.depth += 1
+    def block(self, opening: str) -> Iterator[None]:
+        """Write a line that opens a block, and the block; an empty one gets `pass`."""
+        self.line(opening)
+        depth = self._depth
+        self._depth += 1
         yield
         self.fill_empty()
-        self.depth = depth
+        self._depth = depth
+
+    @contextmanager
+    def attempt(self) -> Iterator[Attempt]:
+        """Write `try:` around the block, which `rescue` follows, but nothing where the block stays empty."""
+        self.line("try:")
+        start, depth, found = len(self.lines), self._depth, Attempt()
+        self._depth += 1
+        yield found
+        self._depth = depth
+        if len(self.lines) == start:
+            found.empty = True
+            del self.lines[-1]
+
+    def rescue(self) -> Any:
+        """Write `except Exception as e:` around the block."""
+        return self.block("except Exception as e:")
+
+    def when(self, test: Code) -> Any:
+        """Write `if test:` around the block."""
+        return self.block(f"if {test.at(CONDITION)}:")
+
+    def otherwise(self, test: Code | None = None) -> Any:
+        """Write `else:` around the block, or `elif test:`."""
+        return self.block("else:" if test is None else f"elif {test.at(CONDITION)}:")
+
+    def each(self, targets: tuple[Code, ...], items: Code) -> Any:
+        """Write `for targets in items:` around the block."""
+        return self.block(f"for {names_of(targets)} in {items.at(CONDITION)}:")
+
+    def function(self, name: Code, *parameters: str) -> Any:
+        """Write `def name(parameters):` around the block."""
+        return self.block(f"def {name.at(ATOM)}({', '.join(parameters)}):")
+
+    def only_where(self, test: Code) -> None:
+        """Write `if test:` around what follows in this block."""
+        self._rest(f"if {test.at(CONDITION)}:")
+
+    def _rest(self, opening: str) -> None:
+        """Write a line that opens a block of all that follows in the present one, with which it ends."""
+        self.line(opening)
+        self._depth += 1
 
     def fill_empty(self) -> None:
         """Write `pass` where the last line opens a block that nothing stands in."""
@@ -44,45 +126,62 @@ class Writer:
             opened = (len(last) - len(last.lstrip())) // len(INDENT)
             self.lines.append(INDENT * (opened + 1) + "pass")
 
-    def var(self, prefix: str) -> str:
-        """Return a variable name that stands nowhere else."""
-        self._count += 1
-        return f"{prefix}_{self._count}"
+    @contextmanager
+    def rehearsed(self) -> Iterator[None]:
+        """Write lines that are thrown away: what is learnt on the way stays."""
+        start, depth = len(self.lines), self._depth
+        yield
+        del self.lines[start:]
+        self._depth = depth
 
-    def name_of(self, thing: Any, prefix: str) -> str:
+    # -- Names --
+
+    def var(self, prefix: str) -> Code:
+        """Return a variable that stands nowhere else."""
+        self._count += 1
+        return symbol(f"{prefix}_{self._count}")
+
+    def name_of(self, thing: Any, prefix: str) -> Code:
         """Return a name under which the lines can refer to an object."""
         marker = getattr(thing, "__self__", None)
         identity = hash((id(marker), getattr(thing, "__name__", ""))) if marker is not None else id(thing)
         if identity not in self._names:
             self._kept.append(thing)
-            self._names[identity] = f"_{prefix}_{len(self._names)}"
-            self.namespace[self._names[identity]] = thing
+            self._names[identity] = made = symbol(f"_{prefix}_{len(self._names)}")
+            self.namespace[made.source] = thing
         return self._names[identity]
 
-    def prologue(self, key: tuple, prefix: str, source: str) -> str:
-        """Return a variable that is set once a task, before the functions, to what `source` gives."""
+    def prologue(self, key: tuple, prefix: str, value: Code) -> Code:
+        """Return a variable that is set once a task, before the functions, to what `value` gives."""
         if key not in self._prologue:
             self._prologue[key] = self.var(prefix)
-            self.prologue_lines.append(f"{self._prologue[key]} = {source}")
+            self.prologue_lines.append(_assigned((self._prologue[key],), (value,)))
         return self._prologue[key]
 
-    def epilogue(self, line: str) -> None:
-        """Write a line that is executed once a task, after all functions are defined (each line once)."""
+    def instance(self, key: tuple, prefix: str, value: Code) -> Code:
+        """Return a variable that is set once a task, after all functions are defined, to what `value` gives."""
+        if key not in self._prologue:
+            self._prologue[key] = self.var(prefix)
+            self._epilogue(_assigned((self._prologue[key],), (value,)))
+        return self._prologue[key]
+
+    def epilogue(self, piece: Code) -> None:
+        """Write a piece that is evaluated once a task, after all functions are defined (each one once)."""
+        self._epilogue(piece.at(CONDITION))
+
+    def _epilogue(self, line: str) -> None:
         if line not in self.epilogue_lines:
             self.epilogue_lines.append(line)
 
-    def instance(self, key: tuple, prefix: str, source: str) -> str:
-        """Return a variable that is set once a task, after all functions are defined, to what `source` gives."""
-        if key not in self._prologue:
-            self._prologue[key] = self.var(prefix)
-            self.epilogue(f"{self._prologue[key]} = {source}")
-        return self._prologue[key]
-
-    def on(self, moment: str, call: str) -> None:
-        """Have something called at "init" (stores restored) or "close" (each call once)."""
-        if call not in self._lifecycle[moment]:
-            self._lifecycle[moment].append(call)
+    def on(self, moment: str, call: Code) -> None:
+        """Write a call for "init" (stores restored) or "close" (each call once)."""
+        if call.source not in self._lifecycle[moment]:
+            self._lifecycle[moment].append(call.source)
 
     def lifecycle(self, moment: str) -> str:
         """Return the source of a function that makes the calls of a moment."""
         return f"lambda: [{', '.join(self._lifecycle[moment])}] and None"
+
+
+def _assigned(targets: tuple[Code, ...], values: tuple[Code, ...]) -> str:
+    return f"{names_of(targets)} = {', '.join(value.at(CONDITION) for value in values)}"

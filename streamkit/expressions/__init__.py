@@ -1,7 +1,8 @@
-"""The expression language: text from a YAML file is checked and becomes Python source.
+"""The expression language: text from a YAML file is checked and becomes a piece of Python.
 
+>>> from streamkit.code import symbol
 >>> expression = parse("value.price * 1.2 if value.taxed else value.price", ("key", "value"))
->>> expression.source({"value": "v"})
+>>> expression.code({"value": symbol("v")}).source
 "v['price'] * 1.2 if v['taxed'] else v['price']"
 >>> sorted(expression.names)
 ['value']
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streamkit.code import ATOM, CONDITION
 from streamkit.errors import Position, Problem, TopologyError
 from streamkit.expressions.calls import load_callable, load_object
 from streamkit.expressions.functions import Function, Library, _mark
 from streamkit.expressions.model import Expression, Link
-from streamkit.expressions.piece import literal
+from streamkit.expressions.piece import Piece, literal
 from streamkit.expressions.syntax import Locate, Source
 from streamkit.expressions.translate import BUDGET, Translator
 
@@ -62,12 +64,11 @@ def parse(
         piece = translator.translate(tree)
     except RecursionError:
         raise TopologyError([Problem(source.at(0, 0), "the expression is nested too deeply")]) from None
-    template = piece.at(1)
-    if BUDGET in template:
+    if BUDGET in piece.source:
         translator.helpers.add("_x_Budget")
-        template = f"[{template} for {BUDGET} in (_x_Budget(),)][0]"
+        piece = Piece(f"[{piece.at(CONDITION)} for {BUDGET} in (_x_Budget(),)][0]", ATOM, piece.kind, 0, piece.refs)
     problems = _unique(translator.problems)
-    if not problems and _brackets(template) > _MAX_BRACKETS:
+    if not problems and _brackets(piece.source) > _MAX_BRACKETS:
         problems = [Problem(source.at(0, 0), "the expression is nested too deeply")]
     if problems:
         raise TopologyError(problems)
@@ -75,7 +76,8 @@ def parse(
         text,
         position,
         frozenset(piece.refs),
-        template,
+        piece.source,
+        piece.precedence,
         frozenset(translator.helpers),
         tuple(translator.links.values()),
         not piece.refs and not any(link.call is not None for link in translator.links.values()),
@@ -87,8 +89,8 @@ def parse(
 def constant(value: Any, position: Position | None = None) -> Expression:
     """Return the expression of a number, a boolean or None, which stands for itself.
 
-    >>> constant(5).source({})
-    '5'
+    >>> constant(5).code({})
+    <code: 5>
     """
     piece = literal(value)
     kind = piece.kind if piece.kind in _KINDS else None
@@ -96,7 +98,8 @@ def constant(value: Any, position: Position | None = None) -> Expression:
         str(value),
         position,
         frozenset(),
-        f"({piece.source})" if piece.source[0] == "-" else piece.source,
+        piece.source,
+        piece.precedence,
         is_constant=True,
         result_kind=kind,
     )
@@ -109,7 +112,7 @@ def called(ref: Any, arguments: Iterable[str], position: Position | None = None)
     sources = ["(\0headers\0 or [])" if each == "headers" else f"\0{each}\0" for each in arguments]
     template = f"{name}({', '.join(sources)})"
     links = (Link(name, call=ref),)
-    return Expression(f"{ref.module}:{ref.attribute}", position, frozenset(arguments), template, links=links)
+    return Expression(f"{ref.module}:{ref.attribute}", position, frozenset(arguments), template, ATOM, links=links)
 
 
 def _unique(problems: list[Problem]) -> list[Problem]:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
+from streamkit.code import ATOM
 from streamkit.errors import LimitError, Position, Problem
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
 from streamkit.expressions.limits import MAX_SECONDS, MAX_TOTAL, Budget, deep_size
 from streamkit.expressions.methods import GUARDED, METHOD_HELPERS
 from streamkit.expressions.model import Link
-from streamkit.expressions.piece import ATOM, IMPURE, LAZY, NUMBERS, PRODUCES, Piece, literal
+from streamkit.expressions.piece import IMPURE, LAZY, NUMBERS, PRODUCES, Piece, literal
 
 HELPERS: dict[str, Any] = {**_BUILTIN_HELPERS, **METHOD_HELPERS}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from streamkit.code import ATOM, CONDITION, Code, symbol
 from streamkit.errors import Position
 from streamkit.expressions.syntax import Locate
 
@@ -22,7 +23,7 @@ class Link(NamedTuple):
 class Expression:
     """An expression that is allowed, and the Python that stands for it; picklable.
 
-    names: the record names that it uses (`now` and `headers` where `now()` and `header()` do).
+    template, precedence: its source with the record's names between zero characters, and how tightly it binds. names: the record names that it uses (`now` and `headers` where `now()` and `header()` do).
     is_constant: whether it is the same for every record. result_kind: "int", "float", "str", "bool", "list",
     "dict" or "bytes" where that is certain, else None.
     """
@@ -31,6 +32,7 @@ class Expression:
     position: Position | None = field(compare=False)
     names: frozenset[str]
     template: str = field(repr=False)
+    precedence: int = field(repr=False)
     helpers: frozenset[str] = field(default=frozenset(), repr=False)
     links: tuple[Link, ...] = field(default=(), repr=False)
     is_constant: bool = False
@@ -46,17 +48,19 @@ class Expression:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "locate": None}
 
-    def source(self, bindings: Mapping[str, str]) -> str:
-        """Return one line of Python, in parentheses where needed, with record names replaced by variables.
+    def code(self, bindings: Mapping[str, Code]) -> Code:
+        """Return the piece of Python in which other pieces, mostly variables, stand for the record's names.
 
         `headers` is bound to something that gives a list or None, `now` to a callable. Raises KeyError for a name
-        that has no binding.
+        that has no binding, ValueError for a binding with quotes, since names may stand inside of an f-string.
         """
         parts = self.template.split("\0")
         for index in range(1, len(parts), 2):
-            bound = bindings[parts[index]]
-            parts[index] = bound if bound.isidentifier() else f"({bound})"
-        return "".join(parts)
+            bound = bindings[parts[index]].at(ATOM)
+            if any(mark in bound for mark in "\"'\\{}#"):
+                raise ValueError(f"{bound} can't stand for the name {parts[index]}")
+            parts[index] = bound
+        return Code("".join(parts), self.precedence)
 
     def globals(self) -> dict[str, Any]:
         """Return what the source needs: helpers and functions, all under names that begin with `_x_`.
@@ -66,7 +70,7 @@ class Expression:
         from streamkit.expressions.calls import load_callable
         from streamkit.expressions.core import HELPERS
 
-        result: dict[str, Any] = {name: HELPERS[name] for name in self.helpers}
+        result: dict[str, Any] = {helper: HELPERS[helper] for helper in self.helpers}
         # Functions of the file see each other and their helpers, and no built-in of Python.
         inner: dict[str, Any] = {**HELPERS, "__builtins__": {}}
         for link in self.links:
@@ -83,6 +87,6 @@ class Expression:
         >>> parse("value.a + 1", ("value",)).function(["value"])({"a": 2})
         3
         """
-        bindings = {name: f"_n_{name}" for name in parameters}
-        header = ", ".join(bindings.values())
-        return eval(f"lambda {header}: {self.source(bindings)}", {"__builtins__": {}, **self.globals()})
+        bindings = {each: symbol(f"_n_{each}") for each in parameters}
+        header = ", ".join(bound.source for bound in bindings.values())
+        return eval(f"lambda {header}: {self.code(bindings).at(CONDITION)}", {"__builtins__": {}, **self.globals()})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# How tightly Python's operators bind; a part is put in parentheses where it binds less than its place asks for.
-TUPLE, CONDITION, OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, ADD, MULTIPLY, UNARY, POWER, ATOM = range(15)
+from streamkit.code import ATOM, UNARY, Code
 
 IMPURE = 1
 """May differ from call to call (`now()`, Python callables), or is already reported."""
@@ -24,13 +23,13 @@ NUMBERS = frozenset(("int", "float", "number", "bool"))
 SCALARS = NUMBERS | {"str", "bytes", "none"}
 
 
-class Piece:
-    """Python source with its precedence, static kind, flags and the names that it refers to.
+class Piece(Code):
+    """A part of an expression: Python with its precedence, static kind, flags and the names that it refers to.
 
     `literal` is the value of a literal or a folded constant, where `is_literal`.
     """
 
-    __slots__ = ("flags", "is_literal", "kind", "literal", "precedence", "refs", "source")
+    __slots__ = ("flags", "is_literal", "kind", "literal", "refs")
 
     def __init__(
         self,
@@ -40,8 +39,7 @@ class Piece:
         flags: int = 0,
         refs: frozenset[str] = frozenset(),
     ):
-        self.source = source
-        self.precedence = precedence
+        super().__init__(source, precedence)
         self.kind = kind
         self.flags = flags
         self.refs = refs
@@ -52,10 +50,6 @@ class Piece:
     def constant(self) -> bool:
         """Whether it is the same for every record."""
         return not self.refs and not self.flags & IMPURE
-
-    def at(self, precedence: int) -> str:
-        """Return the source for a place that asks for a precedence."""
-        return self.source if self.precedence >= precedence else f"({self.source})"
 
 
 def literal(value: Any, kind: str | None = None) -> Piece:

@@ -7,28 +7,16 @@ from __future__ import annotations
 
 import ast
 
+from streamkit.code import ADD, AND, ATOM, BIT_AND, BIT_OR, BIT_XOR, COMPARE, CONDITION, MULTIPLY, NOT, OR, SHIFT, UNARY
 from streamkit.errors import LimitError
 from streamkit.expressions.core import BUDGET, HELPERS
 from streamkit.expressions.limits import check_bits
 from streamkit.expressions.piece import (
-    ADD,
-    AND,
-    ATOM,
-    BIT_AND,
-    BIT_OR,
-    BIT_XOR,
-    COMPARE,
-    CONDITION,
     DISPLAY,
     LAZY,
-    MULTIPLY,
-    NOT,
     NUMBERS,
-    OR,
     PRODUCES,
     SCALARS,
-    SHIFT,
-    UNARY,
     WORK,
     Piece,
     flags_of,

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from streamkit.code import ATOM, CONDITION
 from streamkit.expressions import methods
 from streamkit.expressions.core import BUDGET, Core
 from streamkit.expressions.limits import MAX_CALLS
-from streamkit.expressions.piece import (
-    ATOM,
-    CONDITION,
-    IMPURE,
-    LAZY,
-    LOOPS,
-    NUMBERS,
-    PRODUCES,
-    WORK,
-    Piece,
-    flags_of,
-    refs_of,
-)
+from streamkit.expressions.piece import IMPURE, LAZY, LOOPS, NUMBERS, PRODUCES, WORK, Piece, flags_of, refs_of
 
 FUNCTIONS = [
     "len",

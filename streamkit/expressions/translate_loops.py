@@ -5,22 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from streamkit.code import ATOM, CONDITION, OR
 from streamkit.expressions.core import Core
 from streamkit.expressions.limits import MAX_STEPS
-from streamkit.expressions.piece import (
-    ATOM,
-    CONDITION,
-    DISPLAY,
-    LAZY,
-    LOOPS,
-    NUMBERS,
-    OR,
-    PRODUCES,
-    WORK,
-    Piece,
-    flags_of,
-    refs_of,
-)
+from streamkit.expressions.piece import DISPLAY, LAZY, LOOPS, NUMBERS, PRODUCES, WORK, Piece, flags_of, refs_of
 
 
 class Loops(Core):

@@ -2,212 +2,230 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from streamkit.operators.emitting import emit_keep, emit_null_key_check, listen
+from streamkit.code import (
+    NONE,
+    Code,
+    all_of,
+    any_of,
+    attribute,
+    binary,
+    call,
+    compare,
+    either,
+    is_none,
+    is_not_none,
+    item,
+    literal,
+    method,
+    negated,
+    symbol,
+    tuple_of,
+    unless_none,
+)
+from streamkit.operators.emitting import drop_null_keys, emit_keep, listen
+from streamkit.state.cache import CONTEXT, DATA, PUT, TIME, USED, VALUE
 from streamkit.state.keys import pack_long
 
-_FITS = {
-    "long": "{0}.__class__ is int and -0x8000000000000000 <= {0} <= 0x7FFFFFFFFFFFFFFF",
-    "integer": "{0}.__class__ is int and -0x80000000 <= {0} <= 0x7FFFFFFF",
-    "double": "{0}.__class__ is float",
+if TYPE_CHECKING:
+    from streamkit.operators.aggregation import Aggregation, StreamAggregate, TableAggregate, WindowedAggregate
+    from streamkit.operators.writer import CodeWriter, Node
+    from streamkit.state.definitions import StoreDef
+
+RT, ONE = symbol("rt"), literal(1)
+
+
+def _whole(bits: int) -> Callable[[Code], Code]:
+    low, high = literal(-1 << bits - 1), literal((1 << bits - 1) - 1)
+    return lambda value: all_of(
+        compare(attribute(value, "__class__"), "is", symbol("int")), compare(low, "<=", value, "<=", high)
+    )
+
+
+_FITS: dict[str, Callable[[Code], Code]] = {
+    "long": _whole(64),
+    "integer": _whole(32),
+    "double": lambda value: compare(attribute(value, "__class__"), "is", symbol("float")),
 }
-"""What tells that a value is its serde's, and so needs no check by encoding it; by the names of serdes of a fixed size."""
+"""What tests that a value is its serde's, and so needs no check by encoding it; by the names of serdes of a fixed size."""
 
 
-def emit_stream_aggregate(node: Any, gen: Any) -> None:
+def emit_stream_aggregate(work: StreamAggregate, node: Node, gen: CodeWriter) -> None:
     """Write an aggregation without windows (KStreamAggregate, KStreamReduce)."""
-    work = node.processor
-    emit_null_key_check(gen, f" or {gen.hand.value.test_var()} is None")
+    drop_null_keys(gen, gen.hand.value.is_none())
     gen.hand.value.never_none = True
     if work.aggregation.kind == "count" and gen.is_cached(work.store):
-        _count_in_cache(node, gen)
+        _count_in_cache(work, node, gen)
         return
-    if gen.is_cached(work.store) and _fits(gen.plan.stores[work.store]):
-        _aggregate_in_cache(node, gen)
+    if gen.is_cached(work.store) and _fits(gen.plan.stores[work.store]) is not None:
+        _aggregate_in_cache(work, node, gen)
         return
     found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
+    hand, is_reduce = gen.hand, work.aggregation.kind == "reduce"
     with gen.guard(node):
-        key = gen.raw(gen.hand.key, gen.plan.stores[work.store].key_serde)
-        gen.line(f"{found} = {gen.store(work.store)}.get({key})")
-        gen.line(f"if {found} is None:")
-        with gen.indented():
-            gen.line(f"{old}, {time} = {_initial(work.aggregation, gen)}, {gen.hand.time}")
-            if work.aggregation.kind == "reduce":
-                gen.line(f"{new} = {gen.obj(gen.hand.value)}")
-        gen.line("else:")
-        with gen.indented():
-            gen.line(f"{old}, {time} = {found}")
-            gen.line(f"if {gen.hand.time} > {time}:")
-            with gen.indented():
-                gen.line(f"{time} = {gen.hand.time}")
-            if work.aggregation.kind == "reduce":
-                gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
-        if work.aggregation.kind != "reduce":
-            gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
-    _keep(node, gen, new, old, time)
+        key = gen.raw(hand.key, gen.plan.stores[work.store].key_serde)
+        gen.assign(found, method(gen.store(work.store), "get", key))
+        with gen.when(is_none(found)):
+            gen.assign_each((old, time), (_initial(work.aggregation, gen), hand.time))
+            if is_reduce:
+                gen.assign(new, gen.obj(hand.value))
+        with gen.otherwise():
+            gen.unpack((old, time), found)
+            with gen.when(compare(hand.time, ">", time)):
+                gen.assign(time, hand.time)
+            if is_reduce:
+                gen.assign(new, _added(work.aggregation, gen, old))
+        if not is_reduce:
+            gen.assign(new, _added(work.aggregation, gen, old))
+    _keep(work, node, gen, (new, old, time))
 
 
-def _fits(definition: Any) -> str:
-    """Return what tells that a value is one of a store's serde, as a format; empty where only encoding it can tell."""
+def _fits(definition: StoreDef) -> Callable[[Code], Code] | None:
+    """Return what tests that a value is one of a store's serde; None where only encoding it can tell."""
     spec = definition.value_serde.spec
-    return _FITS.get(spec, "") if isinstance(spec, str) else ""
+    return _FITS.get(spec) if isinstance(spec, str) else None
 
 
-def _keep(node: Any, gen: Any, new: str, old: str, time: str) -> None:
-    work = node.processor
+def _keep(work: StreamAggregate | TableAggregate, node: Node, gen: CodeWriter, made: tuple[Code, Code, Code]) -> None:
+    """Write the putting of a new value; `made`: the variables of the new value, the old one and the time."""
+    new, old, time = made
     put_time = time
     if work.aggregation.kind != "count":
         # A deletion has the time of the record in hand in store and changelog, whatever is forwarded.
         put_time = gen.var("at")
-        gen.line(f"{put_time} = {gen.hand.time} if {new} is None else {time}")
+        gen.assign(put_time, either(is_none(new), gen.hand.time, time))
     emit_keep(gen, node, work.store, new, old if work.send_old else None, put_time, time)
 
 
-def _count_in_cache(node: Any, gen: Any) -> None:
+def _count_in_cache(work: StreamAggregate, node: Node, gen: CodeWriter) -> None:
     """Write counting on the entries of the cache themselves (see state.cache), the hottest code there is."""
-    work = node.processor
-    store = gen.store(work.store)
-    key = gen.raw(gen.hand.key, gen.plan.stores[work.store].key_serde)
+    store, hand = gen.store(work.store), gen.hand
+    key = gen.raw(hand.key, gen.plan.stores[work.store].key_serde)
     entry, found = gen.var("entry"), gen.var("found")
     get, tick, mark = _cache_functions(gen, work.store)
-    time, context = gen.hand.time, gen.hand.context
-    gen.line(f"{entry} = {get}({key})")
-    gen.line(f"if {entry} is None or {entry}[0] is None:")
-    with gen.indented():
-        with gen.guard(node):
-            gen.line(f"{found} = {store}.get({key})")
-            gen.line(f"if {found} is None:")
-            with gen.indented():
-                gen.line(f"{store}.put({key}, 1, {time}, {context})")
-            gen.line("else:")
-            with gen.indented():
-                gen.line(f"{store}.put({key}, {found}[0] + 1, max({found}[1], {time}), {context})")
-        gen.fill_empty()
-    gen.line("else:")
-    with gen.indented():
-        gen.line(f"{entry}[0] += 1")
-        _touch(gen, entry, mark, key, f"{entry}[4] = {tick}()")
+    gen.assign(entry, call(get, key))
+    with gen.when(_holds_nothing(entry)), gen.guard(node):
+        gen.assign(found, method(store, "get", key))
+        with gen.when(is_none(found)):
+            gen.do(method(store, "put", key, ONE, hand.time, hand.context))
+        with gen.otherwise():
+            later = call("max", item(found, 1), hand.time)
+            gen.do(method(store, "put", key, binary(item(found, 0), "+", ONE), later, hand.context))
+    with gen.otherwise():
+        gen.add_to(item(entry, VALUE), ONE)
+        _touch(gen, entry, mark, key)
+        gen.assign_all((item(entry, PUT), item(entry, USED)), call(tick))
     listen(gen, node, work.store, work.send_old)
 
 
-def _aggregate_in_cache(node: Any, gen: Any) -> None:
+def _holds_nothing(entry: Code) -> Code:
+    return any_of(is_none(entry), is_none(item(entry, VALUE)))
+
+
+def _aggregate_in_cache(work: StreamAggregate, node: Node, gen: CodeWriter) -> None:
     """Write an aggregation that changes an entry of the cache itself, where the value that it holds has a fixed size."""
-    work = node.processor
-    store = gen.store(work.store)
-    definition = gen.plan.stores[work.store]
+    hand, definition = gen.hand, gen.plan.stores[work.store]
     entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
     get, tick, mark = _cache_functions(gen, work.store)
-    is_reduce = work.aggregation.kind == "reduce"
+    fits = _fits(definition)
+    assert fits is not None
     with gen.guard(node):
-        key = gen.raw(gen.hand.key, definition.key_serde)
-        gen.line(f"{entry} = {get}({key})")
-        gen.line(f"if {entry} is None or {entry}[0] is None:")
-        with gen.indented():
-            gen.line(f"{entry} = None")
-            gen.line(f"{found} = {store}.get({key})")
-            gen.line(f"{old}, {time} = {found} or ({_initial(work.aggregation, gen)}, {gen.hand.time})")
-        gen.line("else:")
-        with gen.indented():
-            gen.line(f"{old}, {time} = {entry}[0], {entry}[1]")
+        key = gen.raw(hand.key, definition.key_serde)
+        gen.assign(entry, call(get, key))
+        with gen.when(_holds_nothing(entry)):
+            gen.assign(entry, NONE)
+            gen.assign(found, method(gen.store(work.store), "get", key))
+            gen.unpack((old, time), any_of(found, tuple_of(_initial(work.aggregation, gen), hand.time)))
+        with gen.otherwise():
+            gen.assign_each((old, time), (item(entry, VALUE), item(entry, TIME)))
             # Looking at an entry makes it the youngest, even if nothing comes of it.
-            gen.line(f"{entry}[4] = {tick}()")
-        gen.line(f"if {gen.hand.time} > {time}:")
-        with gen.indented():
-            gen.line(f"{time} = {gen.hand.time}")
-        if is_reduce:
-            gen.line(f"if {old} is None:")
-            with gen.indented():
-                gen.line(f"{new} = {gen.obj(gen.hand.value)}")
-            gen.line("else:")
-            with gen.indented():
-                gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
+            gen.assign(item(entry, USED), call(tick))
+        with gen.when(compare(hand.time, ">", time)):
+            gen.assign(time, hand.time)
+        if work.aggregation.kind == "reduce":
+            with gen.when(is_none(old)):
+                gen.assign(new, gen.obj(hand.value))
+            with gen.otherwise():
+                gen.assign(new, _added(work.aggregation, gen, old))
         else:
-            gen.line(f"{new} = {_added(work.aggregation, gen, old)}")
-    gen.line(f"if {entry} is not None and {_fits(definition).format(new)}:")
-    with gen.indented():
-        gen.line(f"{entry}[0] = {new}")
-        _touch(gen, entry, mark, key, f"{entry}[4]")
-    gen.line("else:")
-    with gen.indented():
-        _keep(node, gen, new, old, time)
+            gen.assign(new, _added(work.aggregation, gen, old))
+    with gen.when(all_of(is_not_none(entry), fits(new))):
+        gen.assign(item(entry, VALUE), new)
+        _touch(gen, entry, mark, key)
+        gen.assign(item(entry, PUT), item(entry, USED))
+    with gen.otherwise():
+        _keep(work, node, gen, (new, old, time))
 
 
-def _cache_functions(gen: Any, name: str) -> tuple[str, str, str]:
-    """Return the names of the functions that find an entry of a store's cache, give the next stamp, and mark a key dirty."""
+def _cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
+    """Return the functions that find an entry of a store's cache, give the next stamp, and mark a key dirty."""
     store = gen.store(name)
     return (
-        gen.prologue(("entries", name), "entry_of", f"{store}.entries.get"),
-        gen.prologue(("tick", name), "tick", f"{store}.cache.tick"),
-        gen.prologue(("mark", name), "mark", f"{store}.cache.dirty.append"),
+        gen.prologue(("entries", name), "entry_of", attribute(store, "entries", "get")),
+        gen.prologue(("tick", name), "tick", attribute(store, "cache", "tick")),
+        gen.prologue(("mark", name), "mark", attribute(store, "cache", "dirty", "append")),
     )
 
 
-def _touch(gen: Any, entry: str, mark: str, key: str, stamp: str) -> None:
-    """Write what follows a new value of an entry of the cache; `stamp`: when it was looked at."""
-    gen.line(f"{entry}[2], {entry}[5] = {gen.hand.context}, None")
-    gen.line(f"if {gen.hand.time} > {entry}[1]:")
-    with gen.indented():
-        gen.line(f"{entry}[1] = {gen.hand.time}")
-    gen.line(f"if not {entry}[3]:")
-    with gen.indented():
-        gen.line(f"{mark}({key})")
-    gen.line(f"{entry}[3] = {stamp}")
+def _touch(gen: CodeWriter, entry: Code, mark: Code, key: Code) -> None:
+    """Write what a new value of an entry of the cache needs besides; the stamp of the put follows."""
+    hand = gen.hand
+    gen.assign_each((item(entry, CONTEXT), item(entry, DATA)), (hand.context, NONE))
+    with gen.when(compare(hand.time, ">", item(entry, TIME))):
+        gen.assign(item(entry, TIME), hand.time)
+    with gen.when(negated(item(entry, PUT))):
+        gen.do(call(mark, key))
 
 
-def _initial(aggregation: Any, gen: Any) -> str:
+def _initial(aggregation: Aggregation, gen: CodeWriter) -> Code:
     if aggregation.kind == "count":
-        return "0"
-    return gen.expr(aggregation.initial) if aggregation.kind == "aggregate" else "None"
+        return literal(0)
+    return gen.expr(aggregation.initial) if aggregation.kind == "aggregate" else NONE
 
 
-def _added(aggregation: Any, gen: Any, old: str, value: str | None = None) -> str:
+def _added(aggregation: Aggregation, gen: CodeWriter, old: Code, value: Code | None = None) -> Code:
     if aggregation.kind == "count":
-        return f"{old} + 1"
+        return binary(old, "+", ONE)
     return gen.expr(aggregation.add, aggregate=old, value=value or gen.obj(gen.hand.value))
 
 
-def _subtracted(aggregation: Any, gen: Any, old: str, value: str) -> str:
+def _subtracted(aggregation: Aggregation, gen: CodeWriter, old: Code, value: Code) -> Code:
     if aggregation.kind == "count":
-        return f"{old} - 1"
+        return binary(old, "-", ONE)
     return gen.expr(aggregation.subtract, aggregate=old, value=value)
 
 
-def emit_table_aggregate(node: Any, gen: Any) -> None:
+def emit_table_aggregate(work: TableAggregate, node: Node, gen: CodeWriter) -> None:
     """Write an aggregation of a grouped table: subtract the old value, then add the new one (KTableAggregate)."""
-    work = node.processor
-    kind = work.aggregation.kind
+    hand = gen.hand
+    assert hand.old is not None
     found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
     with gen.guard(node):
-        key = gen.raw(gen.hand.key, gen.plan.stores[work.store].key_serde)
-        after, before = gen.obj(gen.hand.value), gen.obj(gen.hand.old)
-        later = f"{time} = max({gen.hand.time}, {found}[1])"
-        gen.line(f"{found} = {gen.store(work.store)}.get({key})")
-        gen.line(f"{old} = None if {found} is None else {found}[0]")
-        gen.line(f"{new}, {time} = {old}, {gen.hand.time}")
-        gen.line(f"if {before} is not None and {old} is not None:")
-        with gen.indented():
-            gen.line(f"{new} = {_subtracted(work.aggregation, gen, old, before)}")
-            gen.line(later)
-        gen.line(f"if {after} is not None:")
-        with gen.indented():
-            if kind == "reduce":
-                gen.line(f"if {new} is None:")
-                with gen.indented():
-                    gen.line(f"{new} = {after}")
-                gen.line("else:")
-                with gen.indented():
-                    gen.line(f"{new} = {_added(work.aggregation, gen, new, after)}")
-                    gen.line(later)
+        key = gen.raw(hand.key, gen.plan.stores[work.store].key_serde)
+        after, before = gen.obj(hand.value), gen.obj(hand.old)
+        later = call("max", hand.time, item(found, 1))
+        gen.assign(found, method(gen.store(work.store), "get", key))
+        gen.assign(old, unless_none(found, item(found, 0)))
+        gen.assign_each((new, time), (old, hand.time))
+        with gen.when(all_of(is_not_none(before), is_not_none(old))):
+            gen.assign(new, _subtracted(work.aggregation, gen, old, before))
+            gen.assign(time, later)
+        with gen.when(is_not_none(after)):
+            if work.aggregation.kind == "reduce":
+                with gen.when(is_none(new)):
+                    gen.assign(new, after)
+                with gen.otherwise():
+                    gen.assign(new, _added(work.aggregation, gen, new, after))
+                    gen.assign(time, later)
             else:
-                gen.line(f"if {new} is None:")
-                with gen.indented():
-                    gen.line(f"{new} = {_initial(work.aggregation, gen)}")
-                gen.line(f"{new} = {_added(work.aggregation, gen, new, after)}")
-                gen.line(f"if {found} is not None:")
-                with gen.indented():
-                    gen.line(later)
-    _keep(node, gen, new, old, time)
+                with gen.when(is_none(new)):
+                    gen.assign(new, _initial(work.aggregation, gen))
+                gen.assign(new, _added(work.aggregation, gen, new, after))
+                with gen.when(is_not_none(found)):
+                    gen.assign(time, later)
+    _keep(work, node, gen, (new, old, time))
 
 
 # -- Windows -------------------------------------------------------------------------------------------------------
@@ -233,107 +251,108 @@ def both(k: Any, left: int, right: int) -> int:
     return left + right
 
 
-def emit_window_aggregate(node: Any, gen: Any, kind: str, size: int, advance: int) -> None:
+def emit_window_aggregate(
+    work: WindowedAggregate, node: Node, gen: CodeWriter, kind: str, size: int, advance: int
+) -> None:
     """Write the call of a windowed aggregation's kernel. kind: time, sliding, session; times in milliseconds."""
-    work = node.processor
     definition = gen.plan.stores[work.store]
     cached = gen.is_cached(work.store)
     kernel = gen.kernel(f"{kind}_window", f"{kind.title()}WindowAggregate")
     arguments = [
-        repr(work.store),
-        *(repr(each) for each in (size, advance, work.windows.grace, work.on_close, cached, work.send_old)),
+        literal(work.store),
+        *map(literal, (size, advance, work.windows.grace, work.on_close, cached, work.send_old)),
         *_callables(work.aggregation, gen),
         gen.forward_function(node, True),
         gen.name_of(definition.key_serde.decode, "decode"),
     ]
     if kind == "session":
         arguments.append(_merger(work.aggregation, gen))
-    window_work = f"{gen.kernel('time_window', 'WindowWork')}({', '.join(arguments)})"
-    source = f"{kernel}(rt, {gen.store(work.store)}, {window_work})"
-    instance = gen.instance(("window", node.name), "p", source)
+    window_work = call(gen.kernel("time_window", "WindowWork"), *arguments)
+    instance = gen.instance(("window", node.name), "p", call(kernel, RT, gen.store(work.store), window_work))
     if cached and not work.on_close:
         listen(gen, node, work.store, work.send_old, "session" if kind == "session" else "time")
-    emit_null_key_check(gen, f" or {gen.hand.value.test_var()} is None" if kind == "sliding" else "")
+    hand = gen.hand
+    drop_null_keys(gen, *([hand.value.is_none()] if kind == "sliding" else []))
+    fits = _fits(definition)
     with gen.guard(node):
-        key = gen.raw(gen.hand.key, definition.key_serde)
-        parts = (key, gen.obj(gen.hand.key), _value(work.aggregation, gen), gen.hand.time, gen.hand.context)
-        if kind == "time" and size == advance and cached and not work.on_close and _fits(definition):
-            _tumble_in_cache(node, gen, instance, size, parts)
+        key = gen.raw(hand.key, definition.key_serde)
+        parts = (key, gen.obj(hand.key), _value(work.aggregation, gen), hand.time, hand.context)
+        if kind == "time" and size == advance and cached and not work.on_close and fits is not None:
+            _tumble_in_cache(work, gen, instance, size, parts)
         else:
-            gen.line(f"{instance}.process({', '.join(parts)})")
+            gen.do(method(instance, "process", *parts))
 
 
-def _tumble_in_cache(node: Any, gen: Any, instance: str, size: int, parts: tuple[str, ...]) -> None:
+def _tumble_in_cache(
+    work: WindowedAggregate, gen: CodeWriter, instance: Code, size: int, parts: tuple[Code, ...]
+) -> None:
     """Write an update of a tumbling window's entry in the cache; what has none there, or may be late, the kernel does."""
-    work = node.processor
-    key, _, _, time, context = parts
+    definition = gen.plan.stores[work.store]
+    fits = _fits(definition)
+    assert fits is not None
+    key, _, value, time, context = parts
+    observed = attribute(instance, "observed")
     start, row, entry, old, new = (gen.var(name) for name in ("start", "row", "entry", "old", "new"))
     get, tick, mark = _cache_functions(gen, work.store)
-    gen.line(f"{start} = {time} - {time} % {size}")
-    gen.line(f"{row} = {key} + {gen.name_of(pack_long, 'pack_long')}({start})")
-    gen.line(f"{entry} = {get}({row})")
-    late = f"{start} + {size} <= {instance}.observed - {work.windows.grace}"
-    gen.line(f"if {entry} is None or {entry}[0] is None or {time} < 0 or {late}:")
-    with gen.indented():
-        gen.line(f"{instance}.process({', '.join(parts)})")
-    gen.line("else:")
-    with gen.indented():
-        gen.line(f"if {time} > {instance}.observed:")
-        with gen.indented():
-            gen.line(f"{instance}.observed = {time}")
-        gen.line(f"{entry}[4] = {tick}()")
+    gen.assign(start, binary(time, "-", binary(time, "%", literal(size))))
+    gen.assign(row, binary(key, "+", call(gen.name_of(pack_long, "pack_long"), start)))
+    gen.assign(entry, call(get, row))
+    end, closed = binary(start, "+", literal(size)), binary(observed, "-", literal(work.windows.grace))
+    with gen.when(any_of(_holds_nothing(entry), compare(time, "<", literal(0)), compare(end, "<=", closed))):
+        gen.do(method(instance, "process", *parts))
+    with gen.otherwise():
+        with gen.when(compare(time, ">", observed)):
+            gen.assign(observed, time)
+        gen.assign(item(entry, USED), call(tick))
         if work.aggregation.kind == "count":
-            gen.line(f"{entry}[0] += 1")
-            _touch(gen, entry, mark, row, f"{entry}[4]")
+            gen.add_to(item(entry, VALUE), ONE)
+            _touch(gen, entry, mark, row)
+            gen.assign(item(entry, PUT), item(entry, USED))
             return
-        gen.line(f"{old} = {entry}[0]")
-        gen.line(f"{new} = {_added(work.aggregation, gen, old, parts[2])}")
-        gen.line(f"if {_fits(gen.plan.stores[work.store]).format(new)}:")
-        with gen.indented():
-            gen.line(f"{entry}[0] = {new}")
-            _touch(gen, entry, mark, row, f"{entry}[4]")
-        gen.line("else:")
-        with gen.indented():
-            later = f"{time} if {new} is None else max({entry}[1], {time})"
-            gen.line(f"{gen.store(work.store)}.put({key}, {start}, {new}, {later}, {context})")
+        gen.assign(old, item(entry, VALUE))
+        gen.assign(new, _added(work.aggregation, gen, old, value))
+        with gen.when(fits(new)):
+            gen.assign(item(entry, VALUE), new)
+            _touch(gen, entry, mark, row)
+            gen.assign(item(entry, PUT), item(entry, USED))
+        with gen.otherwise():
+            later = either(is_none(new), time, call("max", item(entry, TIME), time))
+            gen.do(method(gen.store(work.store), "put", key, start, new, later, context))
 
 
-def _value(aggregation: Any, gen: Any) -> str:
+def _value(aggregation: Aggregation, gen: CodeWriter) -> Code:
     # A count never looks at the value, so that it need not be decoded.
-    return "None" if aggregation.kind == "count" else gen.obj(gen.hand.value)
+    return NONE if aggregation.kind == "count" else gen.obj(gen.hand.value)
 
 
-def _callables(aggregation: Any, gen: Any) -> tuple[str, str]:
+def _callables(aggregation: Aggregation, gen: CodeWriter) -> tuple[Code, Code]:
     """Return the names of the functions `initial()` and `add(k, v, aggregate, t, c)`."""
     if aggregation.kind == "count":
         return gen.name_of(zero, "zero"), gen.name_of(count_one, "count_one")
     names = {"key": "k", "value": "v", "aggregate": "aggregate"}
     if aggregation.kind == "aggregate":
-        return gen.callable_of(aggregation.initial, {}), gen.callable_of(aggregation.add, names, "t, c")
-    reduce = gen.callable_of(aggregation.add, names, "t, c")
-    return gen.name_of(nothing, "nothing"), gen.later(
-        ("reduce", reduce), "reduce", lambda name: _reducer(gen, name, reduce)
-    )
+        return gen.callable_of(aggregation.initial, {}), gen.callable_of(aggregation.add, names, "t", "c")
+    reduce = gen.callable_of(aggregation.add, names, "t", "c")
+
+    def write(name: Code) -> None:
+        aggregate, value = symbol("aggregate"), symbol("v")
+        with gen.function(name, "k", "v", "aggregate", "t", "c"):
+            combined = call(reduce, symbol("k"), value, aggregate, symbol("t"), symbol("c"))
+            gen.returns(either(is_none(aggregate), value, combined))
+
+    return gen.name_of(nothing, "nothing"), gen.later(("reduce", reduce), "reduce", write)
 
 
-def _reducer(gen: Any, name: str, reduce: str) -> None:
-    gen.line(f"def {name}(k, v, aggregate, t, c):")
-    with gen.indented():
-        gen.line(f"return v if aggregate is None else {reduce}(k, v, aggregate, t, c)")
-
-
-def _merger(aggregation: Any, gen: Any) -> str:
+def _merger(aggregation: Aggregation, gen: CodeWriter) -> Code:
     """Return the name of the function `(key, left, right)` that gives the aggregate of two sessions."""
     if aggregation.kind == "count":
         return gen.name_of(both, "both")
     if aggregation.merge is not None:
         return gen.callable_of(aggregation.merge, {"key": "k", "left": "left", "right": "right"})
     reduce = _callables(aggregation, gen)[1]
-    return gen.later(("merge", reduce), "merge", lambda name: _session_reducer(gen, name, reduce))
 
+    def write(name: Code) -> None:
+        with gen.function(name, "k", "left", "right"):
+            gen.returns(call(reduce, *map(symbol, ("k", "right", "left")), literal(-1), gen.nowhere()))
 
-def _session_reducer(gen: Any, name: str, reduce: str) -> None:
-    context = "(None, None, -1, -1)" if gen.full_context else "None"
-    gen.line(f"def {name}(k, left, right):")
-    with gen.indented():
-        gen.line(f"return {reduce}(k, right, left, -1, {context})")
+    return gen.later(("merge", reduce), "merge", write)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamkit.graph.node import GraphNode, ProcessorNode, RepartitionNode
 from streamkit.operators.aggregating import emit_stream_aggregate, emit_table_aggregate, emit_window_aggregate
@@ -23,6 +23,9 @@ from streamkit.operators.upstream import (
 from streamkit.operators.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 from streamkit.serdes.base import Serde
 from streamkit.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -48,8 +51,8 @@ class StreamAggregate(Processor):
     store: str
     send_old: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
-        emit_stream_aggregate(node, gen)
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        emit_stream_aggregate(self, node, gen)
 
 
 @frozen
@@ -62,8 +65,8 @@ class WindowAggregate(Processor):
     store: str
     send_old: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
-        emit_window_aggregate(node, gen, "time", self.windows.size, self.windows.advance)
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        emit_window_aggregate(self, node, gen, "time", self.windows.size, self.windows.advance)
 
 
 @frozen
@@ -76,8 +79,8 @@ class SlidingAggregate(Processor):
     store: str
     send_old: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
-        emit_window_aggregate(node, gen, "sliding", self.windows.difference, 1)
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        emit_window_aggregate(self, node, gen, "sliding", self.windows.difference, 1)
 
 
 @frozen
@@ -90,8 +93,8 @@ class SessionAggregate(Processor):
     store: str
     send_old: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
-        emit_window_aggregate(node, gen, "session", self.windows.gap, 1)
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        emit_window_aggregate(self, node, gen, "session", self.windows.gap, 1)
 
 
 @frozen
@@ -102,8 +105,11 @@ class TableAggregate(Processor):
     store: str
     send_old: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
-        emit_table_aggregate(node, gen)
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        emit_table_aggregate(self, node, gen)
+
+
+WindowedAggregate = WindowAggregate | SlidingAggregate | SessionAggregate
 
 
 def stream_processor(

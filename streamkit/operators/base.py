@@ -13,6 +13,8 @@ from streamkit.operators.frozen import frozen
 if TYPE_CHECKING:
     from streamkit.operators.context import Context
     from streamkit.operators.typing import Types, Typing
+    from streamkit.operators.writer import CodeWriter
+    from streamkit.plan.model import ProcessorNode
 
 
 class BuildError(StreamkitError):
@@ -69,6 +71,6 @@ class Operator(ABC):
 class Processor:
     """The work of one node, as immutable data; picklable. Subclasses add fields and know how to write their code."""
 
-    def emit(self, node: Any, gen: Any) -> None:
-        """Write the code of `node` for the record in hand with the generator `gen` (compile.generator.Generator)."""
+    def emit(self, node: ProcessorNode, gen: CodeWriter) -> None:
+        """Write the code of `node` for the record in hand."""
         raise StreamkitError(f"{node.name}: there is no code for {type(self).__name__}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import compare, either, literal
 from streamkit.errors import Problem
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators import fields
@@ -17,6 +18,9 @@ from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Branches, Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class Branch(Processor):
@@ -27,19 +31,21 @@ class Branch(Processor):
     """The child node of each predicate."""
     default: str | None
 
-    def emit(self, node: Any, gen: Any) -> None:
-        number = gen.var("branch")
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        number, chosen = gen.var("branch"), literal(-1)
         with gen.guard(node):
-            chain = "".join(f"{i} if {gen.expr(each)} else " for i, each in enumerate(self.predicates))
-            gen.line(f"{number} = {chain}-1")
-        for i, target in enumerate(self.targets):
-            gen.line(f"{'if' if i == 0 else 'elif'} {number} == {i}:")
-            with gen.indented():
-                gen.forward_to(node, target)
+            # Written in the order of the file: what a predicate needs is decoded before all of them.
+            tests = [gen.expr(each) for each in self.predicates]
+            for i, test in reversed(list(enumerate(tests))):
+                chosen = either(test, literal(i), chosen)
+            gen.assign(number, chosen)
+        targets = list(enumerate(self.targets))
         if self.default is not None:
-            gen.line(f"{'elif' if self.targets else 'if'} {number} == -1:")
-            with gen.indented():
-                gen.forward_to(node, self.default)
+            targets.append((-1, self.default))
+        for i, target in targets:
+            test = compare(number, "==", literal(i))
+            with gen.when(test) if target == targets[0][1] else gen.otherwise(test):
+                gen.forward_to(node, target)
 
 
 class BranchOperator(Operator):

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit import serdes
+from streamkit.code import (
+    NONE,
+    TRUE,
+    Code,
+    all_of,
+    any_of,
+    attribute,
+    call,
+    compare,
+    either,
+    is_none,
+    is_not_none,
+    item,
+    literal,
+    method,
+    negated,
+    starred,
+    symbol,
+    tuple_of,
+    unless_none,
+)
 from streamkit.operators.getters import FilterGetter, Getter, JoinGetter, MapValuesGetter, StoreGetter, SuppressGetter
 from streamkit.operators.hand import Hand, Slot
+from streamkit.serdes.base import Serde
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 
-NONE = Slot("None")
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.writer import Changes, CodeWriter, Node
+
+ABSENT = Slot(NONE)
 """An absent value."""
 
 
 def emit_keep(
-    gen: Any, node: Any, store: str, new: str, old: str | None, put_time: str, time: str | None = None
+    gen: CodeWriter, node: Node, store: str, new: Code, old: Code | None, put_time: Code, time: Code | None = None
 ) -> None:
     """Write the putting of a table's new value under the key in hand, and the forwarding of the change.
 
@@ -26,30 +52,42 @@ def emit_keep(
     variable = gen.store(store)
     hand = gen.hand
     key = gen.raw(hand.key, definition.key_serde)
-    change = {"value": Slot(new), "old": Slot(old) if old is not None else NONE, "time": time or put_time}
+    change: Changes = {
+        "value": Slot(new),
+        "old": Slot(old) if old is not None else ABSENT,
+        "time": time if time is not None else put_time,
+        "latest": TRUE,
+    }
     if definition.type == "versioned":
         valid_to = gen.var("valid_to")
         with gen.guard(node):
-            gen.line(f"{valid_to} = {variable}.put({key}, {new}, {put_time})")
-        gen.line(f"if {valid_to} != {NOT_PUT}:")
-        with gen.indented():
-            gen.forward(node, **change, latest=f"{valid_to} == {VALID_TO_UNDEFINED}")
+            gen.assign(valid_to, method(variable, "put", key, new, put_time))
+        with gen.when(compare(valid_to, "!=", literal(NOT_PUT))):
+            change["latest"] = compare(valid_to, "==", literal(VALID_TO_UNDEFINED))
+            gen.forward(node, **change)
         return
     with gen.guard(node):
-        gen.line(f"{variable}.put({key}, {new}, {put_time}, {hand.context})")
+        gen.do(method(variable, "put", key, new, put_time, hand.context))
     if gen.is_cached(store):
         listen(gen, node, store, old is not None)
     else:
-        gen.forward(node, **change, latest="True")
+        gen.forward(node, **change)
 
 
-def listen(gen: Any, node: Any, store: str, send_old: bool, window: str | None = None) -> None:
-    """Have what leaves a store's cache forwarded to the children of a node."""
+def emit_row(gen: CodeWriter, store: str, old: Code) -> None:
+    """Write the reading of the value that a table's store has for the key in hand into the variable `old`."""
+    key = gen.raw(gen.hand.key, gen.plan.stores[store].key_serde)
+    gen.assign(old, method(gen.store(store), "get", key))
+    gen.assign(old, unless_none(old, item(old, 0)))
+
+
+def listen(gen: CodeWriter, node: Node, store: str, send_old: bool, window: str | None = None) -> None:
+    """Write that what leaves a store's cache is forwarded to the children of a node."""
     listener = gen.flush_listener(node, gen.plan.stores[store].key_serde, window)
-    gen.epilogue(f"{gen.store(store)}.set_listener({listener}, {send_old})")
+    gen.epilogue(method(gen.store(store), "set_listener", listener, literal(send_old)))
 
 
-def lookup(gen: Any, getter: Getter) -> str:
+def lookup(gen: CodeWriter, getter: Getter) -> Code:
     """Return the name of a function `(key bytes)` that gives a table's (value, timestamp) or None.
 
     For versioned tables it takes `as_of` (milliseconds) too (KTableValueGetter).
@@ -57,13 +95,12 @@ def lookup(gen: Any, getter: Getter) -> str:
     if isinstance(getter, StoreGetter):
         store = gen.store(getter.store)
         windowed = {"window": "WindowLookup", "session": "SessionLookup"}.get(gen.plan.stores[getter.store].type)
-        source = f"{store}.get" if windowed is None else f"{gen.kernel('lookup', windowed)}({store})"
-        found: str = gen.prologue(("get", getter.store), "get", source)
-        return found
+        found = attribute(store, "get") if windowed is None else call(gen.kernel("lookup", windowed), store)
+        return gen.prologue(("get", getter.store), "get", found)
     return gen.later(("lookup", id(getter)), "get", lambda name: _write_lookup(gen, name, getter))
 
 
-def key_serde_of(gen: Any, getter: Getter) -> Any:
+def key_serde_of(gen: CodeWriter, getter: Getter) -> Serde:
     """Return the serde of the key bytes that a lookup takes; of windowed tables that of their keys in topics."""
     definition = gen.plan.stores[getter.stores[-1]]
     if definition.type == "window":
@@ -73,122 +110,113 @@ def key_serde_of(gen: Any, getter: Getter) -> Any:
     return definition.key_serde
 
 
-def _write_lookup(gen: Any, name: str, getter: Getter) -> None:
-    gen.line(f"def {name}(kb, *as_of):")
-    with gen.indented():
+KEY, FOUND, VALUE, TIME = symbol("kb"), symbol("found"), symbol("v"), symbol("t")
+
+
+def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
+    with gen.function(name, "kb", "*as_of"):
         if isinstance(getter, JoinGetter):
             _join_lookup(gen, getter)
             return
         if isinstance(getter, SuppressGetter):
-            gen.line(f"held, value = {gen.store(getter.buffer)}.prior(kb)")
-            gen.line("if held:")
-            with gen.indented():
-                gen.line("return None if value is None else (value, -1)")
-            gen.line(f"return {lookup(gen, getter.parent)}(kb)")
+            held, value = symbol("held"), symbol("value")
+            gen.unpack((held, value), method(gen.store(getter.buffer), "prior", KEY))
+            with gen.when(held):
+                gen.returns(unless_none(value, tuple_of(value, literal(-1))))
+            gen.returns(call(lookup(gen, getter.parent), KEY))
             return
         assert isinstance(getter, FilterGetter | MapValuesGetter)
-        gen.line(f"found = {lookup(gen, getter.parent)}(kb, *as_of)")
-        gen.line("if found is None:")
-        with gen.indented():
-            gen.line("return None")
-        gen.line("v, t = found")
-        saved, gen.hand = gen.hand, _hand(gen, getter)
-        if isinstance(getter, FilterGetter):
-            test = gen.expr(getter.predicate)
-            gen.line(f"return None if {test} else found" if getter.negate else f"return found if {test} else None")
-        elif isinstance(getter, MapValuesGetter):
-            gen.line(f"v = {gen.expr(getter.value)}")
-            gen.line("return None if v is None else (v, t)")
-        gen.hand = saved
+        gen.assign(FOUND, call(lookup(gen, getter.parent), KEY, starred(symbol("as_of"))))
+        with gen.when(is_none(FOUND)):
+            gen.returns(NONE)
+        gen.unpack((VALUE, TIME), FOUND)
+        with gen.holding(_row(gen, getter)):
+            if isinstance(getter, FilterGetter):
+                test = gen.expr(getter.predicate)
+                gen.returns(either(test, NONE, FOUND) if getter.negate else either(test, FOUND, NONE))
+            else:
+                gen.assign(VALUE, gen.expr(getter.value))
+                gen.returns(unless_none(VALUE, tuple_of(VALUE, TIME)))
 
 
-def _hand(gen: Any, getter: Getter) -> Any:
+def _row(gen: CodeWriter, getter: Getter) -> Hand:
     # Lookups have no record of their own: its headers are absent, and so are topic, partition and offset.
-    context = "(None, None, -1, -1)" if gen.full_context else "None"
-    return Hand(
-        Slot(raw="kb", serde=key_serde_of(gen, getter), never_none=True), Slot("v", never_none=True), "t", context
-    )
+    key = Slot(raw=KEY, serde=key_serde_of(gen, getter), never_none=True)
+    return Hand(key, Slot(VALUE, never_none=True), TIME, gen.nowhere())
 
 
-def _join_lookup(gen: Any, getter: JoinGetter) -> None:
-    gen.line(f"left = {lookup(gen, getter.left)}(kb)")
+def _join_lookup(gen: CodeWriter, getter: JoinGetter) -> None:
+    left, right = symbol("left"), symbol("right")
+    gen.assign(left, call(lookup(gen, getter.left), KEY))
     if getter.kind != "outer":
-        gen.line("if left is None:")
-        with gen.indented():
-            gen.line("return None")
-    gen.line(f"right = {lookup(gen, getter.right)}(kb)")
-    missing = {"inner": "right is None", "left": None, "outer": "left is None and right is None"}[getter.kind]
-    if missing:
-        gen.line(f"if {missing}:")
-        with gen.indented():
-            gen.line("return None")
-    saved, gen.hand = gen.hand, _hand(gen, getter)
-    gen.line("lv = left[0] if left is not None else None")
-    gen.line("rv = right[0] if right is not None else None")
-    gen.line(f"v = {gen.expr(getter.value, left='lv', right='rv')}")
-    gen.line("t = max(left[1] if left is not None else -1, right[1] if right is not None else -1)")
-    gen.line("return None if v is None else (v, t)")
-    gen.hand = saved
+        with gen.when(is_none(left)):
+            gen.returns(NONE)
+    gen.assign(right, call(lookup(gen, getter.right), KEY))
+    if getter.kind != "left":
+        with gen.when(is_none(right) if getter.kind == "inner" else all_of(is_none(left), is_none(right))):
+            gen.returns(NONE)
+    values = {"left": symbol("lv"), "right": symbol("rv")}
+    with gen.holding(_row(gen, getter)):
+        gen.assign(values["left"], either(is_not_none(left), item(left, 0), NONE))
+        gen.assign(values["right"], either(is_not_none(right), item(right, 0), NONE))
+        gen.assign(VALUE, gen.expr(getter.value, **values))
+        times = (either(is_not_none(side), item(side, 1), literal(-1)) for side in (left, right))
+        gen.assign(TIME, call("max", *times))
+        gen.returns(unless_none(VALUE, tuple_of(VALUE, TIME)))
 
 
-def emit_null_key_check(gen: Any, more: str = "") -> None:
-    """Write the dropping of a record without a key (`more`: or of what else is dropped); what follows is the other case."""
-    gen.line(f"if {gen.hand.key.test_var()} is None{more}:")
-    with gen.indented():
-        gen.drop()
-    gen.line("else:")
-    gen.depth += 1
+def drop_null_keys(gen: CodeWriter, *more: Code) -> None:
+    """Write the dropping of records without a key, and of those for which one of `more` holds."""
+    gen.drop_where(any_of(gen.hand.key.is_none(), *more))
     gen.hand.key.never_none = True
 
 
-def emit_call(node: Any, gen: Any, instance: str, key_serde: Any) -> None:
+def not_latest(gen: CodeWriter, versioned_parent: bool) -> tuple[Code, ...]:
+    """Return the test that a change of a versioned table came too late to be the latest; nothing for other tables."""
+    return (negated(gen.hand.latest),) if versioned_parent else ()
+
+
+def emit_call(node: Node, gen: CodeWriter, instance: Code, key_serde: Serde) -> None:
     """Write the call of a kernel's `process(key bytes, key, value, timestamp, context)`."""
     with gen.guard(node):
         hand = gen.hand
         key = gen.raw(hand.key, key_serde)
-        record = (key, gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context)
-        gen.line(f"{instance}.process({', '.join(record)})")
+        gen.do(method(instance, "process", key, gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context))
 
 
-def emit_enriched(node: Any, gen: Any, found: str, left: bool, value: Any) -> None:
+def emit_enriched(node: Node, gen: CodeWriter, found: Code, left: bool, value: Expression) -> None:
     """Write the join of a stream's record with what a lookup `found` gives: (value, timestamp) or None.
 
     `left`: without a match the right side is None; else the record goes no further.
     """
     right, joined = gen.var("right"), gen.var("v")
     with gen.guard(node):
-        gen.line(f"{right} = {found}")
-        gen.line(f"if {right} is not None:")
-        with gen.indented():
-            gen.line(f"{right} = {right}[0]")
+        gen.assign(right, found)
+        with gen.when(is_not_none(right)):
+            gen.assign(right, item(right, 0))
     if not left:
-        gen.line(f"if {right} is not None:")
-        gen.depth += 1
+        gen.only_where(is_not_none(right))
     with gen.guard(node):
-        gen.line(f"{joined} = {gen.expr(value, left=gen.obj(gen.hand.value), right=right)}")
+        gen.assign(joined, gen.expr(value, left=gen.obj(gen.hand.value), right=right))
     gen.forward(node, value=Slot(joined))
 
 
-def joiner(gen: Any, value: Any) -> str:
+def joiner(gen: CodeWriter, value: Expression) -> Code:
     """Return the name of a join's function `(key, left, right)`."""
-    name: str = gen.callable_of(value, {"key": "k", "left": "left", "right": "right"})
-    return name
+    return gen.callable_of(value, {"key": "k", "left": "left", "right": "right"})
 
 
-def names_of(gen: Any, serdes: tuple[Any, ...]) -> str:
-    """Return the source of a tuple of serdes."""
-    return f"({', '.join(gen.name_of(serde, 'serde') for serde in serdes)})"
+def serdes_of(gen: CodeWriter, listed: tuple[Serde, ...]) -> Code:
+    """Return a tuple of serdes."""
+    return tuple_of(*(gen.name_of(serde, "serde") for serde in listed))
 
 
-def forward_by_bytes(gen: Any, node: Any, key_serde: Any) -> str:
+def forward_by_bytes(gen: CodeWriter, node: Node, key_serde: Serde) -> Code:
     """Return the name of a function `(key bytes, value, timestamp, context)` that forwards to a node's children."""
 
-    def write(name: str) -> None:
-        gen.line(f"def {name}(kb, v, t, c):")
-        with gen.indented():
-            gen.hand = Hand(Slot(raw="kb", serde=key_serde, never_none=True), Slot("v"), "t", "c")
+    def write(name: Code) -> None:
+        key = Slot(raw=KEY, serde=key_serde, never_none=True)
+        with gen.function(name, "kb", "v", "t", "c"), gen.holding(Hand(key, Slot(VALUE), TIME, symbol("c"))):
             gen.forward(node)
-            gen.fill_empty()
 
-    name: str = gen.later(("by bytes", node.name), "fb", write)
-    return name
+    return gen.later(("by bytes", node.name), "fb", write)

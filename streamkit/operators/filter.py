@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import NONE, Code, all_of, any_of, either, is_not_none, negated
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import emit_keep
+from streamkit.operators.emitting import emit_keep, emit_row
 from streamkit.operators.fields import NAME, STORE, Expr, Field, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import FilterGetter, Getter, StoreGetter
@@ -15,6 +16,9 @@ from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.stores import materialize_if_named
 from streamkit.operators.upstream import Stream, Table, TableWork
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -24,12 +28,11 @@ class Filter(Processor):
     predicate: Any
     negate: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         test = gen.var("p")
         with gen.guard(node):
-            gen.line(f"{test} = {gen.expr(self.predicate)}")
-        gen.line(f"if not {test}:" if self.negate else f"if {test}:")
-        with gen.indented():
+            gen.assign(test, gen.expr(self.predicate))
+        with gen.when(negated(test) if self.negate else test):
             gen.forward(node)
 
 
@@ -51,29 +54,26 @@ class TableFilter(Processor):
         """Whether changes from nothing to nothing are dropped."""
         return self.send_old and not self.versioned_parent
 
-    def emit(self, node: Any, gen: Any) -> None:
-        new, old = gen.var("new"), gen.var("old")
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        hand, new, old = gen.hand, gen.var("new"), gen.var("old")
+        assert hand.old is not None
         with gen.guard(node):
-            gen.line(f"{new} = {self._kept(gen, gen.hand.value)}")
+            gen.assign(new, self._kept(gen, hand.value))
             if self.send_old and self.store is not None:
-                key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
-                gen.line(f"{old} = {gen.store(self.store)}.get({key})")
-                gen.line(f"{old} = None if {old} is None else {old}[0]")
+                emit_row(gen, self.store, old)
             else:
-                gen.line(f"{old} = {self._kept(gen, gen.hand.old) if self.send_old else None}")
+                gen.assign(old, self._kept(gen, hand.old) if self.send_old else NONE)
         if self.skip_empty:
-            gen.line(f"if {new} is not None or {old} is not None:")
-            gen.depth += 1
+            gen.only_where(any_of(is_not_none(new), is_not_none(old)))
         if self.store is not None:
-            emit_keep(gen, node, self.store, new, old if self.send_old else None, gen.hand.time)
+            emit_keep(gen, node, self.store, new, old if self.send_old else None, hand.time)
         else:
             gen.forward(node, value=Slot(new), old=Slot(old))
 
-    def _kept(self, gen: Any, slot: Slot) -> str:
+    def _kept(self, gen: CodeWriter, slot: Slot) -> Code:
         value = gen.obj(slot)
         test = gen.expr(self.predicate, value=value)
-        holds = f"not {test}" if self.negate else test
-        return f"{value} if {value} is not None and {holds} else None"
+        return either(all_of(is_not_none(value), negated(test) if self.negate else test), value, NONE)
 
 
 class _FilterWork(TableWork):

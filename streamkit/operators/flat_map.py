@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import listing, tuple_of
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
@@ -13,6 +14,9 @@ from streamkit.operators.hand import Slot
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class FlatMap(Processor):
@@ -20,12 +24,11 @@ class FlatMap(Processor):
 
     records: Any
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         pairs, key, value = gen.var("pairs"), gen.var("k"), gen.var("v")
         with gen.guard(node):
-            gen.line(f"{pairs} = [({key}, {value}) for {key}, {value} in {gen.expr(self.records)}]")
-        gen.line(f"for {key}, {value} in {pairs}:")
-        with gen.indented():
+            gen.assign(pairs, listing(tuple_of(key, value), (key, value), gen.expr(self.records)))
+        with gen.each((key, value), pairs):
             gen.forward(node, key=Slot(key), value=Slot(value))
 
 

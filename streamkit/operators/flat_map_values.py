@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import call
 from streamkit.expressions.types import item
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
@@ -15,6 +16,9 @@ from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class FlatMapValues(Processor):
@@ -22,12 +26,11 @@ class FlatMapValues(Processor):
 
     values: Any
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         values, value = gen.var("values"), gen.var("v")
         with gen.guard(node):
-            gen.line(f"{values} = list({gen.expr(self.values)})")
-        gen.line(f"for {value} in {values}:")
-        with gen.indented():
+            gen.assign(values, call("list", gen.expr(self.values)))
+        with gen.each((value,), values):
             gen.forward(node, value=Slot(value))
 
 

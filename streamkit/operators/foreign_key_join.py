@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamkit.code import call, literal, method, negated, symbol, tuple_of
 from streamkit.graph.node import ProcessorNode, SinkNode, SourceNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import emit_null_key_check, forward_by_bytes, lookup, names_of
+from streamkit.operators.emitting import drop_null_keys, emit_call, forward_by_bytes, lookup, not_latest, serdes_of
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
@@ -18,7 +19,11 @@ from streamkit.operators.upstream import SourceWork, Table
 from streamkit.serdes.base import Serde
 from streamkit.state.definitions import StoreDef
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 PREFIX = "KTABLE-FK-JOIN-"
+RT = symbol("rt")
 
 
 @frozen
@@ -43,17 +48,18 @@ class SubscriptionSend(Processor):
     on: Any
     versioned_parent: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
-        extract = gen.callable_of(self.on, {"key": "k", "value": "v"}, "t, c")
-        serdes = (self.join.key_serde, self.join.value_serde, self.join.foreign_key_serde)
-        parts = (str(self.join.left), extract, names_of(gen, serdes), gen.forward_function(node, False))
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        hand = gen.hand
+        assert hand.old is not None
+        extract = gen.callable_of(self.on, {"key": "k", "value": "v"}, "t", "c")
+        serdes = serdes_of(gen, (self.join.key_serde, self.join.value_serde, self.join.foreign_key_serde))
         sender = gen.kernel("foreign_key", "SubscriptionSender")
-        instance = gen.instance(("send", node.name), "p", f"{sender}(rt, {', '.join(parts)})")
-        emit_null_key_check(gen, f" or not {gen.hand.latest}" if self.versioned_parent else "")
+        made = call(sender, RT, literal(self.join.left), extract, serdes, gen.forward_function(node, False))
+        instance = gen.instance(("send", node.name), "p", made)
+        drop_null_keys(gen, *not_latest(gen, self.versioned_parent))
         with gen.guard(node):
-            hand = gen.hand
             record = (gen.obj(hand.key), gen.obj(hand.value), gen.obj(hand.old), hand.time, hand.context)
-            gen.line(f"{instance}.process({', '.join(record)})")
+            gen.do(method(instance, "process", *record))
 
 
 @frozen
@@ -63,13 +69,14 @@ class SubscriptionReceive(Processor):
     join: ForeignKeyJoin
     store: str
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         receiver = gen.kernel("foreign_key", "SubscriptionReceiver")
-        source = f"{receiver}(rt, {gen.store(self.store)}, {gen.forward_function(node, False)})"
-        instance = gen.instance(("receive", node.name), "p", source)
+        made = call(receiver, RT, gen.store(self.store), gen.forward_function(node, False))
+        instance = gen.instance(("receive", node.name), "p", made)
         with gen.guard(node):
-            key = gen.raw(gen.hand.key, self.join.foreign_key_serde)
-            gen.line(f"{instance}.process({key}, {gen.obj(gen.hand.value)}, {gen.hand.time}, {gen.hand.context})")
+            hand = gen.hand
+            key = gen.raw(hand.key, self.join.foreign_key_serde)
+            gen.do(method(instance, "process", key, gen.obj(hand.value), hand.time, hand.context))
 
 
 @frozen
@@ -79,16 +86,16 @@ class SubscriptionJoin(Processor):
     join: ForeignKeyJoin
     foreign: Getter
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
         forward = forward_by_bytes(gen, node, self.join.key_serde)
         join = gen.kernel("foreign_key", "SubscriptionJoin")
-        source = f"{join}({lookup(gen, self.foreign)}, {encode}, {forward})"
-        instance = gen.instance(("subscription", node.name), "p", source)
+        made = call(join, lookup(gen, self.foreign), encode, forward)
+        instance = gen.instance(("subscription", node.name), "p", made)
         with gen.guard(node):
             # Key and value are the foreign key's bytes and the subscription, as SubscriptionReceive forwards them.
-            key, value = gen.obj(gen.hand.key), gen.obj(gen.hand.value)
-            gen.line(f"{instance}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
+            hand = gen.hand
+            gen.do(method(instance, "process", gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context))
 
 
 @frozen
@@ -99,21 +106,18 @@ class ForeignTableJoin(Processor):
     store: str
     versioned_parent: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
         forward = forward_by_bytes(gen, node, self.join.key_serde)
         join = gen.kernel("foreign_key", "ForeignTableJoin")
-        source = f"{join}(rt, {gen.store(self.store)}, {encode}, {forward})"
-        instance = gen.instance(("foreign", node.name), "p", source)
+        made = call(join, RT, gen.store(self.store), encode, forward)
+        instance = gen.instance(("foreign", node.name), "p", made)
         if self.versioned_parent:
-            gen.line(f"if not {gen.hand.latest}:")
-            with gen.indented():
-                gen.drop()
-            gen.line("else:")
-            gen.depth += 1
+            gen.drop_where(negated(gen.hand.latest))
         with gen.guard(node):
-            key, value = gen.raw(gen.hand.key, self.join.foreign_key_serde), gen.obj(gen.hand.value)
-            gen.line(f"{instance}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
+            hand = gen.hand
+            key = gen.raw(hand.key, self.join.foreign_key_serde)
+            gen.do(method(instance, "process", key, gen.obj(hand.value), hand.time, hand.context))
 
 
 @frozen
@@ -124,24 +128,16 @@ class ResponseJoin(Processor):
     value: Any
     primary: Getter
 
-    def emit(self, node: Any, gen: Any) -> None:
-        joined = gen.callable_of(self.value, {"key": "k", "left": "left", "right": "right"}, "t, c")
-        serdes = names_of(gen, (self.join.value_serde, self.join.foreign_value_serde))
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        joined = gen.callable_of(self.value, {"key": "k", "left": "left", "right": "right"}, "t", "c")
+        serdes = serdes_of(gen, (self.join.value_serde, self.join.foreign_value_serde))
         join = gen.kernel("foreign_key", "ResponseJoin")
-        parts = (
-            str(self.join.left),
-            lookup(gen, self.primary),
-            serdes,
-            f"({joined}, {gen.forward_function(node, False)})",
-        )
-        instance = gen.instance(("response", node.name), "p", f"{join}(rt, {', '.join(parts)})")
-        emit_null_key_check(gen)
-        with gen.guard(node):
-            hand = gen.hand
-            key = gen.raw(hand.key, self.join.key_serde)
-            gen.line(
-                f"{instance}.process({key}, {gen.obj(hand.key)}, {gen.obj(hand.value)}, {hand.time}, {hand.context})"
-            )
+        primary = lookup(gen, self.primary)
+        work = tuple_of(joined, gen.forward_function(node, False))
+        made = call(join, RT, literal(self.join.left), primary, serdes, work)
+        instance = gen.instance(("response", node.name), "p", made)
+        drop_null_keys(gen)
+        emit_call(node, gen, instance, self.join.key_serde)
 
 
 def join_foreign_key(step: Step, ctx: Context, left: Table, right: Table, is_left_join: bool) -> Table:

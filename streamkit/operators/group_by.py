@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import Code, call, tuple_of, unless_none
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
@@ -14,6 +15,9 @@ from streamkit.operators.hand import Slot
 from streamkit.operators.select_key import select_key
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import GroupedStream, GroupedTable, Stream, Table
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -27,24 +31,24 @@ class TableGroupBy(Processor):
     value: Any
     versioned_parent: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         moves, key, new, old = (gen.var(name) for name in ("moves", "k", "new", "old"))
         if self.versioned_parent:
             # Aggregates hold the latest rows only, so others need not travel (KIP-914).
-            gen.line(f"if {gen.hand.latest}:")
-            gen.depth += 1
+            gen.only_where(gen.hand.latest)
+        assert gen.hand.old is not None
         with gen.guard(node):
+            assert node.key_serde is not None
             same = gen.name_of(node.key_serde.same, "same")
             after, before = self._pair(gen, gen.hand.value), self._pair(gen, gen.hand.old)
-            gen.line(f"{moves} = {gen.name_of(moved, 'moved')}({after}, {before}, {same})")
-        gen.line(f"for {key}, {new}, {old} in {moves}:")
-        with gen.indented():
+            gen.assign(moves, call(gen.name_of(moved, "moved"), after, before, same))
+        with gen.each((key, new, old), moves):
             gen.forward(node, key=Slot(key), value=Slot(new), old=Slot(old))
 
-    def _pair(self, gen: Any, slot: Slot) -> str:
+    def _pair(self, gen: CodeWriter, slot: Slot) -> Code:
         row = gen.obj(slot)
         value = row if self.value is None else gen.expr(self.value, value=row)
-        return f"None if {row} is None else ({gen.expr(self.key, value=row)}, {value})"
+        return unless_none(row, tuple_of(gen.expr(self.key, value=row), value))
 
 
 class GroupByOperator(Operator):

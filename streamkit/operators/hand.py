@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from streamkit.code import TRUE, Code, is_none, is_not_none, symbol
 from streamkit.serdes.base import Serde
 
 
@@ -18,11 +18,11 @@ class Slot:
     pass whether anyone asked for the decoded value, or for the bytes.
     """
 
-    var: str | None = None
-    raw: str | None = None
+    var: Code | None = None
+    raw: Code | None = None
     serde: Serde | None = None
     never_none: bool = False
-    wire: tuple[str, Serde] | None = None
+    wire: tuple[Code, Serde] | None = None
     requested: list[bool] = field(default_factory=lambda: [False])
     raw_used: list[bool] = field(default_factory=lambda: [False])
 
@@ -30,11 +30,18 @@ class Slot:
         """Return a copy that learns for itself; the note of requests is shared."""
         return replace(self)
 
-    def test_var(self) -> str:
-        """Return a variable that is None exactly when this part is absent."""
-        name = self.raw or self.var
-        assert name is not None
-        return name
+    def is_none(self) -> Code:
+        """Return the test whether this part is absent; it needs no decoding."""
+        return is_none(self._either())
+
+    def is_not_none(self) -> Code:
+        """Return the test whether this part is there; it needs no decoding."""
+        return is_not_none(self._either())
+
+    def _either(self) -> Code:
+        variable = self.raw or self.var
+        assert variable is not None
+        return variable
 
 
 @dataclass
@@ -43,10 +50,10 @@ class Hand:
 
     key: Slot
     value: Slot
-    time: str
-    context: str
+    time: Code
+    context: Code
     old: Slot | None = None
-    latest: str = "True"
+    latest: Code = TRUE
 
     def copy(self) -> Hand:
         """Return a copy for a branch of the code, where it may learn without the others."""
@@ -59,6 +66,7 @@ class Hand:
         return self.old is not None
 
 
-def variable(name: str, **known: Any) -> Slot:
-    """Return a slot for a decoded value held by a variable."""
-    return Slot(var=name, **known)
+def record_of_parameters(table: bool = False) -> Hand:
+    """Return the record that the parameters of a function hold: (k, v, t, c), for tables (k, v, old, t, c, latest)."""
+    hand = Hand(Slot(symbol("k")), Slot(symbol("v")), symbol("t"), symbol("c"))
+    return replace(hand, old=Slot(symbol("old")), latest=symbol("latest")) if table else hand

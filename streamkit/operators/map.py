@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamkit.errors import Problem
 from streamkit.graph.node import ProcessorNode
@@ -16,6 +16,10 @@ from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.writer import Changes, CodeWriter, Node
+
 
 @frozen
 class Map(Processor):
@@ -24,14 +28,19 @@ class Map(Processor):
     key: Any
     value: Any
 
-    def emit(self, node: Any, gen: Any) -> None:
-        changes = {}
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        changes: Changes = {}
         with gen.guard(node):
-            for part, expression in (("key", self.key), ("value", self.value)):
-                if expression is not None:
-                    changes[part] = Slot(gen.var(part[0]))
-                    gen.line(f"{changes[part].var} = {gen.expr(expression)}")
+            if self.key is not None:
+                changes["key"] = self._made(gen, "k", self.key)
+            if self.value is not None:
+                changes["value"] = self._made(gen, "v", self.value)
         gen.forward(node, **changes)
+
+    def _made(self, gen: CodeWriter, prefix: str, expression: Expression) -> Slot:
+        variable = gen.var(prefix)
+        gen.assign(variable, gen.expr(expression))
+        return Slot(variable)
 
 
 class MapOperator(Operator):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import NONE, Code, unless_none
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import emit_keep
+from streamkit.operators.emitting import emit_keep, emit_row
 from streamkit.operators.fields import NAME, STORE, VALUE_SERDE, Expr, Field, Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, MapValuesGetter, StoreGetter
@@ -17,6 +18,9 @@ from streamkit.operators.stores import materialize_if_named
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream, Table, TableWork
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class MapValues(Processor):
@@ -24,10 +28,10 @@ class MapValues(Processor):
 
     value: Any
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         value = gen.var("v")
         with gen.guard(node):
-            gen.line(f"{value} = {gen.expr(self.value)}")
+            gen.assign(value, gen.expr(self.value))
         gen.forward(node, value=Slot(value))
 
 
@@ -39,26 +43,25 @@ class TableMapValues(Processor):
     store: str | None
     send_old: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
-        new, old = gen.var("new"), gen.var("old")
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        hand, new, old = gen.hand, gen.var("new"), gen.var("old")
+        assert hand.old is not None
         with gen.guard(node):
-            gen.line(f"{new} = {self._mapped(gen, gen.hand.value)}")
+            gen.assign(new, self._mapped(gen, hand.value))
             if not self.send_old:
-                gen.line(f"{old} = None")
+                gen.assign(old, NONE)
             elif self.store is None:
-                gen.line(f"{old} = {self._mapped(gen, gen.hand.old)}")
+                gen.assign(old, self._mapped(gen, hand.old))
             elif not gen.is_cached(self.store):
-                key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
-                gen.line(f"{old} = {gen.store(self.store)}.get({key})")
-                gen.line(f"{old} = None if {old} is None else {old}[0]")
+                emit_row(gen, self.store, old)
         if self.store is not None:
-            emit_keep(gen, node, self.store, new, old if self.send_old else None, gen.hand.time)
+            emit_keep(gen, node, self.store, new, old if self.send_old else None, hand.time)
         else:
             gen.forward(node, value=Slot(new), old=Slot(old))
 
-    def _mapped(self, gen: Any, slot: Slot) -> str:
+    def _mapped(self, gen: CodeWriter, slot: Slot) -> Code:
         value = gen.obj(slot)
-        return f"None if {value} is None else {gen.expr(self.value, value=value)}"
+        return unless_none(value, gen.expr(self.value, value=value))
 
 
 class _MapValuesWork(TableWork):

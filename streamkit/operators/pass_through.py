@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit.operators.base import Processor
 from streamkit.operators.frozen import frozen
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
 class PassThrough(Processor):
     """Forwards every record as it is (PassThrough)."""
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         gen.forward(node)
 
 
@@ -20,5 +23,5 @@ class PassThrough(Processor):
 class TablePassThrough(Processor):
     """Forwards every change as it is (KTablePassThrough)."""
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         gen.forward(node)

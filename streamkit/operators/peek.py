@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
@@ -12,6 +12,9 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class Peek(Processor):
@@ -19,9 +22,9 @@ class Peek(Processor):
 
     do: Any
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         with gen.guard(node):
-            gen.line(gen.expr(self.do))
+            gen.do(gen.expr(self.do))
         gen.forward(node)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import call, literal
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
@@ -12,6 +13,9 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class Print(Processor):
@@ -19,10 +23,11 @@ class Print(Processor):
 
     label: str
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         with gen.guard(node):
             key, value = gen.obj(gen.hand.key), gen.obj(gen.hand.value)
-            gen.line(f"rt.print_line({gen.name_of(shown, 'shown')}({self.label!r}, {key}, {value}))")
+            line = call(gen.name_of(shown, "shown"), literal(self.label), key, value)
+            gen.do(call("rt.print_line", line))
         gen.forward(node)
 
 

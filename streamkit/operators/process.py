@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import attribute, call, literal, mapping_of, method, symbol
 from streamkit.expressions import load_callable
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
@@ -13,6 +14,12 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
+
+RT = symbol("rt")
 
 
 @frozen
@@ -26,22 +33,22 @@ class Process(Processor):
 
     needs_context: ClassVar[bool] = True
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         target = gen.name_of(load_callable(self.call), "user")
-        own = "{" + ", ".join(f"{name!r}: {gen.store(name)}" for name in self.stores) + "}"
-        stores = f"{gen.kernel('process', 'ProcessorStores')}({own}, {_global_stores(gen.plan)!r})"
-        children = "{" + ", ".join(f"{name!r}: {gen.child_function(name)}" for name in node.children) + "}"
-        context = (
-            f"{gen.kernel('process', 'ProcessorContext')}"
-            f"(rt, {gen.index(node)}, {stores}, {gen.forward_function(node, False)}, {children})"
-        )
-        custom = gen.kernel("process", "CustomProcessor")
-        processor = gen.instance(("process", node.name), "p", f"{custom}({target}, {context}, {self.fixed_key})")
-        gen.on("init", f"initialise({gen.index(node)}, {processor}.init)")
-        gen.on("close", f"{processor}.close()")
+        own = mapping_of({name: gen.store(name) for name in self.stores})
+        stores = call(gen.kernel("process", "ProcessorStores"), own, literal(_global_stores(gen.plan)))
+        # Before the function for all children: functions are written in the order of asking.
+        children = mapping_of({name: gen.child_function(name) for name in node.children})
+        forward = gen.forward_function(node, False)
+        index = gen.index(node)
+        context = call(gen.kernel("process", "ProcessorContext"), RT, index, stores, forward, children)
+        made = call(gen.kernel("process", "CustomProcessor"), target, context, literal(self.fixed_key))
+        processor = gen.instance(("process", node.name), "p", made)
+        gen.on("init", call("initialise", index, attribute(processor, "init")))
+        gen.on("close", method(processor, "close"))
         with gen.guard(node):
-            key, value = gen.obj(gen.hand.key), gen.obj(gen.hand.value)
-            gen.line(f"{processor}.process({key}, {value}, {gen.hand.time}, {gen.hand.context})")
+            hand = gen.hand
+            gen.do(method(processor, "process", gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context))
 
 
 class ProcessOperator(Operator):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamkit.graph.node import RepartitionNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
 from streamkit.operators.frozen import frozen
 from streamkit.serdes.base import Serde
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 SUFFIX = "-repartition"
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
@@ -21,10 +24,9 @@ class RepartitionFilter(Processor):
 
     drop_null_keys: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         if self.drop_null_keys:
-            gen.line(f"if {gen.hand.key.test_var()} is not None:")
-            gen.depth += 1
+            gen.only_where(gen.hand.key.is_not_none())
             gen.hand.key.never_none = True
         gen.forward(node)
 

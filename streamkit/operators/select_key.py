@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
@@ -14,6 +14,9 @@ from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class SelectKey(Processor):
@@ -21,10 +24,10 @@ class SelectKey(Processor):
 
     key: Any
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         key = gen.var("k")
         with gen.guard(node):
-            gen.line(f"{key} = {gen.expr(self.key)}")
+            gen.assign(key, gen.expr(self.key))
         gen.forward(node, key=Slot(key))
 
 

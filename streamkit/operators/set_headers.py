@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import call, literal, tuple_of
 from streamkit.errors import StreamkitError
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
@@ -13,6 +14,9 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class SetHeaders(Processor):
@@ -20,13 +24,13 @@ class SetHeaders(Processor):
 
     headers: tuple[tuple[str, Any], ...]
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         context = gen.var("c")
         with gen.guard(node):
             names = tuple(name for name, _ in self.headers)
-            added = "".join(f"({name!r}, {gen.expr(each)}), " for name, each in self.headers if each is not None)
-            headers = f"{gen.name_of(with_headers, 'headers')}({gen.headers()}, {names!r}, ({added}))"
-            gen.line(f"{context} = {gen.with_headers(headers)}")
+            added = [tuple_of(literal(name), gen.expr(each)) for name, each in self.headers if each is not None]
+            made = call(gen.name_of(with_headers, "headers"), gen.headers(), literal(names), tuple_of(*added))
+            gen.assign(context, gen.with_headers(made))
         gen.forward(node, context=context)
 
 

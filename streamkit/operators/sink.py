@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamkit.code import call
 from streamkit.expressions import load_callable
 from streamkit.graph.node import ProcessorNode, SinkNode
 from streamkit.operators.base import Processor
@@ -13,6 +14,9 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class ForEach(Processor):
@@ -20,10 +24,10 @@ class ForEach(Processor):
 
     call: CallRef
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         target = gen.name_of(load_callable(self.call), "user")
         with gen.guard(node):
-            gen.line(f"{target}({gen.obj(gen.hand.key)}, {gen.obj(gen.hand.value)})")
+            gen.do(call(target, gen.obj(gen.hand.key), gen.obj(gen.hand.value)))
 
 
 def add_sink(ctx: Context, stream: Stream, description: dict[str, Any], name: str | None) -> None:

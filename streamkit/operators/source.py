@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamkit.code import NONE, method
 from streamkit.graph.node import SourceNode, TableSourceNode
 from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import NONE, emit_keep, emit_null_key_check
+from streamkit.operators.emitting import ABSENT, drop_null_keys, emit_keep, emit_row
 from streamkit.operators.fields import StoreOptions
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import AnySerde, plain_or_none
 from streamkit.operators.stores import check_plain, define, is_named
 from streamkit.operators.upstream import GlobalTable, SourceWork, Stream, Table
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -27,20 +31,18 @@ class TableSource(Processor):
     send_old: bool
     versioned: bool = False
 
-    def emit(self, node: Any, gen: Any) -> None:
-        emit_null_key_check(gen)
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        drop_null_keys(gen)
         if self.store is None:
-            gen.forward(node, old=NONE)
+            gen.forward(node, old=ABSENT)
             return
         old = None
         if self.send_old and not gen.is_cached(self.store):
             old = gen.var("old")
             with gen.guard(node):
-                key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
-                gen.line(f"{old} = {gen.store(self.store)}.get({key})")
-                gen.line(f"{old} = None if {old} is None else {old}[0]")
+                emit_row(gen, self.store, old)
         elif self.send_old:
-            old = "None"
+            old = NONE
         emit_keep(gen, node, self.store, gen.obj(gen.hand.value), old, gen.hand.time)
 
 
@@ -50,12 +52,12 @@ class GlobalTableSource(Processor):
 
     store: str
 
-    def emit(self, node: Any, gen: Any) -> None:
-        emit_null_key_check(gen)
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        drop_null_keys(gen)
         with gen.guard(node):
             key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
             value, hand = gen.obj(gen.hand.value), gen.hand
-            gen.line(f"{gen.store(self.store)}.put({key}, {value}, {hand.time}, {hand.context})")
+            gen.do(method(gen.store(self.store), "put", key, value, hand.time, hand.context))
 
 
 def source_work(work: SourceWork) -> TableSource:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamkit.code import any_of, is_none, method, unless_none
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
@@ -12,6 +13,9 @@ from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import GlobalTable, Stream
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -23,20 +27,15 @@ class StreamGlobalJoin(Processor):
     value: Any
     store: str
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         hand = gen.hand
         mapped, key = gen.var("mapped"), gen.var("b")
         serde = gen.plan.stores[self.store].key_serde
         with gen.guard(node):
-            gen.line(f"{mapped} = {gen.expr(self.on)}")
-            gen.line(f"{key} = {gen.encoded(serde, mapped)}")
-        no_key = "" if self.left else f" or {mapped} is None"
-        gen.line(f"if {hand.value.test_var()} is None{no_key}:")
-        with gen.indented():
-            gen.drop()
-        gen.line("else:")
-        gen.depth += 1
-        found = f"None if {key} is None else {gen.store(self.store)}.get({key})"
+            gen.assign(mapped, gen.expr(self.on))
+            gen.assign(key, gen.encoded(serde, mapped))
+        gen.drop_where(any_of(hand.value.is_none(), *([] if self.left else [is_none(mapped)])))
+        found = unless_none(key, method(gen.store(self.store), "get", key))
         emit_enriched(node, gen, found, self.left, self.value)
 
 

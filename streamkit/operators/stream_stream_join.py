@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamkit.code import NONE, call, is_not_none, literal, method, symbol
 from streamkit.graph.node import ProcessorNode, StreamJoinNode
 from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
@@ -16,6 +17,12 @@ from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.upstream import Stream
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
+
+RT = symbol("rt")
+
 
 @frozen
 class JoinWindow(Processor):
@@ -23,19 +30,15 @@ class JoinWindow(Processor):
 
     store: str
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         hand = gen.hand
         key_serde = gen.plan.stores[self.store].key_serde
         with gen.guard(node):
             key, value = gen.raw(hand.key, key_serde), gen.obj(hand.value)
-        depth = gen.depth
         # The join comes before the record is kept: it must not meet itself.
         gen.forward(node)
-        gen.fill_empty()
-        gen.depth = depth
-        gen.line(f"if {key} is not None:")
-        with gen.indented(), gen.guard(node):
-            gen.line(f"{gen.store(self.store)}.put({key}, {value}, {hand.time})")
+        with gen.when(is_not_none(key)), gen.guard(node):
+            gen.do(method(gen.store(self.store), "put", key, value, hand.time))
 
 
 @frozen
@@ -60,22 +63,23 @@ class StreamStreamJoin(Processor):
     grace: int
     peer: str
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         key_serde = gen.plan.stores[self.store].key_serde
         names = tuple(sorted((node.name, self.peer)))
-        tracker = gen.instance(("tracker", names), "tracker", f"{gen.kernel('stream_join', 'TimeTracker')}()")
+        tracker = gen.instance(("tracker", names), "tracker", call(gen.kernel("stream_join", "TimeTracker")))
         times = (self.before, self.after, self.grace, self.left_lookahead, self.right_lookahead)
-        work = (
-            f"{gen.kernel('stream_join', 'JoinWork')}({', '.join(map(repr, (*times, self.is_left, self.outer)))}, "
-            f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, {gen.name_of(key_serde.decode, 'decode')}, "
-            f"{gen.name_of(key_serde.same, 'same')})"
+        work = call(
+            gen.kernel("stream_join", "JoinWork"),
+            *map(literal, (*times, self.is_left, self.outer)),
+            joiner(gen, self.value),
+            gen.forward_function(node, False),
+            gen.name_of(key_serde.decode, "decode"),
+            gen.name_of(key_serde.same, "same"),
         )
-        unmatched = None if self.shared_store is None else gen.store(self.shared_store)
-        source = (
-            f"{gen.kernel('stream_join', 'StreamJoin')}(rt, {gen.store(self.store)}, {unmatched}, {tracker}, {work})"
-        )
-        instance = gen.instance(("join", node.name), "p", source)
-        emit_call(node, gen, instance, key_serde)
+        unmatched = NONE if self.shared_store is None else gen.store(self.shared_store)
+        join = gen.kernel("stream_join", "StreamJoin")
+        made = call(join, RT, gen.store(self.store), unmatched, tracker, work)
+        emit_call(node, gen, gen.instance(("join", node.name), "p", made), key_serde)
 
 
 @frozen
@@ -89,17 +93,20 @@ class SelfJoin(Processor):
     after: int
     grace: int
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         definition = gen.plan.stores[self.store]
         times = (self.before, self.after, self.grace, self.after, self.before)
-        work = (
-            f"{gen.kernel('stream_join', 'JoinWork')}({', '.join(map(repr, (*times, True, False)))}, "
-            f"{joiner(gen, self.value)}, {gen.forward_function(node, False)}, "
-            f"{gen.name_of(definition.key_serde.decode, 'decode')}, {gen.name_of(definition.key_serde.same, 'same')})"
+        work = call(
+            gen.kernel("stream_join", "JoinWork"),
+            *map(literal, (*times, True, False)),
+            joiner(gen, self.value),
+            gen.forward_function(node, False),
+            gen.name_of(definition.key_serde.decode, "decode"),
+            gen.name_of(definition.key_serde.same, "same"),
         )
-        source = f"{gen.kernel('stream_join', 'SelfJoin')}(rt, {gen.store(self.store)}, {definition.retention}, {work})"
-        instance = gen.instance(("join", node.name), "p", source)
-        emit_call(node, gen, instance, definition.key_serde)
+        join = gen.kernel("stream_join", "SelfJoin")
+        made = call(join, RT, gen.store(self.store), literal(definition.retention), work)
+        emit_call(node, gen, gen.instance(("join", node.name), "p", made), definition.key_serde)
 
 
 def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: str) -> Stream:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamkit.code import Code, any_of, call, is_none, method, unless_none
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
@@ -11,11 +12,14 @@ from streamkit.operators.emitting import emit_enriched, key_serde_of, lookup
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
-from streamkit.operators.hand import Hand, Slot
+from streamkit.operators.hand import record_of_parameters
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stream_stream_join import repartition_for_join
 from streamkit.operators.upstream import Stream, Table
 from streamkit.state.definitions import StoreDef
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -36,18 +40,11 @@ class StreamTableJoin(Processor):
         """Whether records are buffered with where they came from."""
         return self.buffer is not None
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         hand = gen.hand
         key_serde = key_serde_of(gen, self.getter)
-        instance = None if self.buffer is None else self._buffered(node, gen)
-        if instance is not None:
-            gen.line(f"{instance}.observe({hand.time})")
-        no_key = "" if self.left else f" or {hand.key.test_var()} is None"
-        gen.line(f"if {hand.value.test_var()} is None{no_key}:")
-        with gen.indented():
-            gen.drop()
-        gen.line("else:")
-        gen.depth += 1
+        instance = None if self.buffer is None else self._buffered(node, gen, self.buffer)
+        gen.drop_where(any_of(hand.value.is_none(), *([] if self.left else [hand.key.is_none()])))
         hand.value.never_none = True
         hand.key.never_none = not self.left
         if instance is None:
@@ -55,40 +52,33 @@ class StreamTableJoin(Processor):
             return
         with gen.guard(node):
             key = gen.raw(hand.key, key_serde)
-            record = f"{gen.obj(hand.key)}, {gen.obj(hand.value)}, {hand.time}, {hand.context}"
-            gen.line(f"if {key} is None:")
-            with gen.indented():
-                gen.line(f"{self._join_function(node, gen)}({record})")
-            gen.line("else:")
-            with gen.indented():
-                gen.line(f"{instance}.process({key}, {record})")
+            record = (gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context)
+            with gen.when(is_none(key)):
+                gen.do(call(self._join_function(node, gen), *record))
+            with gen.otherwise():
+                gen.do(method(instance, "process", key, *record))
 
-    def _buffered(self, node: Any, gen: Any) -> str:
+    def _buffered(self, node: Node, gen: CodeWriter, buffer: str) -> Code:
         decode = gen.name_of(key_serde_of(gen, self.getter).decode, "decode")
         join = self._join_function(node, gen)
-        source = f"{gen.kernel('stream_table', 'GraceJoin')}({gen.store(self.buffer)}, {decode}, {join})"
-        instance: str = gen.instance(("grace", node.name), "p", source)
-        return instance
+        made = call(gen.kernel("stream_table", "GraceJoin"), gen.store(buffer), decode, join)
+        return gen.instance(("grace", node.name), "p", made)
 
-    def _join_function(self, node: Any, gen: Any) -> str:
-        def write(name: str) -> None:
-            gen.line(f"def {name}(k, v, t, c):")
-            with gen.indented():
-                gen.hand = Hand(Slot("k"), Slot("v"), "t", "c")
+    def _join_function(self, node: Node, gen: CodeWriter) -> Code:
+        def write(name: Code) -> None:
+            with gen.function(name, "k", "v", "t", "c"), gen.holding(record_of_parameters()):
                 self._join(node, gen)
-                gen.fill_empty()
 
-        function: str = gen.later(("grace join", node.name), "j", write)
-        return function
+        return gen.later(("grace join", node.name), "j", write)
 
-    def _join(self, node: Any, gen: Any) -> None:
+    def _join(self, node: Node, gen: CodeWriter) -> None:
         hand = gen.hand
         with gen.guard(node):
             key = gen.raw(hand.key, key_serde_of(gen, self.getter))
-        as_of = f", {hand.time}" if self.getter.versioned else ""
-        found = f"{lookup(gen, self.getter)}({key}{as_of})"
+        as_of = [hand.time] if self.getter.versioned else []
+        found = call(lookup(gen, self.getter), key, *as_of)
         if not hand.key.never_none:
-            found = f"None if {key} is None else {found}"
+            found = unless_none(key, found)
         emit_enriched(node, gen, found, self.left, self.value)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import call, literal, method
 from streamkit.errors import Problem
 from streamkit.graph.node import GraphNode, ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
@@ -15,6 +16,9 @@ from streamkit.operators.getters import Getter, SuppressGetter
 from streamkit.operators.serdes import need
 from streamkit.operators.upstream import Table, TableWork
 from streamkit.state.definitions import StoreDef
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -35,20 +39,24 @@ class Suppress(Processor):
 
     needs_context: ClassVar[bool] = True
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         definition = gen.plan.stores[self.store]
         limits = (self.duration, self.final, self.final, self.max_records, self.max_bytes, not self.shut_down)
-        work = (
-            f"{gen.kernel('suppress', 'SuppressWork')}({node.name!r}, {', '.join(map(repr, limits))}, "
-            f"{gen.forward_function(node, True)}, {gen.name_of(definition.key_serde.decode, 'decode')})"
+        work = call(
+            gen.kernel("suppress", "SuppressWork"),
+            literal(node.name),
+            *map(literal, limits),
+            gen.forward_function(node, True),
+            gen.name_of(definition.key_serde.decode, "decode"),
         )
-        source = f"{gen.kernel('suppress', 'Suppress')}({gen.store(self.store)}, {work})"
-        instance = gen.instance(("suppress", node.name), "p", source)
+        made = call(gen.kernel("suppress", "Suppress"), gen.store(self.store), work)
+        instance = gen.instance(("suppress", node.name), "p", made)
+        hand = gen.hand
+        assert hand.old is not None
         with gen.guard(node):
-            hand = gen.hand
             key = gen.raw(hand.key, definition.key_serde)
             parts = (key, gen.obj(hand.key), gen.obj(hand.value), gen.obj(hand.old), hand.time, hand.context)
-            gen.line(f"{instance}.process({', '.join(parts)})")
+            gen.do(method(instance, "process", *parts))
 
 
 class _SuppressWork(TableWork):

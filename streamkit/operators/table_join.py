@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamkit.code import NONE, Code, any_of, call, either, is_none, is_not_none, item, tuple_of, unless_none
 from streamkit.graph.node import TableJoinNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import NONE, emit_keep, emit_null_key_check, key_serde_of, lookup
+from streamkit.operators.emitting import ABSENT, drop_null_keys, emit_keep, key_serde_of, lookup, not_latest
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, JoinGetter, StoreGetter
@@ -15,6 +16,9 @@ from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import check_keys_meet, need
 from streamkit.operators.stores import materialize
 from streamkit.operators.upstream import Table, TableWork
+
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
 
 
 @frozen
@@ -33,40 +37,38 @@ class TableTableJoin(Processor):
     send_old: bool
     versioned_parent: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         hand = gen.hand
-        more = f" or not {hand.latest}" if self.versioned_parent else ""
-        emit_null_key_check(gen, more)
+        assert hand.old is not None
+        drop_null_keys(gen, *not_latest(gen, self.versioned_parent))
         found, other, time = gen.var("found"), gen.var("other"), gen.var("time")
         new, old = gen.var("new"), gen.var("old")
         with gen.guard(node):
             key = gen.raw(hand.key, key_serde_of(gen, self.other))
             after, before = gen.obj(hand.value), gen.obj(hand.old)
-            gen.line(f"{found} = {lookup(gen, self.other)}({key})")
-            gen.line(
-                f"{other}, {time} = (None, {hand.time}) if {found} is None else ({found}[0], max({hand.time}, {found}[1]))"
-            )
-        gen.line(f"if {self._joins(other, after, before)}:")
-        gen.depth += 1
+            gen.assign(found, call(lookup(gen, self.other), key))
+            match = tuple_of(item(found, 0), call("max", hand.time, item(found, 1)))
+            gen.unpack((other, time), either(is_none(found), tuple_of(NONE, hand.time), match))
+        gen.only_where(self._joins(other, after, before))
         with gen.guard(node):
-            gen.line(f"{new} = {self._joined(gen, after, other, new=True)}")
-            gen.line(f"{old} = {self._joined(gen, before, other, new=False) if self.send_old else None}")
+            gen.assign(new, self._joined(gen, after, other))
+            gen.assign(old, self._joined(gen, before, other) if self.send_old else NONE)
         gen.forward(node, value=Slot(new), old=Slot(old), time=time)
 
-    def _joins(self, other: str, after: str, before: str) -> str:
+    def _joins(self, other: Code, after: Code, before: Code) -> Code:
         """Return the condition under which a change has any result."""
         if self.rule in ("inner", "right"):
-            return f"{other} is not None"
-        return f"{other} is not None or {after} is not None or {before} is not None"
+            return is_not_none(other)
+        return any_of(is_not_none(other), is_not_none(after), is_not_none(before))
 
-    def _joined(self, gen: Any, this: str, other: str, new: bool) -> str:
+    def _joined(self, gen: CodeWriter, this: Code, other: Code) -> Code:
         left, right = (this, other) if self.is_left else (other, this)
         joined = gen.expr(self.value, left=left, right=right)
         if self.rule == "right":
             return joined
         if self.rule == "outer":
-            return f"{joined} if {other} is not None or {this} is not None else None"
-        return f"None if {this} is None else {joined}"
+            return either(any_of(is_not_none(other), is_not_none(this)), joined, NONE)
+        return unless_none(this, joined)
 
 
 @frozen
@@ -76,10 +78,11 @@ class TableJoinMerge(Processor):
     store: str | None
     send_old: bool
 
-    def emit(self, node: Any, gen: Any) -> None:
+    def emit(self, node: Node, gen: CodeWriter) -> None:
         if self.store is None:
-            gen.forward(node, **({} if self.send_old else {"old": NONE}))
+            gen.forward(node, old=gen.hand.old if self.send_old else ABSENT)
             return
+        assert gen.hand.old is not None
         new, old = gen.obj(gen.hand.value), gen.obj(gen.hand.old)
         emit_keep(gen, node, self.store, new, old if self.send_old else None, gen.hand.time)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamkit.code import TRUE
 from streamkit.errors import Problem
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
@@ -16,13 +17,16 @@ from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream, Table
 
+if TYPE_CHECKING:
+    from streamkit.operators.writer import CodeWriter, Node
+
 
 @frozen
 class ToStream(Processor):
     """Forwards the new value of each change, None included (KTableImpl.toStream)."""
 
-    def emit(self, node: Any, gen: Any) -> None:
-        gen.forward(node, old=None, latest="True")
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        gen.forward(node, old=None, latest=TRUE)
 
 
 class ToStreamOperator(Operator):

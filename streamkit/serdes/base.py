@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from streamkit.code import Code
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import ANY, Type
 from streamkit.serdes.equality import same
@@ -84,16 +85,16 @@ class Serde(ABC):
         decode, to_json = self.decode, self.to_json
         return [None if data is None else to_json(decode(data)) for data in column]
 
-    # -- What the code generator asks for. Sources are Python expressions over a variable that is not None. --
+    # -- What the code generator asks for: pieces of Python over a variable that is not None. --
 
-    def encode_source(self, variable: str) -> str | None:
+    def encode_source(self, variable: Code) -> Code | None:
         """Return inline Python that encodes `variable`, or None when only `encode` will do.
 
         May use the names of `inline_globals`; must raise for a value of another type (any exception).
         """
         return None
 
-    def decode_source(self, variable: str) -> str | None:
+    def decode_source(self, variable: Code) -> Code | None:
         """Return inline Python that decodes `variable`, or None when only `decode` will do."""
         return None
 
@@ -104,7 +105,7 @@ class Serde(ABC):
         """Return an error of a batch's decoder in the words of `decode`; any other one as it is."""
         return error
 
-    def canonical_source(self, variable: str) -> str | None:
+    def canonical_source(self, variable: Code) -> Code | None:
         """Return an inline condition under which decoding and encoding again gives the same bytes.
 
         Where it holds, bytes pass through a topology undecoded; None: never assume so.

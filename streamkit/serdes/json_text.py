@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from streamkit.code import Code, call
 from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
@@ -178,11 +179,11 @@ class JsonSerde(Serde):
     def same(self, one: Any, other: Any) -> bool:
         return same(one, other)
 
-    def encode_source(self, variable: str) -> str:
-        return f"_s_json_encode({variable})"
+    def encode_source(self, variable: Code) -> Code:
+        return call("_s_json_encode", variable)
 
-    def decode_source(self, variable: str) -> str:
-        return f"_s_json_decode({variable})"
+    def decode_source(self, variable: Code) -> Code:
+        return call("_s_json_decode", variable)
 
     @property
     def inline_globals(self) -> dict[str, Any]:

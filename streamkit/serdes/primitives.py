@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
+from streamkit.code import TRUE, Code, all_of, attribute, binary, call, compare, either, item, literal, method, symbol
 from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
@@ -70,14 +71,14 @@ class StringSerde(Serde):
             raise refused("string", "text", data)
         return data
 
-    def encode_source(self, variable: str) -> str:
-        return f'_s_encode({variable}, "utf-8", "{JAVA}")'
+    def encode_source(self, variable: Code) -> Code:
+        return call("_s_encode", variable, literal("utf-8"), literal(JAVA))
 
-    def decode_source(self, variable: str) -> str:
-        return f'{variable}.decode("utf-8", "{JAVA}")'
+    def decode_source(self, variable: Code) -> Code:
+        return method(variable, "decode", literal("utf-8"), literal(JAVA))
 
-    def canonical_source(self, variable: str) -> str:
-        return f"{variable}.isascii()"
+    def canonical_source(self, variable: Code) -> Code:
+        return method(variable, "isascii")
 
     @property
     def inline_globals(self) -> dict[str, Any]:
@@ -112,11 +113,11 @@ class BytesSerde(Serde):
         except (binascii.Error, TypeError, ValueError) as error:
             raise SerdeError(f"serde bytes: not base64: {error}") from error
 
-    def decode_source(self, variable: str) -> str:
+    def decode_source(self, variable: Code) -> Code:
         return variable
 
-    def canonical_source(self, variable: str) -> str:
-        return "True"
+    def canonical_source(self, variable: Code) -> Code:
+        return TRUE
 
 
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
@@ -125,6 +126,14 @@ _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 def _text_of(value: float) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def _is_a(variable: Code, kind: str) -> Code:
+    return compare(attribute(variable, "__class__"), "is", symbol(kind))
+
+
+def _is_number(variable: Code) -> Code:
+    return compare(binary(item(variable, 0), "&", literal(127)), "!=", literal(127))
 
 
 _NAN = struct.pack(">d", float("nan"))
@@ -199,20 +208,20 @@ class NumberSerde(Serde):
             raise refused(self.spec, "a number" if self._floating else "a whole number", data)
         return data
 
-    def encode_source(self, variable: str) -> str:
+    def encode_source(self, variable: Code) -> Code:
         # struct also takes booleans, so what is not plainly the expected type goes the careful way.
-        test = f"{variable}.__class__ is {'float' if self._floating else 'int'}"
+        plain = _is_a(variable, "float" if self._floating else "int")
         if self.spec == "double":
-            test += f" and {variable} == {variable}"
-        return f"(_s_{self.spec}_pack({variable}) if {test} else _s_{self.spec}_encode({variable}))"
+            plain = all_of(plain, compare(variable, "==", variable))
+        return either(plain, call(f"_s_{self.spec}_pack", variable), call(f"_s_{self.spec}_encode", variable))
 
-    def decode_source(self, variable: str) -> str:
-        return f"_s_{self.spec}_unpack({variable})[0]"
+    def decode_source(self, variable: Code) -> Code:
+        return item(call(f"_s_{self.spec}_unpack", variable), 0)
 
-    def canonical_source(self, variable: str) -> str:
-        test = f"len({variable}) == {self._size}"
+    def canonical_source(self, variable: Code) -> Code:
+        test = compare(call("len", variable), "==", literal(self._size))
         # Java writes every double that is not a number with the same bits; they and few others begin so.
-        return f"{test} and {variable}[0] & 127 != 127" if self.spec == "double" else test
+        return all_of(test, _is_number(variable)) if self.spec == "double" else test
 
 
 class DoubleSerde(NumberSerde):
@@ -223,14 +232,6 @@ class DoubleSerde(NumberSerde):
 
     def encode(self, value: Any) -> bytes:
         return super().encode(value if value == value else math.nan)
-
-    def encode_source(self, variable: str) -> str:
-        plain = f"{variable}.__class__ is float and {variable} == {variable}"
-        return f"(_s_double_pack({variable}) if {plain} else _s_double_encode({variable}))"
-
-    def canonical_source(self, variable: str) -> str:
-        # What begins otherwise is no NaN.
-        return f"len({variable}) == 8 and {variable}[0] & 127 != 127"
 
 
 class BooleanSerde(Serde):

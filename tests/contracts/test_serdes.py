@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamkit import serdes
+from streamkit.code import symbol
 from streamkit.errors import SerdeError
 from streamkit.record import WindowedKey
 from streamkit.serdes.base import Binding, Serde
@@ -108,10 +109,11 @@ def test_inline_code_does_what_the_methods_do(case: tuple[Serde, Case]) -> None:
     data = serde.encode(value)
     assert all(name.startswith("_s_") for name in serde.inline_globals)
     names = {"v": value, "b": data, **serde.inline_globals}
-    write, read, same = serde.encode_source("v"), serde.decode_source("b"), serde.canonical_source("b")
-    assert write is None or eval(write, names) == data
-    assert read is None or eval(read, names) == value
-    assert same is None or not eval(same, names) or serde.encode(serde.decode(data)) == data
+    v, b = symbol("v"), symbol("b")
+    write, read, same = serde.encode_source(v), serde.decode_source(b), serde.canonical_source(b)
+    assert write is None or eval(write.source, names) == data
+    assert read is None or eval(read.source, names) == value
+    assert same is None or not eval(same.source, names) or serde.encode(serde.decode(data)) == data
 
 
 def test_only_a_registry_tells_topics_apart(case: tuple[Serde, Case]) -> None:

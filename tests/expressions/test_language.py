@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from streamkit.code import ATOM, item, symbol
 from streamkit.errors import Position, StreamkitError, TopologyError
 from streamkit.expressions import Expression, Function, Library, called, constant, parse
 from streamkit.expressions.methods import ALLOWED, BY_KIND, MUTATING
@@ -148,14 +149,14 @@ def test_errors_of_a_record_stay_python_errors() -> None:
 
 
 def test_sources() -> None:
-    bindings = {"value": "v", "key": "k", "headers": "c[0]", "now": "rt_now"}
+    bindings = {"value": symbol("v"), "key": symbol("k"), "headers": item(symbol("c"), 0), "now": symbol("rt_now")}
 
     def source(text: str) -> str:
-        return parse(text, NAMES).source(bindings)
+        return parse(text, NAMES).code(bindings).source
 
     assert source("value.a + 1 > value.b") == "v['a'] + 1 > v['b']"
     assert source("[key for key in value]") == "[_y_1 for _y_1 in v]"
-    assert source("header('a')") == "_x_header(((c[0]) or []), 'a')"
+    assert source("header('a')") == "_x_header((c[0] or []), 'a')"
     assert source("now()") == "rt_now()"
     assert source("value % 2") == "v % 2 if v.__class__ is _x_Int else _x_mod(v, 2)"
     assert source("2 * 3 + value") == "6 + v"
@@ -202,8 +203,8 @@ def test_pickles() -> None:
 
 
 def test_constants() -> None:
-    assert constant(5).source({}) == "5"
-    assert constant(-5).source({}) == "(-5)"
+    assert constant(5).code({}).source == "5"
+    assert constant(-5).code({}).at(ATOM) == "(-5)"
     assert constant(True).result_kind == "bool"
     assert constant(None).result_kind is None
 

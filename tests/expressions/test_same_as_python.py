@@ -103,4 +103,4 @@ def test_same(text: str, value: dict[str, Any], key: Any, x: Any) -> None:
         return  # the language has no complex numbers, not even on the way
     if "items()" in text and ours != theirs:
         return  # a view is a list here
-    assert ours == theirs, (text, expression.source({name: name for name in names}))
+    assert ours == theirs, (text, expression.template)

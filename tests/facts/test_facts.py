@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamkit import serdes
+from streamkit.code import Code, symbol
 from streamkit.errors import SerdeError
 from streamkit.runtime.punctuation import PunctuationQueue, Punctuator
 from streamkit.serdes.base import Serde
@@ -76,22 +77,22 @@ def decoded(serde: Serde, data: bytes) -> list[str]:
     """The value as text and its bytes when it is written again; all ways to read and write must agree."""
     value = serde.decode(data)
     again = encoded(serde, value)
-    inline = serde.decode_source("x")
+    inline = serde.decode_source(symbol("x"))
     assert inline is None or repr(evaluated(inline, serde, data)) == repr(value)
-    canonical = serde.canonical_source("x")
+    canonical = serde.canonical_source(symbol("x"))
     assert canonical is None or not evaluated(canonical, serde, data) or data.hex() == again
     return [shown(value), again]
 
 
 def encoded(serde: Serde, value: Any) -> str:
     data = serde.encode(value).hex()
-    inline = serde.encode_source("x")
+    inline = serde.encode_source(symbol("x"))
     assert inline is None or evaluated(inline, serde, value).hex() == data
     return data
 
 
-def evaluated(source: str, serde: Serde, value: Any) -> Any:
-    return eval(source, {**serde.inline_globals, "x": value})
+def evaluated(piece: Code, serde: Serde, value: Any) -> Any:
+    return eval(piece.source, {**serde.inline_globals, "x": value})
 
 
 def shown(value: Any) -> str:

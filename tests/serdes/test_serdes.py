@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit import serdes
+from streamkit.code import symbol
 from streamkit.errors import SerdeError
 from streamkit.record import WindowedKey
 from streamkit.serdes.json_text import JsonSerde, to_text
@@ -72,13 +73,14 @@ def test_columns_of_windowed_keys() -> None:
 def test_inline_sources(spec: Any, value: Any, data: str) -> None:
     serde = serdes.parse(spec)
     assert all(name.startswith("_s_") for name in serde.inline_globals)
-    write, read, same = serde.encode_source("x"), serde.decode_source("x"), serde.canonical_source("x")
+    x = symbol("x")
+    write, read, same = serde.encode_source(x), serde.decode_source(x), serde.canonical_source(x)
     raw = bytes.fromhex(data)
     if write is not None:
-        assert eval(write, {"x": value, **serde.inline_globals}) == raw
+        assert eval(write.source, {"x": value, **serde.inline_globals}) == raw
     if read is not None:
-        assert eval(read, {"x": raw, **serde.inline_globals}) == value
-    if same is not None and eval(same, {"x": raw}):
+        assert eval(read.source, {"x": raw, **serde.inline_globals}) == value
+    if same is not None and eval(same.source, {"x": raw}):
         assert serde.encode(serde.decode(raw)) == raw
 
 
@@ -112,11 +114,11 @@ def test_values_of_another_type(spec: Any, value: Any) -> None:
     serde = serdes.parse(spec)
     with pytest.raises(SerdeError):
         serde.encode(value)
-    source = serde.encode_source("x")
-    if source is not None:
+    piece = serde.encode_source(symbol("x"))
+    if piece is not None:
         failed = False
         try:
-            eval(source, {"x": value, **serde.inline_globals})
+            eval(piece.source, {"x": value, **serde.inline_globals})
         except Exception:
             failed = True
         assert failed
@@ -236,9 +238,9 @@ def test_json_round_trip(value: Any) -> None:
 @given(st.binary(max_size=24), st.sampled_from(["string", "bytes", "short", "integer", "long", "double", "float"]))
 def test_canonical_bytes(data: bytes, name: str) -> None:
     serde = serdes.parse(name)
-    condition = serde.canonical_source("x")
+    condition = serde.canonical_source(symbol("x"))
     assert condition is not None
-    if eval(condition, {"x": data}):
+    if eval(condition.source, {"x": data}):
         value = serde.decode(data)
         # What is not a number keeps its bits as a float in Java, where Python sets one of them.
         if value == value or name != "float":
@@ -252,11 +254,11 @@ def test_every_double_that_is_no_number_has_the_same_bytes(bits: str) -> None:
     raw, wanted = bytes.fromhex(bits), bytes.fromhex("7ff8000000000000")
     assert serde.encode(serde.decode(raw)) == wanted
     names = {"x": serde.decode(raw), "raw": raw, **serde.inline_globals}
-    source, canonical = serde.encode_source("x"), serde.canonical_source("raw")
-    assert source is not None
+    inline, canonical = serde.encode_source(symbol("x")), serde.canonical_source(symbol("raw"))
+    assert inline is not None
     assert canonical is not None
-    assert eval(source, names) == wanted
-    assert not eval(canonical, names)
+    assert eval(inline.source, names) == wanted
+    assert not eval(canonical.source, names)
 
 
 @pytest.mark.parametrize("name", ["double", "float"])

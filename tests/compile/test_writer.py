@@ -1,0 +1,154 @@
+"""The code writer: blocks, what follows them, and the lines of programs in tracebacks."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import re
+import traceback
+from pathlib import Path
+
+import pytest
+
+from streamkit.code import any_of, literal, symbol
+from streamkit.compile import compile_sub_topology
+from streamkit.compile.program import Listing
+from streamkit.compile.writer import Writer
+from streamkit.errors import ProcessingError
+from streamkit.plan import load
+from streamkit.runtime.driver import Driver
+from tests.cli.support import streamkit
+from tests.compile.support import driver_of, record
+
+A, B = symbol("a"), symbol("b")
+
+
+def written(gen: Writer) -> str:
+    return "\n".join(line.removeprefix("    ") for line in gen.lines)
+
+
+def test_blocks_close_what_was_opened_in_them() -> None:
+    gen = Writer()
+    with gen.when(any_of(A, B)):
+        gen.only_where(A)
+        gen.only_where(B)
+        gen.assign(A, literal(1))
+    with gen.otherwise(A), gen.each((A, B), any_of(A, B)):
+        pass
+    with gen.otherwise():
+        gen.do(any_of(A, B))
+    assert written(gen) == (
+        "if a or b:\n    if a:\n        if b:\n            a = 1\n"
+        "elif a:\n    for a, b in a or b:\n        pass\nelse:\n    a or b"
+    )
+
+
+def test_assignments() -> None:
+    gen = Writer()
+    either = any_of(A, B)
+    gen.assign(A, either)
+    gen.assign_each((A, B), (either, A))
+    gen.assign_all((A, B), either)
+    gen.unpack((A, B), either)
+    gen.add_to(A, either)
+    gen.returns(either)
+    assert gen.lines == [
+        "    a = a or b",
+        "    a, b = a or b, a",
+        "    a = b = a or b",
+        "    a, b = a or b",
+        "    a += a or b",
+        "    return a or b",
+    ]
+
+
+def test_an_attempt_at_nothing_leaves_no_line() -> None:
+    gen = Writer()
+    with gen.attempt() as attempt:
+        pass
+    assert attempt.empty
+    assert gen.lines == []
+
+
+def test_what_is_rehearsed_is_not_written() -> None:
+    gen = Writer()
+    with gen.rehearsed():
+        gen.only_where(A)
+        gen.do(B)
+    gen.do(A)
+    assert gen.lines == ["    a"]
+
+
+# -- Lines in tracebacks --
+
+BODY = "p: {stream: in, steps: [{map_values: value + 1}, {map_values: {value: {call: 'mine:halve'}}}], to: out}"
+MINE = "def halve(key, value):\n    return inner(value)\n\n\ndef inner(value):\n    return 1 / value\n"
+
+
+def listed() -> set[str]:
+    gc.collect()
+    return {file for file in linecache.cache if file.startswith("<streamkit ")}
+
+
+def failing(folder: Path) -> ProcessingError:
+    (folder / "mine.py").write_text(MINE, encoding="utf-8")
+    with pytest.raises(ProcessingError) as caught:
+        driver_of(folder, BODY).pipe(record(-1))
+    return caught.value
+
+
+def test_a_traceback_has_the_generated_line(tmp_path: Path) -> None:
+    error = failing(tmp_path)
+    text = "".join(traceback.format_exception(error.__cause__))
+    assert 'File "<streamkit app sub-topology 0>", line ' in text
+    assert re.search(r", in run\n    v_\d+ = _x_c_call_", text)
+    assert "return inner(value)" in text
+    assert "return 1 / value" in text
+    linecache.checkcache()
+    assert "".join(traceback.format_exception(error.__cause__)) == text
+
+
+def test_lines_go_with_their_program(tmp_path: Path) -> None:
+    before = listed()
+    error = failing(tmp_path)
+    assert listed() - before == {"<streamkit app sub-topology 0>"}
+    del error
+    assert listed() == before
+
+
+def test_programs_of_one_name_have_their_own_lines(tmp_path: Path) -> None:
+    before = listed()
+    one, other = Listing("app sub-topology 9", "a = 1\n"), Listing("app sub-topology 9", "b = 2\n")
+    assert linecache.getline(one.file, 1) == "a = 1\n"
+    assert linecache.getline(other.file, 1) == "b = 2\n"
+    del one
+    assert listed() - before == {other.file}
+    del other
+    assert listed() == before
+
+
+def test_each_process_lists_what_it_binds(tmp_path: Path) -> None:
+    # As on Spark's workers: the plan is shipped, and compiled where it runs.
+    driver_of(tmp_path, "p: {stream: in, to: out}")
+    plan = load(tmp_path / "topology.yaml")
+    program = compile_sub_topology(plan, plan.sub_topologies[0])
+    before = listed()
+    with Driver(plan) as driver:
+        assert listed() - before == {"<streamkit app sub-topology 0>"}
+        assert len(driver.pipe(record(1))) == 1
+    assert program.name == "app sub-topology 0"
+
+
+def test_verbose_shows_the_generated_line_of_a_failing_step(tmp_path: Path) -> None:
+    driver_of(tmp_path, BODY)
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    (tmp_path / "in.jsonl").write_text('{"topic": "in", "key": "k", "value": -1, "timestamp": 5}\n', encoding="utf-8")
+    arguments = ("try", "topology.yaml", "--input", "in.jsonl")
+    quiet = streamkit(*arguments, cwd=tmp_path)
+    assert quiet.err.count("\n") == 1
+    verbose = streamkit("--verbose", *arguments, cwd=tmp_path)
+    assert verbose.code == quiet.code == 1
+    assert verbose.err.endswith(quiet.err)
+    assert 'File "<streamkit app sub-topology 0>"' in verbose.err
+    assert re.search(r"    v_\d+ = _x_c_call_", verbose.err)
+    assert "    return 1 / value" in verbose.err
