@@ -92,8 +92,9 @@ def _keep(work: StreamAggregate | TableAggregate, node: Node, gen: CodeWriter, m
     """Write the putting of a new value; `made`: the variables of the new value, the old one and the time."""
     new, old, time = made
     put_time = time
-    if work.aggregation.kind != "count":
-        # A deletion has the time of the record in hand in store and changelog, whatever is forwarded.
+    if work.aggregation.kind != "count" and gen.plan.stores[work.store].type != "versioned":
+        # A deletion has the time of the record in hand in store and changelog, whatever is forwarded. A versioned
+        # store takes the time that goes with the aggregate.
         put_time = gen.var("at")
         gen.assign(put_time, either(is_none(new), gen.hand.time, time))
     emit_keep(gen, node, work.store, new, old if work.send_old else None, put_time, time)

@@ -11,18 +11,14 @@ from streamkit.state.context import RecordContext
 class GraceJoin:
     """Holds stream records until stream time has passed them by the grace, then joins them in order of time.
 
-    `join(key, value, timestamp, context)` looks the table up as of the record and forwards.
+    `join(key, value, timestamp, context)` looks the table up as of the record and forwards. Only records that are put
+    into the buffer move its stream time: none without a key or value, and none that comes too late.
     """
 
     def __init__(self, buffer: Any, decode_key: Callable[[bytes], Any], join: Callable[[Any, Any, int, Any], None]):
         self._buffer = buffer
         self._decode_key = decode_key
         self._join = join
-
-    def observe(self, t: int) -> None:
-        """Advance the operator's stream time; records that are dropped count too."""
-        if t > self._buffer.observed_time:
-            self._buffer.observed_time = t
 
     def process(self, kb: bytes, k: Any, v: Any, t: int, c: Any) -> None:
         """Buffer a record and join those whose grace is over; one that comes too late joins at once."""
