@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import pickle
 import re
 import traceback
 from pathlib import Path
@@ -18,7 +19,7 @@ from streamkit.errors import ProcessingError
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
 from tests.cli.support import streamkit
-from tests.compile.support import driver_of, record
+from tests.compile.support import HEAD, driver_of, record
 
 A, B = symbol("a"), symbol("b")
 
@@ -85,22 +86,27 @@ BODY = "p: {stream: in, steps: [{map_values: value + 1}, {map_values: {value: {c
 MINE = "def halve(key, value):\n    return inner(value)\n\n\ndef inner(value):\n    return 1 / value\n"
 
 
-def listed() -> set[str]:
+def listed(name: str) -> set[str]:
     gc.collect()
-    return {file for file in linecache.cache if file.startswith("<streamkit ")}
+    return {file for file in linecache.cache if file.startswith(f"<streamkit {name} ")}
 
 
-def failing(folder: Path) -> ProcessingError:
+def head(name: str) -> str:
+    # A name that no other test has, some of whose programs may still be alive.
+    return HEAD.replace("application: app", f"application: {name}")
+
+
+def failing(folder: Path, name: str) -> ProcessingError:
     (folder / "mine.py").write_text(MINE, encoding="utf-8")
     with pytest.raises(ProcessingError) as caught:
-        driver_of(folder, BODY).pipe(record(-1))
+        driver_of(folder, BODY, head=head(name)).pipe(record(-1))
     return caught.value
 
 
 def test_a_traceback_has_the_generated_line(tmp_path: Path) -> None:
-    error = failing(tmp_path)
+    error = failing(tmp_path, "shown")
     text = "".join(traceback.format_exception(error.__cause__))
-    assert 'File "<streamkit app sub-topology 0>", line ' in text
+    assert 'File "<streamkit shown sub-topology 0>", line ' in text
     assert re.search(r", in run\n    v_\d+ = _x_c_call_", text)
     assert "return inner(value)" in text
     assert "return 1 / value" in text
@@ -109,34 +115,32 @@ def test_a_traceback_has_the_generated_line(tmp_path: Path) -> None:
 
 
 def test_lines_go_with_their_program(tmp_path: Path) -> None:
-    before = listed()
-    error = failing(tmp_path)
-    assert listed() - before == {"<streamkit app sub-topology 0>"}
+    error = failing(tmp_path, "passing")
+    assert listed("passing") == {"<streamkit passing sub-topology 0>"}
     del error
-    assert listed() == before
+    assert listed("passing") == set()
 
 
-def test_programs_of_one_name_have_their_own_lines(tmp_path: Path) -> None:
-    before = listed()
-    one, other = Listing("app sub-topology 9", "a = 1\n"), Listing("app sub-topology 9", "b = 2\n")
+def test_programs_of_one_name_have_their_own_lines() -> None:
+    one, other = Listing("twin sub-topology 9", "a = 1\n"), Listing("twin sub-topology 9", "b = 2\n")
     assert linecache.getline(one.file, 1) == "a = 1\n"
     assert linecache.getline(other.file, 1) == "b = 2\n"
     del one
-    assert listed() - before == {other.file}
+    assert listed("twin") == {other.file}
     del other
-    assert listed() == before
+    assert listed("twin") == set()
 
 
 def test_each_process_lists_what_it_binds(tmp_path: Path) -> None:
     # As on Spark's workers: the plan is shipped, and compiled where it runs.
-    driver_of(tmp_path, "p: {stream: in, to: out}")
-    plan = load(tmp_path / "topology.yaml")
+    driver_of(tmp_path, "p: {stream: in, to: out}", head=head("shipped")).close()
+    plan = pickle.loads(pickle.dumps(load(tmp_path / "topology.yaml")))
     program = compile_sub_topology(plan, plan.sub_topologies[0])
-    before = listed()
+    assert program.name == "shipped sub-topology 0"
+    assert listed("shipped") == set()
     with Driver(plan) as driver:
-        assert listed() - before == {"<streamkit app sub-topology 0>"}
+        assert listed("shipped") == {"<streamkit shipped sub-topology 0>"}
         assert len(driver.pipe(record(1))) == 1
-    assert program.name == "app sub-topology 0"
 
 
 def test_verbose_shows_the_generated_line_of_a_failing_step(tmp_path: Path) -> None:
