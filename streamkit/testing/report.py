@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 from streamkit.testing.compare import Pair, differences, is_missing
 from streamkit.testing.flow import flow
@@ -15,6 +16,8 @@ from streamkit.testing.run import Failure
 CONTEXT = 2
 """Records that match, shown before and after those that don't."""
 LONGEST = 300
+NEAR = 10
+"""Characters shown before and after the first that differs."""
 SAME, EXPECTED, CAME, DETAIL = "same", "expected", "came", "detail"
 
 
@@ -87,7 +90,20 @@ def _change(wanted: Any, came: Any) -> str:
         return f"expected {_short(wanted)}, is not there"
     if is_missing(wanted):
         return f"is there, not expected: {_short(came)}"
-    return f"expected {_short(wanted)}, came {_short(came)}"
+    shown, other = _short(wanted), _short(came)
+    if isinstance(wanted, str) and isinstance(came, str):
+        if shown == other or normalize("NFKC", wanted) == normalize("NFKC", came):
+            return _difference_in_text(wanted, came)
+    return f"expected {shown}, came {other}"
+
+
+def _difference_in_text(wanted: str, came: str) -> str:
+    """Show where two texts differ that look the same: letters in another normal form, or beyond what is shown."""
+    both = zip(wanted, came, strict=False)
+    first = next((at for at, (one, other) in enumerate(both) if one != other), min(len(wanted), len(came)))
+    start = max(0, first - NEAR)
+    shown, other = (ascii(text[start : first + NEAR]) for text in (wanted, came))
+    return f"expected {shown}, came {other}, at character {first + 1}"
 
 
 def _fields(record: Any, wanted: Any = ()) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark import wire
+from streamkit.runtime.spark.compare import compare
 from streamkit.runtime.spark.held import _ENTRY_BYTES, HeldStore, HeldWindowStore
 from streamkit.runtime.spark.job import Job
 from streamkit.runtime.spark.last import LastOfKeys
@@ -142,6 +144,36 @@ def test_the_last_of_each_key_is_that_of_all_updates(spark: Any, path: Path, top
     final = written(spark, path, topic, emit=FINAL, parallelism=parallelism)
     assert by_key(final) == {key: each[-1:] for key, each in every.items()}
     assert any(each["value"] is None for each in final)
+
+
+KEYS = [True, 1, 1.0, "1", 0.0, -0.0, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "caf\u00e9", "cafe\u0301"]
+"""Keys of json, of which Python takes some for equal."""
+
+
+def test_keys_are_told_apart_by_their_bytes(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(
+        "streamkit: 1\napplication: keys\n"
+        "topics: {words: {key: json, value: json, partitions: 2}, sums: {key: json, value: long, partitions: 2}}\n"
+        "pipelines: {p: {stream: words, steps: [group_by_key, count, to_stream], to: sums}}\n"
+    )
+    lines = [{"topic": "words", "key": key, "value": 1, "timestamp": number} for number, key in enumerate(3 * KEYS)]
+    inputs, out = {"words": write_lines(tmp_path / "words", lines)}, tmp_path / "out"
+    options = JobOptions(inputs, {"sums": Place(str(out), JSON_LINES)}, emit=FINAL, parallelism=7)
+    submit(load(path), options, spark)
+    found = [(json.dumps(each["key"]), each["value"]) for each in read_lines(out)]
+    assert sorted(found) == sorted((json.dumps(key), 3) for key in KEYS)
+
+
+def test_a_comparison_tells_keys_and_values_apart_by_their_bytes(spark: Any, path: Path) -> None:
+    def frame(rows: list[tuple[bytes, bytes]]) -> Any:
+        columns = "key binary, value binary, order bigint, source int, offset bigint"
+        return spark.createDataFrame([(*row, number, 0, number) for number, row in enumerate(rows)], columns)
+
+    made = frame([(b"true", b"1"), (b"1", b"true"), (b"0.0", b"0.0")])
+    held = frame([(b"1", b"1"), (b"0.0", b"-0.0"), (b"-0.0", b"0.0")])
+    found = compare(made, held, load(path), "words", is_table=True)
+    assert (found.equal, found.different, found.missing, found.surplus) == (0, 2, 1, 1)
 
 
 COUNTS = {"words": 2, "sums": 2, "texts": 2, "recent": 2}

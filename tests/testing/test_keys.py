@@ -57,3 +57,16 @@ def test_what_is_not_a_number_is_expected_by_either_name(tmp_path: Path, text: s
     expect = f"expect: {{numbers: [{{key: {text}, value: 1}}, {{key: -.inf, value: 1}}]}}"
     assert failures(tmp_path, case(given + expect), TOPOLOGY) == []
     assert failures(tmp_path, case(given + expect.replace("-.inf", ".inf")), TOPOLOGY) != []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "came", "shown"),
+    [
+        ("caf\u00e9", "cafe\u0301", r"key: expected 'caf\xe9', came 'cafe\u0301', at character 4"),
+        (400 * "x" + "1", 400 * "x" + "2", "key: expected 'xxxxxxxxxx1', came 'xxxxxxxxxx2', at character 401"),
+    ],
+)
+def test_a_difference_that_cannot_be_seen_is_shown(tmp_path: Path, wanted: str, came: str, shown: str) -> None:
+    given = f"given: [{{topic: in, key: {came}, value: 1}}]\n"
+    found = failures(tmp_path, case(f"{given}expect: {{out: [{{key: {wanted}, value: 1}}]}}"), TOPOLOGY)
+    assert shown in found[0]
