@@ -91,9 +91,9 @@ def _change(wanted: Any, came: Any) -> str:
     if is_missing(wanted):
         return f"is there, not expected: {_short(came)}"
     shown, other = _short(wanted), _short(came)
-    if isinstance(wanted, str) and isinstance(came, str):
-        if shown == other or normalize("NFKC", wanted) == normalize("NFKC", came):
-            return _difference_in_text(wanted, came)
+    texts = isinstance(wanted, str) and isinstance(came, str)
+    if texts and (shown == other or normalize("NFKC", wanted) == normalize("NFKC", came)):
+        return _difference_in_text(wanted, came)
     return f"expected {shown}, came {other}"
 
 
