@@ -62,6 +62,10 @@ class Generator(Writer):
 
     # -- What processors use -------------------------------------------------------------------------------------
 
+    def node(self, name: str) -> Any:
+        """Return a node of the sub-topology by its name."""
+        return self.sub_topology.nodes[name]
+
     def index(self, node: Any) -> Code:
         """Return the index of a node in Program.nodes."""
         return literal(self._index[node.name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamkit import serdes
 from streamkit.code import (
@@ -19,6 +19,7 @@ from streamkit.code import (
     is_not_none,
     item,
     literal,
+    mapping_of,
     method,
     negated,
     starred,
@@ -26,14 +27,25 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.operators.getters import FilterGetter, Getter, JoinGetter, MapValuesGetter, StoreGetter, SuppressGetter
+from streamkit.expressions import load_callable
+from streamkit.operators.getters import (
+    FilterGetter,
+    Getter,
+    JoinGetter,
+    MapValuesGetter,
+    StoreGetter,
+    SuppressGetter,
+    TransformGetter,
+)
 from streamkit.operators.hand import Hand, Slot
 from streamkit.serdes.base import Serde
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
+    from streamkit.operators.fields import CallRef
     from streamkit.operators.writer import Changes, CodeWriter, Node
+    from streamkit.plan.model import Plan
 
 ABSENT = Slot(NONE)
 """An absent value."""
@@ -110,6 +122,7 @@ def key_serde_of(gen: CodeWriter, getter: Getter) -> Serde:
     return definition.key_serde
 
 
+RT = symbol("rt")
 KEY, FOUND, VALUE, TIME = symbol("kb"), symbol("found"), symbol("v"), symbol("t")
 
 
@@ -124,6 +137,13 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
             with gen.when(held):
                 gen.returns(unless_none(value, tuple_of(value, literal(-1))))
             gen.returns(call(lookup(gen, getter.parent), KEY))
+            return
+        if isinstance(getter, TransformGetter):
+            node, row = gen.node(getter.node), _row(gen, getter)
+            transformer = emit_transformer(gen, node, getter.call, (), ("transform", id(getter)))
+            with gen.holding(row):
+                found = call(lookup(gen, getter.parent), KEY, starred(symbol("as_of")))
+                gen.returns(method(transformer, "look_up", gen.obj(row.key), found))
             return
         assert isinstance(getter, FilterGetter | MapValuesGetter)
         gen.assign(FOUND, call(lookup(gen, getter.parent), KEY, starred(symbol("as_of"))))
@@ -163,6 +183,26 @@ def _join_lookup(gen: CodeWriter, getter: JoinGetter) -> None:
         times = (either(is_not_none(side), item(side, 1), literal(-1)) for side in (left, right))
         gen.assign(TIME, call("max", *times))
         gen.returns(unless_none(VALUE, tuple_of(VALUE, TIME)))
+
+
+def emit_transformer(
+    gen: CodeWriter, node: Node, target: CallRef, stores: tuple[str, ...], key: tuple[Any, ...]
+) -> Code:
+    """Return the variable of a transformer of a table's values, made once a task; `key` tells it from others."""
+    index = gen.index(node)
+    own = mapping_of({name: gen.store(name) for name in stores})
+    connected = call(gen.kernel("process", "ProcessorStores"), own, literal(global_stores(gen.plan)))
+    context = call(gen.kernel("transform", "TransformContext"), RT, index, connected)
+    made = call(gen.kernel("transform", "Transformer"), gen.name_of(load_callable(target), "user"), context)
+    transformer = gen.instance(key, "p", made)
+    gen.on("init", call("initialise", index, attribute(transformer, "init")))
+    gen.on("close", method(transformer, "close"))
+    return transformer
+
+
+def global_stores(plan: Plan) -> tuple[str, ...]:
+    """Return the stores that every processor may read without naming them (GlobalStateManager)."""
+    return tuple(name for sub in plan.sub_topologies if sub.is_global for name in sub.stores)
 
 
 def drop_null_keys(gen: CodeWriter, *more: Code) -> None:

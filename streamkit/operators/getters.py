@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from streamkit.graph.hashing import hash_order
+from streamkit.operators.fields import CallRef
 from streamkit.operators.frozen import frozen
 
 
@@ -68,6 +69,24 @@ class MapValuesGetter(Getter):
     parent: Getter
     value: Any
     origin: Any = None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.parent.stores
+
+    @property
+    def versioned(self) -> bool:
+        return self.parent.versioned
+
+
+@frozen
+class TransformGetter(Getter):
+    """What a Python callable gives for the parent's value, also where that is absent (KTableTransformValuesGetter)."""
+
+    parent: Getter
+    call: CallRef
+    node: str
+    """The node of the step."""
 
     @property
     def stores(self) -> tuple[str, ...]:

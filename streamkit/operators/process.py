@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamkit.code import attribute, call, literal, mapping_of, method, symbol
+from streamkit.code import attribute, call, literal, mapping_of, method
 from streamkit.expressions import load_callable
 from streamkit.graph.node import ProcessorNode
-from streamkit.operators.base import Example, Operator, Processor
+from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Callable_, CallRef, Field, Step, StoreNames
+from streamkit.operators.emitting import RT, global_stores
+from streamkit.operators.fields import KEY_SERDE, NAME, STORE, VALUE_SERDE, Callable_, CallRef, Field, Step, StoreNames
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
+from streamkit.operators.transform_values import transform_values
 from streamkit.operators.typing import Types, Typing
-from streamkit.operators.upstream import Stream
+from streamkit.operators.upstream import Stream, Table
 
 if TYPE_CHECKING:
     from streamkit.operators.writer import CodeWriter, Node
-
-
-RT = symbol("rt")
 
 
 @frozen
@@ -36,7 +35,7 @@ class Process(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         target = gen.name_of(load_callable(self.call), "user")
         own = mapping_of({name: gen.store(name) for name in self.stores})
-        stores = call(gen.kernel("process", "ProcessorStores"), own, literal(_global_stores(gen.plan)))
+        stores = call(gen.kernel("process", "ProcessorStores"), own, literal(global_stores(gen.plan)))
         # Before the function for all children: functions are written in the order of asking.
         children = mapping_of({name: gen.child_function(name) for name in node.children})
         forward = gen.forward_function(node, False)
@@ -90,9 +89,13 @@ pipelines:
     fixed_key: ClassVar[bool] = False
 
     def types(self, hand: Typing) -> Types:
-        return Types()
+        return Types(hand.own.key) if self.fixed_key else Types()
 
-    def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
+    def build(self, step: Step, upstream: Any, builder: Context) -> Any:
+        if isinstance(upstream, Table):
+            return transform_values(step, upstream, builder)
+        if step.get("store") is not None:
+            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
         names = tuple(step.get("stores") or ())
         stores = tuple(builder.custom_store(name, step) for name in names)
         # A given name uses up no index here (KStreamImpl.process).
@@ -108,7 +111,7 @@ pipelines:
 
 
 class ProcessValuesOperator(ProcessOperator):
-    """`process_values` (KStream.processValues)."""
+    """`process_values` (KStream.processValues, KTable.transformValues)."""
 
     name = "process_values"
     fields = (
@@ -116,10 +119,16 @@ class ProcessValuesOperator(ProcessOperator):
         Field("stores", StoreNames(), "The names of the stores that it uses."),
         VALUE_SERDE,
         NAME,
+        STORE,
     )
+    accepts = ("stream", "table")
     summary = (
         "Like `process`, but keys stay as they are: forwarding another key is an error, and what follows does not "
-        "repartition."
+        "repartition.\n\nOn a table it is `transformValues`: a class with `transform(self, key, value)` and, if it likes, "
+        "`init(self, context)` and `close(self)`, or a function `(key, value)` or `(key, value, context)`, returns the row's "
+        "new value. It is asked for deleted rows too, with the value None, and None deletes; its context has all but "
+        "`forward`. `store` materializes the result. Without one, values are computed again wherever they are needed: old "
+        "values for what follows, and by an instance of its own what a join looks up, also for rows that are not there."
     )
     prefix = "KSTREAM-PROCESSVALUES-"
     fixed_key = True
@@ -128,8 +137,3 @@ class ProcessValuesOperator(ProcessOperator):
         input=ProcessOperator.example.input,
         output=ProcessOperator.example.output,
     )
-
-
-def _global_stores(plan: Any) -> tuple[str, ...]:
-    """Return the stores that every processor may read without naming them (GlobalStateManager)."""
-    return tuple(name for sub in plan.sub_topologies if sub.is_global for name in sub.stores)

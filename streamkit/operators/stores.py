@@ -38,16 +38,19 @@ def materialize(
     return define(name, serdes, options, windows, on_close)
 
 
-def materialize_if_named(step: Step, ctx: Context, serdes: tuple[AnySerde, AnySerde], generated: str) -> Any:
+def materialize_if_named(
+    step: Step, ctx: Context, serdes: tuple[AnySerde, AnySerde], generated: str | None
+) -> StoreDef | None:
     """Return the definition of a store that Java makes only where it has a name (KTableImpl.doFilter, doMapValues).
 
-    One without a name uses up an index of the prefix `generated` and gives None, as no `store` option does.
+    One without a name uses up an index of the prefix `generated`, where one is given, and gives None, as no `store` does.
     """
     options: StoreOptions | None = step.get("store")
     if options is None or options.name is not None:
         return materialize(step, ctx, *serdes)
     _check(step, options, None, False)
-    ctx.graph.names.store(generated)
+    if generated is not None:
+        ctx.graph.names.store(generated)
     return None
 
 

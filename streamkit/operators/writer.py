@@ -136,6 +136,9 @@ class CodeWriter(Statements, Protocol):
 
     # -- What the lines refer to --
 
+    def node(self, name: str) -> Node:
+        """Return a node of the sub-topology by its name."""
+
     def index(self, node: Node) -> Code:
         """Return the index of a node in Program.nodes."""
 

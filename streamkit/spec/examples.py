@@ -60,6 +60,83 @@ pipelines:
 {"topic": "first-orders", "key": "a", "value": 4, "timestamp": 62000}
 """,
         ),
+        Shown(
+            "A timer has no record to go on from, so it makes one.",
+            topology="""streamkit: 1
+application: heartbeats
+topics:
+  events: {value: string}
+  counts: {value: long}
+pipelines:
+  counts:
+    stream: events
+    steps:
+      - process: {call: "beats:Count", value_serde: long}
+    to: counts
+""",
+            files={
+                "beats.py": """from streamkit.record import Record
+
+
+class Count:
+    def init(self, context):
+        self.context, self.events = context, 0
+        context.schedule("1m", "wall_clock", self.tick)
+
+    def process(self, record):
+        self.events += 1
+
+    def tick(self, now):
+        self.context.forward(Record("events", self.events, now))
+"""
+            },
+            input="""{"topic": "events", "key": "a", "value": "x", "timestamp": 0}
+{"topic": "events", "key": "b", "value": "y", "timestamp": 5}
+{"advance_wall_clock": "1m"}
+""",
+            output="""{"topic": "counts", "key": "events", "value": 2, "timestamp": 60000}
+""",
+        ),
+    ),
+    "process_values": (
+        Shown(
+            "On a table: the class gives each row its value, from what it had before.",
+            topology="""streamkit: 1
+application: price-changes
+defaults: {key: string, value: integer}
+topics:
+  prices: {}
+  changes: {}
+stores:
+  last: {type: key_value}
+pipelines:
+  changes:
+    table: prices
+    steps:
+      - process_values: {call: "prices:Change", stores: [last], store: changes, value_serde: integer}
+      - to_stream
+    to: changes
+""",
+            files={
+                "prices.py": """class Change:
+    def init(self, context):
+        self.last = context.store("last")
+
+    def transform(self, key, value):
+        before = self.last.get(key) or 0
+        self.last.put(key, value)
+        return None if value is None else value - before
+"""
+            },
+            input="""{"topic": "prices", "key": "a", "value": 5, "timestamp": 0}
+{"topic": "prices", "key": "a", "value": 7, "timestamp": 1}
+{"topic": "prices", "key": "a", "value": null, "timestamp": 2}
+""",
+            output="""{"topic": "changes", "key": "a", "value": 5, "timestamp": 0}
+{"topic": "changes", "key": "a", "value": 2, "timestamp": 1}
+{"topic": "changes", "key": "a", "value": null, "timestamp": 2}
+""",
+        ),
     ),
     "window": (
         Shown(

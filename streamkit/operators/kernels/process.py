@@ -118,6 +118,11 @@ class ProcessorContext:
         return self._at[3]
 
     @property
+    def timestamp(self) -> int:
+        """The time of the record in hand, or of the timer that fires; -1 for a row that a look-up did not find."""
+        return self._timestamp
+
+    @property
     def headers(self) -> Headers:
         """The headers of the record in hand."""
         return list(self._at[0] or ())

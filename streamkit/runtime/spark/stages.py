@@ -9,6 +9,7 @@ from typing import Any
 
 from streamkit.errors import InvalidTopologyError
 from streamkit.operators.process import Process
+from streamkit.operators.transform_values import TransformValues
 from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout
 from streamkit.runtime.handlers import Handlers
@@ -137,7 +138,7 @@ def _global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
 def _looks_into(node: Any, stores: tuple[str, ...]) -> bool:
     # Python processors may ask for any global store.
     processor = getattr(node, "processor", None)
-    return isinstance(processor, Process) or getattr(processor, "store", None) in stores
+    return isinstance(processor, Process | TransformValues) or getattr(processor, "store", None) in stores
 
 
 def expressions_of(value: Any, depth: int = 6) -> Iterator[Any]:
