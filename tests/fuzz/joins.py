@@ -54,6 +54,11 @@ def stream_stream(draft, flow, written):
         bounds = {"before": draft.duration(0, 8), "after": draft.duration(0, 8)}
         if draft.chance(0.3):
             del bounds[draft.rng.choice(["before", "after"])]
+        elif draft.chance(0.4):
+            # One side's record comes later by at least so much.
+            near, far = sorted((draft.milliseconds(0, 8), draft.milliseconds(0, 8)))
+            one, other = draft.rng.sample(["before", "after"], 2)
+            bounds = {one: f"-{near}ms", other: f"{far}ms"}
         options |= bounds
     if draft.chance(0.5):
         options["grace"] = draft.duration(0, 10)
