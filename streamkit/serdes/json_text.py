@@ -67,7 +67,7 @@ def from_text(data: bytes) -> Any:
     try:
         if _BIG_NUMBER in data.translate(_DIGITS_AS_ZERO):
             # orjson turns whole numbers beyond 64 bits into floats.
-            return json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+            return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         return _loads(data)
     except (ValueError, RecursionError) as error:
         raise _not_json(error, data) from error
@@ -84,6 +84,14 @@ def _not_json(error: Exception, data: bytes) -> SerdeError:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    # What orjson refuses is refused here, too, so that a number's neighbours do not decide about it.
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is beyond the range of doubles")
+    return number
 
 
 def java_double(number: float) -> str:

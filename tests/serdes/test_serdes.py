@@ -219,6 +219,13 @@ def test_another_error_stays_as_it_is() -> None:
     assert JsonSerde().explained(error, b"{}") is error
 
 
+@pytest.mark.parametrize("beside", ["1", 20 * "1"])
+def test_a_number_beyond_doubles_is_refused_whatever_stands_beside_it(beside: str) -> None:
+    with pytest.raises(SerdeError):
+        JsonSerde().decode(f"[1E400, {beside}]".encode())
+    assert JsonSerde().decode(f"[1E300, {beside}]".encode()) == [1e300, int(beside)]
+
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
