@@ -78,7 +78,7 @@ def _settings() -> list[dict[str, Any]]:
             "name": name,
             "type": " | ".join(setting.words) if setting.words else setting.kind,
             "default": defaults[name],
-            "meaning": setting.meaning,
+            "meaning": setting.description,
             "variable": variable(name),
         }
         for name, setting in sorted(SETTINGS.items())

@@ -6,11 +6,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
 
 from .guard import say
 from .loading import STDIN, environment, load_model, overrides
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
+    from streamkit.spec.model import TopologyModel
 
 ERROR, WARNING = "error", "warning"
 INVALID = "invalid"
@@ -71,6 +76,8 @@ def _problems(file: str, wanted: Wanted) -> list[Shown]:
     except StreamkitError as error:
         # Not a place in the file, such as a wrong --set: still one of the problems that the caller asked for.
         return [Shown(ERROR, INVALID, Position(file, 1, 1), str(error))]
+    for warning in _warnings(model, plan):
+        say(warning)
     if not wanted.strict:
         return []
     from streamkit.lint import check
@@ -79,6 +86,18 @@ def _problems(file: str, wanted: Wanted) -> list[Shown]:
         Shown(WARNING, each.code, each.position, each.message)
         for each in check(model, plan)
         if each.code not in wanted.ignored
+    ]
+
+
+def _warnings(model: TopologyModel, plan: Plan) -> list[str]:
+    """Return the warnings of the settings, with their places if they stand in the file."""
+    from streamkit.config.settings import ALIASES
+
+    entries = {ALIASES.get(name, name): entry for name, entry in model.config.items()}
+    places = {name: f"{entry.position}: " for name, entry in entries.items() if entry.position is not None}
+    return [
+        (places.get(line.split()[0], "") if plan.config.origin(line.split()[0]) == "file" else "") + line
+        for line in plan.config.warnings
     ]
 
 

@@ -142,7 +142,7 @@ def _show_stages(plan: Plan, options: JobOptions) -> None:
 
     prepared = prepare(plan, options, declared_counts(plan, options.inputs))
     try_tasks(prepared.job)
-    for line in (*prepared.warnings, *prepared.describe()):
+    for line in (*plan.config.warnings, *prepared.warnings, *prepared.describe()):
         print(line)
 
 

@@ -16,6 +16,18 @@ class Cancellable(Protocol):
         """Fire no more."""
 
 
+class EmitIntervals(Protocol):
+    """Milliseconds of the task's clock between two looks."""
+
+    @property
+    def windows(self) -> int:
+        """At windows to emit on close."""
+
+    @property
+    def joins(self) -> int:
+        """At rows of outer joins without a partner."""
+
+
 class TaskServices(Protocol):
     """`rt` in generated code: one object a task, which implements this directly.
 
@@ -28,10 +40,12 @@ class TaskServices(Protocol):
     task_id: str
     application_id: str
     partition: int
-    emit_interval_ms: int
-    """Throttle of emit on close and of outer-join results: 1000, and 0 under `try` (TopologyTestDriver)."""
     processor_metadata: dict[str, int]
     """Times kept in the metadata of committed offsets (ProcessorMetadata)."""
+
+    @property
+    def emit_intervals(self) -> EmitIntervals:
+        """Throttles of emit on close and of outer-join results."""
 
     def store(self, name: str) -> Any:
         """Return a store of the task, or a global one."""

@@ -118,6 +118,8 @@ _NO_JAVA = "it names a Java class, which Python can't load"
 _RENEWED = "librdkafka renews a token when 80% of its life is over"
 _CHECKED = "brokers check tokens"
 _NO_METRICS = "clients have no metrics of their own; write it without a prefix"
+_OWN_CALLS = "streamkit sets it, since it follows from how it calls librdkafka"
+_UNUSED = "librdkafka takes no notice of it any more"
 _OPENSSL = "OpenSSL decides; ssl.cipher.suites, ssl.curves.list and ssl.sigalgs.list are what it offers"
 REFUSED: dict[str, str] = {
     "key.serializer": _SERDE, "value.serializer": _SERDE, "key.deserializer": _SERDE, "value.deserializer": _SERDE,
@@ -127,7 +129,7 @@ REFUSED: dict[str, str] = {
     "group.protocol": "assignment is that of Kafka Streams, which is the classic protocol",
     "group.protocol.type": "assignment is that of Kafka Streams, which is the classic protocol",
     "group.remote.assignor": "assignment is that of Kafka Streams, which is the classic protocol",
-    "partition.assignment.strategy": "assignment is that of Kafka Streams; rack.aware.assignment.strategy steers it",
+    "partition.assignment.strategy": "assignment is that of Kafka Streams; rack.aware.assignment.tags steers it",
     "transactional.id": "streamkit makes one for each thread; write processing.guarantee: exactly_once_v2",
     "partitioner": "write 'partition:' of 'to'", "partitioner.class": "write 'partition:' of 'to'",
     "partitioner.ignore.keys": "write 'partition:' of 'to'",
@@ -174,6 +176,13 @@ REFUSED: dict[str, str] = {
     "share.acquire.mode": "a topology reads its topics as a consumer group, not as a share group",
     "transaction.two.phase.commit.enable": "write processing.guarantee: exactly_once_v2",
     "internal.throw.on.fetch.stable.offset.unsupported": "it is internal to Kafka Streams",
+    "statistics.interval.ms": "the metrics of streamkit are read over HTTP",
+    "metadata.broker.list": "write bootstrap.servers", "enable.partition.eof": _OWN_CALLS,
+    "enabled_events": _OWN_CALLS, "log.queue": _OWN_CALLS, "consume.callback.max.messages": _OWN_CALLS,
+    "delivery.report.only.error": _OWN_CALLS, "produce.offset.report": _UNUSED, "socket.blocking.max.ms": _UNUSED,
+    "offset.store.path": "the group keeps offsets", "offset.store.sync.interval.ms": "the group keeps offsets",
+    "coordinator.query.interval.ms": "librdkafka is no member of the group; write heartbeat.interval.ms",
+    "share.acknowledgement.mode": "a topology reads its topics as a consumer group, not as a share group",
     "plugin.library.paths": "a topology can't load native code",
 }  # fmt: skip
 """Names of the clients that a file can't set, with what stands in their place."""

@@ -56,10 +56,7 @@ class Config:
         self._origins: dict[str, str] = {}
         from_file, strange_in_file = from_environment(env_file or {})
         from_process, strange = from_environment(environment or {})
-        self.warnings = tuple(
-            f"{name} is no setting of streamkit" for name in dict.fromkeys([*strange_in_file, *strange])
-        )
-        """One line for each variable that looks like a setting and is none."""
+        self._strange = tuple(dict.fromkeys([*strange_in_file, *strange]))
         self._take("file", file or {})
         self._take("--env-file", from_file)
         self._take("environment", from_process)
@@ -104,6 +101,20 @@ class Config:
         changed._values[name], changed._origins[name] = check(name, value), origin
         return changed
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line for each variable that looks like a setting and is none, and for each setting without effect."""
+        strange = (f"{name} is no setting of streamkit" for name in self._strange)
+        return (*strange, *(f"{name} has no effect: {reason}" for name, reason in self.without_effect().items()))
+
+    def without_effect(self) -> dict[str, str]:
+        """Return why settings change nothing, by name, for those that are set to something other than the default."""
+        return {
+            name: reason
+            for name, value in self._values.items()
+            if name in SETTINGS and (reason := SETTINGS[name].no_effect) and value != default_of(SETTINGS[name])
+        }
+
     def origin(self, name: str) -> str:
         """Return where a setting comes from: "--set", "environment", "--env-file", "file" or "default"."""
         return self._origins.get(ALIASES.get(name, name), "default")
@@ -112,6 +123,10 @@ class Config:
     def exactly_once(self) -> bool:
         """Whether processing.guarantee is exactly_once_v2."""
         return bool(self["processing.guarantee"] == EXACTLY_ONCE)
+
+    def read_committed(self, role: str = "main") -> bool:
+        """Whether consumers of a role skip open and aborted transactions; not without a setting, as in Java's clients."""
+        return self.client(role).get("isolation.level") == "read_committed"
 
     @property
     def embedded(self) -> bool:
@@ -128,6 +143,18 @@ class Config:
         """The optimizations that are on (StreamsConfig.verifyTopologyOptimizationConfigs)."""
         chosen = self["topology.optimization"]
         return frozenset(OPTIMIZATIONS) if "all" in chosen else frozenset(chosen) - {"none"}
+
+    @property
+    def dsl_in_memory(self) -> bool:
+        """Whether stores of the DSL that name no type are in memory (TopologyConfig.resolveDslStoreSuppliers)."""
+        if self.origin("dsl.store.suppliers.class") != "default":
+            return self.supplied_in_memory
+        return bool(self["default.dsl.store"] == "in_memory")
+
+    @property
+    def supplied_in_memory(self) -> bool:
+        """The same for stores that only look at dsl.store.suppliers.class (SubscriptionStoreFactory)."""
+        return bool(self["dsl.store.suppliers.class"] == "InMemoryDslStoreSuppliers")
 
     @property
     def max_poll_records(self) -> int:

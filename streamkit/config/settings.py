@@ -13,10 +13,11 @@ class Setting:
     """One setting.
 
     kind: "int", "bool", "text", "list" or "handler"; default: None where there is none; words: the texts allowed, if not all;
-    minimum, maximum: bounds of numbers; longest: how many entries a list may have.
+    minimum, maximum: bounds of numbers; longest: how many entries a list may have; no_effect: why it changes nothing,
+    for settings that are only accepted because files of Java programs have them.
     """
 
-    __slots__ = ("default", "kind", "longest", "maximum", "meaning", "minimum", "name", "words")
+    __slots__ = ("default", "kind", "longest", "maximum", "meaning", "minimum", "name", "no_effect", "words")
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class Setting:
         maximum: int = LONG,
         words: tuple[str, ...] = (),
         longest: int | None = None,
+        no_effect: str | None = None,
     ):
         self.name = name
         self.kind = kind
@@ -38,11 +40,19 @@ class Setting:
         self.maximum = maximum
         self.words = words
         self.longest = longest
+        self.no_effect = no_effect
+
+    @property
+    def description(self) -> str:
+        """The meaning, and that it is without effect if it is."""
+        return self.meaning if self.no_effect is None else f"{self.meaning} Without effect: {self.no_effect}."
 
 
 _REUSE, _MERGE, _SELF = "reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join"
 OPTIMIZATIONS = (_REUSE, _MERGE, _SELF)
 EMBEDDED = "embedded"
+DSL_STORES = ("RocksDBDslStoreSuppliers", "InMemoryDslStoreSuppliers")
+"""Classes of BuiltInDslStoreSuppliers."""
 UPGRADES = tuple("2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2".split())  # noqa: SIM905
 """The versions that a rolling upgrade may come from (UpgradeFromValues)."""
 HANDLERS = {
@@ -55,6 +65,9 @@ HANDLERS = {
 }
 """Java's handlers that stand for `fail` and for `continue`, by setting."""
 
+_NO_SAMPLES = "rates are of the last seconds, and metrics are counted whether they are read or not"
+_NO_RACKS = "the brokers' racks do not count; rack.aware.assignment.tags spreads standbys"
+
 _SETTINGS = (
     Setting("acceptable.recovery.lag", "int", 10_000, "Records that a task may lag behind and still count as caught up.", minimum=0),
     Setting("allow.os.group.write.access", "bool", False, "Whether the directories of state may be written by the group of their owner."),
@@ -65,16 +78,17 @@ _SETTINGS = (
     Setting("cache.max.bytes.buffering", "int", 10_485_760, "Old name of statestore.cache.max.bytes.", minimum=0),
     Setting("client.id", "text", "", "The beginning of the clients' ids; the application and a UUID where empty."),
     Setting("commit.interval.ms", "int", 30_000, "Milliseconds between commits; 100 by default with exactly_once_v2.", minimum=0),
-    Setting("default.dsl.store", "text", "rocksDB", "Where stores lie by default: on disk or in memory.", words=("rocksDB", "in_memory")),
+    Setting("default.dsl.store", "text", "rocksDB", "Where stores of the DSL lie that do not name a type: on disk or in memory.", words=("rocksDB", "in_memory")),
     Setting("dsl.store.format", "text", "DEFAULT", "The format of stores; headers are not kept in stores.", words=("DEFAULT",)),
+    Setting("dsl.store.suppliers.class", "text", "RocksDBDslStoreSuppliers", "The same by Java's classes, and for the rows of foreign-key joins too; where it is set, default.dsl.store does not count.", words=DSL_STORES),
     Setting("deserialization.exception.handler", "handler", "fail", "What happens to records that do not decode."),
     Setting("errors.dead.letter.queue.topic.name", "text", None, "The topic that records which fail are written to."),
     Setting("log.summary.interval.ms", "int", 120_000, "Milliseconds between summaries in the log; below 0: none."),
     Setting("max.task.idle.ms", "int", 0, "Milliseconds that a task waits for its empty partitions; -1: never.", minimum=-1),
     Setting("max.warmup.replicas", "int", 2, "Additional replicas at a time that warm up to take over tasks.", minimum=1, maximum=INT),
-    Setting("metrics.num.samples", "int", 2, "Samples kept to compute metrics.", minimum=1, maximum=INT),
-    Setting("metrics.recording.level", "text", "INFO", "The least important metrics that are recorded.", words=("INFO", "DEBUG", "TRACE")),
-    Setting("metrics.sample.window.ms", "int", 30_000, "Milliseconds over which a sample of a metric is taken.", minimum=0),
+    Setting("metrics.num.samples", "int", 2, "Samples kept to compute metrics.", minimum=1, maximum=INT, no_effect=_NO_SAMPLES),
+    Setting("metrics.recording.level", "text", "INFO", "The least important metrics that are recorded.", words=("INFO", "DEBUG", "TRACE"), no_effect=_NO_SAMPLES),
+    Setting("metrics.sample.window.ms", "int", 30_000, "Milliseconds over which a sample of a metric is taken.", minimum=0, no_effect=_NO_SAMPLES),
     Setting("num.standby.replicas", "int", 0, "Standby copies of every task.", minimum=0, maximum=INT),
     Setting("num.stream.threads", "int", 1, "Threads that process records.", minimum=1, maximum=INT),
     Setting("poll.ms", "int", 100, "Milliseconds to wait for input.", minimum=0),
@@ -83,10 +97,10 @@ _SETTINGS = (
     Setting("processing.exception.handler.global.enabled", "bool", False, "Whether processing.exception.handler holds for global stores too."),
     Setting("processing.guarantee", "text", "at_least_once", "How often a record takes effect.", words=("at_least_once", "exactly_once_v2")),
     Setting("production.exception.handler", "handler", "fail", "What happens to records that can't be written."),
-    Setting("rack.aware.assignment.non_overlap_cost", "int", None, "The cost of moving tasks.", minimum=0, maximum=INT),
-    Setting("rack.aware.assignment.strategy", "text", "none", "How racks count when tasks are assigned.", words=("none", "min_traffic", "balance_subtopology")),
+    Setting("rack.aware.assignment.non_overlap_cost", "int", None, "The cost of moving tasks.", minimum=0, maximum=INT, no_effect=_NO_RACKS),
+    Setting("rack.aware.assignment.strategy", "text", "none", "How racks count when tasks are assigned.", words=("none", "min_traffic", "balance_subtopology"), no_effect=_NO_RACKS),
     Setting("rack.aware.assignment.tags", "list", (), "Keys of client tags by which standbys are spread.", longest=5),
-    Setting("rack.aware.assignment.traffic_cost", "int", None, "The cost of traffic between racks.", minimum=0, maximum=INT),
+    Setting("rack.aware.assignment.traffic_cost", "int", None, "The cost of traffic between racks.", minimum=0, maximum=INT, no_effect=_NO_RACKS),
     Setting("repartition.purge.interval.ms", "int", 30_000, "Milliseconds between purges of processed repartition records.", minimum=0),
     Setting("replication.factor", "int", -1, "Replicas of internal topics; -1: the broker's default.", minimum=-1, maximum=32_767),
     Setting("state.cleanup.delay.ms", "int", 600_000, "Milliseconds until the state of a task that moved away is deleted.", minimum=0),
@@ -96,7 +110,7 @@ _SETTINGS = (
     Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0),
     Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0),
     Setting("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS)),
-    Setting("upgrade.from", "text", None, "The version that a rolling upgrade comes from; without effect, since formats are those of 4.3.", words=UPGRADES),
+    Setting("upgrade.from", "text", None, "The version that a rolling upgrade comes from.", words=UPGRADES, no_effect="formats are those of Kafka Streams 4.3, whatever the version before"),
     Setting("windowstore.changelog.additional.retention.ms", "int", 86_400_000, "Milliseconds that changelogs of windows are kept beyond their retention.", minimum=0),
     Setting("__emit.interval.ms.kstreams.windowed.aggregation__", "int", 1000, "Milliseconds between looks for windows to emit on close.", minimum=0),
     Setting("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", "int", 1000, "Milliseconds between looks for rows without a partner.", minimum=0),
@@ -153,9 +167,8 @@ REFUSED = {
     "default.timestamp.extractor": "write 'timestamp:' in the entry of 'topics'",
     "default.client.supplier": f"{_IN_JAVA}; bootstrap.servers chooses the log",
     "rocksdb.config.setter": f"{_IN_JAVA}; stores are not RocksDB, statestore.cache.max.bytes is what they offer",
-    "dsl.store.suppliers.class": f"{_IN_JAVA}; write default.dsl.store, or 'persistent' of a store",
     "processor.wrapper.class": f"{_IN_JAVA}; steps are what the file names",
-    "task.assignor.class": f"{_IN_JAVA}; rack.aware.assignment.strategy and num.standby.replicas are what it offers",
+    "task.assignor.class": f"{_IN_JAVA}; rack.aware.assignment.tags and num.standby.replicas are what it offers",
     "config.providers": "write ${NAME}, which reads the environment",
     "ensure.explicit.internal.resource.naming": "give steps a 'name' and a 'store' where names must be stable",
 }

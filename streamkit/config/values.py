@@ -79,6 +79,8 @@ def _text(setting: Setting, value: Any) -> str:
     text = str(value)
     if setting.name.endswith(".subject.name.strategy"):
         text = text.rpartition(".")[2]  # Java names the class
+    if setting.name == "dsl.store.suppliers.class":
+        text = text.rpartition(".")[2].rpartition("$")[2]
     if setting.name == "dsl.store.format":
         text = text.upper()  # the one enumeration whose case Java does not look at
         if text == "HEADERS":

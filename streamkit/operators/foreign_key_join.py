@@ -226,6 +226,7 @@ class _Parts:
             type="subscription",
             key_serde=serdes[2],
             value_serde=serdes[0],
+            persistent=not self.ctx.store_defaults.supplied_in_memory,
             caching=False,
             changelog_topic=f"{name}-changelog",
         )

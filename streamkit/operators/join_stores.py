@@ -8,6 +8,7 @@ from streamkit.operators.base import BuildError
 from streamkit.operators.fields import Step, StoreOptions
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import need
+from streamkit.operators.stores import typed
 from streamkit.operators.upstream import Stream
 from streamkit.state.definitions import StoreDef
 
@@ -16,7 +17,8 @@ _SIDES = ("this_store", "other_store")
 
 @frozen
 class JoinStores:
-    """What a join says of its stores. common: for all of them, its name is what theirs begin with; sides: of one each.
+    """What a join says of its stores. common: for all of them, its name is what theirs begin with; sides: of one each;
+    in_memory: where those lie of which nothing is said.
 
     A side's own options stand for a WindowBytesStoreSupplier: such a store is always logged, whatever the join says.
     """
@@ -24,15 +26,17 @@ class JoinStores:
     step: Step
     common: StoreOptions
     sides: tuple[StoreOptions | None, StoreOptions | None]
+    in_memory: bool
 
     @classmethod
-    def of(cls, step: Step) -> JoinStores:
+    def of(cls, step: Step, in_memory: bool) -> JoinStores:
         """Return the stores of a join. Raises BuildError for options that StreamJoined does not have."""
         _refuse(step, "store", "caching", "retention", "segment_interval", "versioned")
         for side in _SIDES:
             _refuse(step, side, "caching", "logging", "config", "retention", "versioned")
             _check_supplier(step, side)
-        return cls(step, step.get("store") or StoreOptions(), (step.get(_SIDES[0]), step.get(_SIDES[1])))
+        sides = (step.get(_SIDES[0]), step.get(_SIDES[1]))
+        return cls(step, step.get("store") or StoreOptions(), sides, in_memory)
 
     @property
     def base(self) -> str | None:
@@ -42,7 +46,7 @@ class JoinStores:
     def window(self, index: int, name: str, side: Stream, times: tuple[int, int]) -> StoreDef:
         """Return the store of one side; `name`: unless it has its own; times: size of the window and grace, in ms."""
         own = self.sides[index]
-        options = own or self.common
+        options = own or typed(self.common, self.in_memory)
         name = own.name or name if own is not None else name
         logging = own is not None or self.common.logging is not False
         size, grace = times
@@ -73,7 +77,8 @@ class JoinStores:
         named = this.name if this is not None else self.base
         name = (named + suffix if named is not None else "KSTREAM-OUTERSHARED-" + this_name[-10:]) + "-store"
         logging = self.common.logging is not False
-        persistent = self.common.persistent if self.common.persistent is not None or this is None else this.persistent
+        said = self.common if self.common.persistent is not None or this is None else this
+        persistent = typed(said, self.in_memory and this is None).persistent
         return StoreDef(
             name=name,
             type="outer_join",

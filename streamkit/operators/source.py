@@ -13,7 +13,7 @@ from streamkit.operators.emitting import ABSENT, drop_null_keys, emit_keep, emit
 from streamkit.operators.fields import StoreOptions
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import AnySerde, plain_or_none
-from streamkit.operators.stores import check_plain, define, is_named
+from streamkit.operators.stores import check_plain, define, is_named, typed
 from streamkit.operators.upstream import GlobalTable, SourceWork, Stream, Table
 
 if TYPE_CHECKING:
@@ -140,4 +140,4 @@ def _definition(ctx: Context, topic: str, serdes: tuple[Any, Any], store: StoreO
     check_plain(store, ctx.graph.origin.position)
     named = store.name if store is not None else None
     name = named if named is not None else ctx.graph.names.store(f"{topic}-")
-    return define(name, serdes, store)
+    return define(name, serdes, typed(store, ctx.store_defaults.in_memory))

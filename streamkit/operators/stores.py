@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from streamkit.operators.base import BuildError
@@ -35,7 +36,18 @@ def materialize(
     name = options.name if named and options is not None else ctx.graph.names.store(generated or "")
     assert name is not None
     serdes = (need(key_serde, "key", step, f"store {name}"), need(value_serde, "value", step, f"store {name}"))
-    return define(name, serdes, options, windows, on_close)
+    return define(name, serdes, typed(options, ctx.store_defaults.in_memory), windows, on_close)
+
+
+def typed(options: StoreOptions | None, in_memory: bool) -> StoreOptions:
+    """Return options that say whether the store is persistent; `in_memory`: what holds where they do not.
+
+    Versions and a segment interval of one's own take a supplier in Java, and none of these is in memory.
+    """
+    found = options or StoreOptions()
+    if found.persistent is not None or found.versioned is not None or found.segment_interval is not None:
+        return found
+    return dataclasses.replace(found, persistent=not in_memory)
 
 
 def materialize_if_named(
@@ -46,12 +58,16 @@ def materialize_if_named(
     One without a name uses up an index of the prefix `generated`, where one is given, and gives None, as no `store` does.
     """
     options: StoreOptions | None = step.get("store")
-    if options is None or options.name is not None:
-        return materialize(step, ctx, *serdes)
+    if options is None:
+        return None
     _check(step, options, None, False)
-    if generated is not None:
-        ctx.graph.names.store(generated)
-    return None
+    if options.name is None:
+        if generated is not None:
+            ctx.graph.names.store(generated)
+        return None
+    what = f"store {options.name}"
+    needed = (need(serdes[0], "key", step, what), need(serdes[1], "value", step, what))
+    return define(options.name, needed, typed(options, ctx.store_defaults.supplied_in_memory))
 
 
 def is_named(options: StoreOptions | None) -> bool:

@@ -135,7 +135,7 @@ def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: st
     )
     joined = generated if given is None else (given + suffixes[0], given + suffixes[1])
     merge_name = names.named(given, "KSTREAM-MERGE-", "-merge")
-    joined_stores = JoinStores.of(step)
+    joined_stores = JoinStores.of(step, ctx.store_defaults.in_memory)
     base = joined_stores.base
     stores = tuple(
         joined_stores.window(index, f"{name if base is None else base + suffix}-store", side, (before + after, grace))

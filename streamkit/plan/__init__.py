@@ -44,6 +44,7 @@ def build(
     Raises TopologyError with every problem of meaning, ConfigError, RegistryError.
     """
     from streamkit.config import Config
+    from streamkit.operators.context import StoreDefaults
     from streamkit.plan.assemble import Assembler
     from streamkit.plan.bind import bind_serdes
     from streamkit.plan.copartition import broken_copartitions, copartition_groups
@@ -51,7 +52,7 @@ def build(
 
     config = Config(model.application, model.settings, overrides=overrides or {}, environment=env)
     absent = _fetch_schemas(model, config) if online else []
-    assembler = Assembler(model)
+    assembler = Assembler(model, StoreDefaults.of(config))
     assembler.build()
     topology = assembler.graph.write(config.optimizations)
     groups = copartition_groups(assembler.graph, topology)

@@ -10,6 +10,7 @@ from streamkit.errors import Problem
 from streamkit.graph.builder import GraphBuilder
 from streamkit.operators import OPERATORS
 from streamkit.operators.base import BuildError
+from streamkit.operators.context import StoreDefaults
 from streamkit.operators.fields import BranchSpec, ForEachSpec, Ref, SinkSpec, Step
 from streamkit.operators.serdes import AnySerde, meet, need
 from streamkit.operators.sink import add_for_each, add_sink
@@ -29,8 +30,9 @@ _FAILED = object()
 class Assembler:
     """The plan in the making; what operators know as `Context`."""
 
-    def __init__(self, model: TopologyModel):
+    def __init__(self, model: TopologyModel, store_defaults: StoreDefaults):
         self.model = model
+        self.store_defaults = store_defaults
         self.graph = GraphBuilder(model.application)
         self.default_key: Serde = model.defaults.key
         self.default_value: Serde = model.defaults.value

@@ -17,7 +17,7 @@ from streamkit.compile import compile_sub_topology
 from streamkit.errors import ConfigError, SerdeError, StreamkitError, TopicError
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
-from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.environment import EmitIntervals, TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import CONTINUE, Handlers
 from streamkit.runtime.java_order import JavaPartitionGroup
 from streamkit.runtime.queues import Idling
@@ -80,7 +80,7 @@ class Driver:
             partitions=lambda topic: 1,
             handlers=handlers,
             idling=Idling(plan.config["max.task.idle.ms"]),
-            emit_interval_ms=0,
+            emit_intervals=EmitIntervals.of(plan.config, default=0),
             group=JavaPartitionGroup,
             print_line=lambda text: print(text, file=sys.stderr),
         )

@@ -26,6 +26,25 @@ class TaskSpec:
 
 
 @dataclass(frozen=True)
+class EmitIntervals:
+    """How often, in milliseconds of the clock, closed windows and rows of joins without a partner are looked for."""
+
+    windows: int = 1000
+    joins: int = 1000
+
+    @classmethod
+    def of(cls, config: Any, default: int | None = None) -> EmitIntervals:
+        """Read the settings of a Config; `default`: what holds where they are not set (TopologyTestDriver: 0)."""
+        names = (
+            "__emit.interval.ms.kstreams.windowed.aggregation__",
+            "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__",
+        )
+        return cls(
+            *(int(config[name]) if default is None or config.origin(name) != "default" else default for name in names)
+        )
+
+
+@dataclass(frozen=True)
 class TaskEnvironment:
     """What tasks of one driver or thread share."""
 
@@ -38,7 +57,7 @@ class TaskEnvironment:
     """How many partitions a topic on the log has."""
     handlers: Handlers = field(default_factory=Handlers)
     idling: Idling = field(default_factory=Idling)
-    emit_interval_ms: int = 1000
+    emit_intervals: EmitIntervals = field(default_factory=EmitIntervals)
     global_stores: Mapping[str, Any] = field(default_factory=dict)
     group: type[PartitionGroup] = PartitionGroup
     """How the next record is chosen among the task's queues."""

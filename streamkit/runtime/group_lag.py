@@ -51,7 +51,7 @@ def group_lag(plan: Plan, transport: Transport) -> GroupLag:
         {topic for sub in plan.sub_topologies if not sub.is_global for topic in source_topics(plan, sub, counts)}
     )
     inputs = [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
-    consumer = transport.consumer(plan.application, read_committed=plan.config.exactly_once, client_id="lag")
+    consumer = transport.consumer(plan.application, read_committed=plan.config.read_committed(), client_id="lag")
     try:
         ends = consumer.end_offsets(inputs) if inputs else {}
         committed = consumer.committed(inputs) if inputs else {}

@@ -30,7 +30,7 @@ class Task:
         self.task_id = spec.task_id
         self.partition = spec.partition
         self.application_id = environment.plan.application
-        self.emit_interval_ms = environment.emit_interval_ms
+        self.emit_intervals = environment.emit_intervals
         self.output: list[tuple] = []
         self.processor_metadata: dict[str, int] = {}
         self.commit_requested = False

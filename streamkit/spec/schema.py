@@ -117,7 +117,7 @@ def _steps(operators: Mapping[str, Any]) -> Json:
 
 def _setting(setting: Setting) -> Json:
     types = {"int": ["integer", "string"], "bool": ["boolean", "string"], "text": ["string", "number"]}
-    found: Json = {"description": setting.meaning}
+    found: Json = {"description": setting.description}
     if setting.default is not None:
         found["default"] = list(setting.default) if isinstance(setting.default, tuple) else setting.default
     if setting.kind == "list":

@@ -44,7 +44,10 @@ class JoinWindowStore(MapStore):
         self._sequence = (self._sequence + 1) & MAX_SEQUENCE
         suffix = _SUFFIX.pack(timestamp, self._sequence)
         if value is None:
-            # Nothing can be meant by it where a key has many values, but Java's changelog layer writes it.
+            # Nothing can be meant by it where a key has many values, but Java's changelog layer writes it, and in memory
+            # it moves the clock.
+            if not self.persistent and not self._segments.touch(timestamp):
+                self._dropped()
             self._log(key + suffix, None, timestamp, None)
             return True
         data = self._encode(value)
@@ -79,7 +82,9 @@ class JoinWindowStore(MapStore):
         """Apply one changelog record."""
         time = unpack_long(key, len(key) - 12)[0]
         if value is None:
-            # Logged for a record without a value, which has moved no clock when it came.
+            # Logged for a record without a value, which has moved the clock of a store in memory only.
+            if not self.persistent:
+                self._segments.touch(time)
             self._segments.remove(time, key)
         else:
             self._segments.put(time, key[:-12], key[-12:], value)

@@ -57,10 +57,7 @@ class Segments:
         """Advance to `time` and set or delete the row key + suffix; False if it has expired."""
         segment = time // self.interval
         if time > self.observed:
-            self.observed = time
-            lowest = max(0, time - self.retention) // self.interval
-            if lowest > self._first and self._first <= self._last:
-                self._drop_below(lowest)
+            self._advance(time)
         elif self._persistent:
             if segment < max(0, self.observed - self.retention) // self.interval:
                 return False
@@ -77,6 +74,18 @@ class Segments:
         elif segment < self._first:
             self._first = segment
         return True
+
+    def touch(self, time: int) -> bool:
+        """Advance to `time` without a row, as stores in memory do; False if it has expired (InMemoryWindowStore.put)."""
+        if time > self.observed:
+            self._advance(time)
+        return time > self.observed - self.retention
+
+    def _advance(self, time: int) -> None:
+        self.observed = time
+        lowest = max(0, time - self.retention) // self.interval
+        if lowest > self._first and self._first <= self._last:
+            self._drop_below(lowest)
 
     def _drop_below(self, segment: int) -> None:
         self._first = segment

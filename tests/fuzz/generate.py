@@ -213,6 +213,13 @@ def config(draft: Draft) -> dict:
         options["topology.optimization"] = draft.rng.choice(optimizations)
     if draft.failing:
         options["processing.exception.handler"] = "continue"
+    if draft.chance(0.1):
+        options["default.dsl.store"] = draft.rng.choice(["in_memory", "in_memory", "rocksDB"])
+    if draft.chance(0.07):
+        suppliers = draft.rng.choice(["InMemory", "InMemory", "RocksDB"])
+        options["dsl.store.suppliers.class"] = (
+            f"org.apache.kafka.streams.state.BuiltInDslStoreSuppliers${suppliers}DslStoreSuppliers"
+        )
     return options
 
 

@@ -22,6 +22,7 @@ OWN_DEFAULTS = {"bootstrap.servers": (EMBEDDED,)}
 CLASSES = {
     "class org.apache.kafka.streams.errors.LogAndFail": "fail",
     "class org.apache.kafka.streams.errors.Default": "fail",
+    "class org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$RocksDB": "RocksDBDslStoreSuppliers",
 }
 
 

@@ -29,7 +29,7 @@ class FinalEmitter:
         now = self._rt.now()
         if now < self._next_emit:
             return False
-        self._next_emit = now + self._rt.emit_interval_ms
+        self._next_emit = now + self._rt.emit_intervals.windows
         last = self.last_close
         return last == NO_TIMESTAMP or last < close_time
 

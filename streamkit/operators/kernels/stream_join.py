@@ -99,7 +99,7 @@ class StreamJoin:
         now = rt.now()
         if now < tracker.next_emit:
             return
-        tracker.next_emit = now + rt.emit_interval_ms
+        tracker.next_emit = now + rt.emit_intervals.joins
         tracker.min_time = NEVER
         open_sides: set[bool] = set()
         previous: Any = None

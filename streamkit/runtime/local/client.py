@@ -28,13 +28,14 @@ from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, hol
 from streamkit.runtime.local.local_task import sums_on_disk
 from streamkit.runtime.local.progress import RestoreListener, RestoreProgress
 from streamkit.runtime.local.queries import LocalStores, is_global, require_store
-from streamkit.runtime.local.setup import Settings, Shared, TopicsOnLog, state_directory
+from streamkit.runtime.local.setup import Settings, Shared, TopicsOnLog, log_warnings, state_directory
 from streamkit.runtime.local.signals import catch_signals
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
 from streamkit.runtime.local.threads import FailureHandler, Threads, failure_response
 from streamkit.runtime.local.topics import TopicWatch, changelogs_of, prepare_topics
+from streamkit.runtime.local.upkeep import StateCleaner, Upkeep
 from streamkit.runtime.local.waiting import StopAskedError, Waiting
 from streamkit.runtime.reasons import one_line
 from streamkit.state.directory import StateDirectory
@@ -67,7 +68,7 @@ class Application:
         self._coordinator: Coordinator | None = None
         self._shared: Shared | None = None
         self._following: Following | None = None
-        self._topics_watch: TopicWatch | None = None
+        self._upkeep: Upkeep | None = None
         self._settings = Settings.of(plan.config)
         if self._settings.exactly_once and TRANSACTIONS not in transport.features:
             raise ConfigError(f"exactly_once_v2 needs transactions, which {type(transport).__name__} does not offer")
@@ -293,11 +294,9 @@ class Application:
     def _start(self, waiting: Waiting) -> None:
         plan, config = self.plan, self.plan.config
         count = int(config["num.stream.threads"])
-        if count < 1:
-            raise ConfigError(f"num.stream.threads is {count}; expected at least 1")
+        log_warnings(config)
         has_global = any(sub.is_global for sub in plan.sub_topologies)
         topics = waiting.apart(partial(prepare_topics, plan, self._transport))
-        self._topics_watch = TopicWatch(plan, self._transport, topics)
         self._directory = state_directory(plan)
         shared = Shared(plan, self._transport, self._settings, self._directory, topics)
         shared.changed = self._thread_changed
@@ -306,8 +305,9 @@ class Application:
         self._threads = Threads(shared, process, int(config["statestore.cache.max.bytes"]), int(has_global))
         shared.cache_bytes = self._threads.share(count)
         self._shared = shared
+        self._upkeep = Upkeep(TopicWatch(plan, self._transport, topics), StateCleaner(shared))
         if has_global:
-            name = f"{plan.application}-GlobalStreamThread"
+            name = f"{config['client.id'] or plan.application}-GlobalStreamThread"
             self._global = GlobalThread(name, shared, partial(self._handle, "the global thread"))
             # Java too waits for global state no longer than this (GlobalStateManagerImpl).
             waiting.here(self._global.open, self._settings.task_timeout_ms)
@@ -349,10 +349,10 @@ class Application:
 
     def _look_after(self) -> None:
         self._status.sample()
-        if self._following is not None and self._topics_watch is not None:
+        if self._following is not None and self._upkeep is not None:
             self._following.look()
             try:
-                self._topics_watch.check()
+                self._upkeep.look(self.state is ClientState.RUNNING)
             except StreamkitError as error:
                 self._fail(error)
         if self.ends_all:

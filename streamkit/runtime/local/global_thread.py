@@ -50,7 +50,10 @@ class GlobalThread:
         """Restore global stores to the present ends of their topics, and offer them to tasks. Raises TransportError."""
         shared = self._shared
         self._consumer = shared.transport.consumer(
-            None, read_committed=shared.settings.exactly_once, role="global", client_id=f"{self.name}-consumer"
+            None,
+            read_committed=shared.plan.config.read_committed("global"),
+            role="global",
+            client_id=f"{self.name}-consumer",
         )
         try:
             self._restore()

@@ -34,7 +34,9 @@ def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:
     inputs = list({tp for task in topics.tasks() for tp in topics.partitions_of(task)})
     if not inputs:
         return False
-    consumer = shared.transport.consumer(shared.plan.application, read_committed=exactly_once, client_id="idle")
+    consumer = shared.transport.consumer(
+        shared.plan.application, read_committed=shared.settings.read_committed, client_id="idle"
+    )
     try:
         ends = consumer.end_offsets(inputs)
         others = [tp for tp in inputs if tp not in positions]

@@ -14,6 +14,7 @@ from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TopicPartition
+from streamkit.runtime.environment import EmitIntervals
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.queues import Idling
@@ -55,6 +56,11 @@ class Settings:
     task_timeout_ms: int = 300_000
     purge_interval_ms: int = 30_000
     exactly_once: bool = False
+    read_committed: bool = False
+    """Whether inputs are read without open and aborted transactions."""
+    restore_read_committed: bool = False
+    """The same for changelogs."""
+    emit_intervals: EmitIntervals = field(default_factory=EmitIntervals)
     handlers: Handlers = field(default_factory=Handlers)
 
     @classmethod
@@ -74,6 +80,9 @@ class Settings:
             task_timeout_ms=int(config["task.timeout.ms"]),
             purge_interval_ms=int(config["repartition.purge.interval.ms"]),
             exactly_once=guarantee == "exactly_once_v2",
+            read_committed=config.read_committed(),
+            restore_read_committed=config.read_committed("restore"),
+            emit_intervals=EmitIntervals.of(config),
             handlers=Handlers.of(config),
         )
 
@@ -166,6 +175,12 @@ class TopicsOnLog:
         return tuple(
             TopicPartition(topic, partition) for topic in self.inputs[sub] if partition < self.partitions[topic]
         )
+
+
+def log_warnings(config: Any) -> None:
+    """Log what has no effect of a Config."""
+    for warning in config.warnings:
+        log.warning(warning)
 
 
 def state_directory(plan: Plan) -> StateDirectory:

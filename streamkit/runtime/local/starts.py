@@ -61,7 +61,7 @@ class Starts:
     def consumer(self) -> Consumer:
         """The consumer that reads changelogs, and knows the application's committed offsets; opened on first use."""
         if self._consumer is None:
-            self._consumer = self._open("restore-consumer", read_committed=self._shared.settings.exactly_once)
+            self._consumer = self._open("restore-consumer", read_committed=self._shared.settings.restore_read_committed)
         return self._consumer
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -73,7 +73,7 @@ class Starts:
         if not partitions:
             return {}
         whole = self.consumer
-        if self._shared.settings.exactly_once:
+        if self._shared.settings.restore_read_committed:
             whole = self._uncommitted = self._uncommitted or self._open("end-consumer", read_committed=False)
         firsts, ends = whole.beginning_offsets(partitions), whole.end_offsets(partitions)
         return {partition: (firsts[partition], ends[partition]) for partition in partitions}

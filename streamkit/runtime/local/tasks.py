@@ -221,6 +221,7 @@ class TaskManager:
             partitions=shared.topics.count,
             handlers=self._settings.handlers,
             idling=self._settings.idling,
+            emit_intervals=self._settings.emit_intervals,
             global_stores=shared.global_stores,
         )
         files = open_files(shared.directory, name, persistent, self._settings.exactly_once)

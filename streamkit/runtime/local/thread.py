@@ -166,7 +166,7 @@ class StreamThread:
     def _open(self) -> None:
         shared, transport = self._shared, self._shared.transport
         self._consumer = transport.consumer(
-            shared.plan.application, read_committed=self._settings.exactly_once, client_id=f"{self.name}-consumer"
+            shared.plan.application, read_committed=self._settings.read_committed, client_id=f"{self.name}-consumer"
         )
         self._committer = Committer(shared, self._consumer, self._make_producer, self.gate)
         self._tasks.connect(self._consumer, self._committer)

@@ -37,6 +37,7 @@ class Threads:
         self.all: list[StreamThread] = []
         self._shared = shared
         self._process = process
+        self._client = shared.plan.config["client.id"] or f"{shared.plan.application}-{process}"
         self._cache_bytes = cache_bytes
         self._others = others
         self._lock = threading.RLock()
@@ -112,7 +113,7 @@ class Threads:
         number = next(number for number in range(1, len(used) + 2) if number not in used)
         exactly_once = self._shared.settings.exactly_once
         thread = StreamThread(
-            f"{application}-{self._process}-StreamThread-{number}",
+            f"{self._client}-StreamThread-{number}",
             self._shared,
             f"{application}-{self._process}-{number}" if exactly_once else None,
             number,

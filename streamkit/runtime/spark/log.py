@@ -44,7 +44,7 @@ class Address:
         servers = config["bootstrap.servers"]
         text = servers if isinstance(servers, str) else ",".join(servers)
         settings = {role: config.client(role) for role in ROLES}
-        return cls(text, settings, str(config["state.dir"]), config.exactly_once)
+        return cls(text, settings, str(config["state.dir"]), config.read_committed())
 
     @contextmanager
     def opened(self) -> Iterator[Transport]:

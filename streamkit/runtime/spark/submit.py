@@ -99,7 +99,7 @@ def submit(plan: Plan, options: JobOptions, spark: SparkSession, say: Say = lamb
         counts = {topic: _count(plan, topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
         prepared = prepare(plan, options, counts)
         try_tasks(prepared.job)
-        for warning in prepared.warnings:
+        for warning in (*plan.config.warnings, *prepared.warnings):
             say(warning)
         if options.write_state:
             if options.inputs:

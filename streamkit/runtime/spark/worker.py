@@ -17,7 +17,7 @@ from streamkit.errors import StreamkitError
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.collecting import collect_rarely, keep_memory
-from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.environment import EmitIntervals, TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson
@@ -118,7 +118,7 @@ def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores
         partitions=lambda topic: counts.get(topic, 1),
         handlers=Handlers.of(plan.config),
         idling=_NO_WAITING,
-        emit_interval_ms=0,
+        emit_intervals=EmitIntervals(0, 0),  # a batch job has no clock
         global_stores={} if work.global_tables is None else work.global_tables.stores(loaded),
         print_line=lambda text: print(text, file=sys.stderr),
     )

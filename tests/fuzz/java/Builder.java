@@ -8,6 +8,8 @@ import java.util.Set;
 import java.util.regex.Pattern;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.TopologyConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Named;
@@ -18,7 +20,7 @@ import org.apache.kafka.streams.processor.TopicNameExtractor;
 /** Builds the pipelines of a file in order, and others when a reference to them is reached. */
 final class Builder {
     final Model model;
-    final StreamsBuilder dsl = new StreamsBuilder();
+    final StreamsBuilder dsl;
     private final Map<String, Flow> ends = new HashMap<>();
     private final Set<String> underWay = new HashSet<>();
     private final StreamSteps streams;
@@ -28,10 +30,25 @@ final class Builder {
 
     Builder(Model model) {
         this.model = model;
+        dsl = dsl(model.yaml);
         streams = new StreamSteps(this);
         tables = new TableSteps(this);
         aggregations = new AggregationSteps(this);
         joins = new JoinSteps(this);
+    }
+
+    /** Java looks at default.dsl.store only where the builder was told of it. */
+    private static StreamsBuilder dsl(JsonNode yaml) {
+        if (!yaml.path("config").has("default.dsl.store")) {
+            return new StreamsBuilder();
+        }
+        Map<String, Object> config = new HashMap<>(Map.of("application.id", "fuzz", "bootstrap.servers", "localhost:9092"));
+        for (String name : List.of("default.dsl.store", "dsl.store.suppliers.class")) {
+            if (yaml.get("config").has(name)) {
+                config.put(name, yaml.get("config").get(name).asText());
+            }
+        }
+        return new StreamsBuilder(new TopologyConfig(new StreamsConfig(config)));
     }
 
     void build() {
