@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamkit.plan.lookup import find_topic
+
 from .lines import json_line, line_of_value
-from .loading import find_topic, load_plan
+from .loading import load_plan
 from .options import EnvFile, File, Settings, Topic
 
 if TYPE_CHECKING:

@@ -40,20 +40,11 @@ def command(file: File, form: Chosen = Format.text, settings: Settings = None, e
     """
     plan = load_plan(file, settings, env_file)
     if form is Format.python:
-        text = _python(plan)
+        from streamkit.compile.show import describe_code
+
+        text = describe_code(plan)
     else:
         from streamkit.plan.describe import describe
 
         text = describe(plan, form.value)
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
-
-
-def _python(plan) -> str:
-    from streamkit.compile import compile_sub_topology
-
-    parts = [
-        f"# Sub-topology {sub.id}: reads {', '.join(sub.source_topics) or 'a pattern'}\n"
-        + compile_sub_topology(plan, sub).source.strip()
-        for sub in plan.sub_topologies
-    ]
-    return "\n\n\n".join(parts)

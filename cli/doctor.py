@@ -58,9 +58,8 @@ def installation() -> dict[str, Any]:
 
 def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Any]:
     """Return whether a topology can be loaded, opens its engine, and reaches its log; and why not."""
+    from streamkit.runtime.opening import address
     from streamkit.state.maps import check_engine, default_engine
-
-    from .logs import address
 
     try:
         plan = load_plan(file, settings, env_file)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from streamkit.plan.model import ExternalTopic, Plan
+    from streamkit.plan.model import Plan
     from streamkit.spec.model import TopologyModel
 
 
@@ -79,15 +79,3 @@ def environment(env_file: str | None) -> Mapping[str, str]:
     from streamkit.config import read_env_file
 
     return {**read_env_file(env_file), **os.environ}
-
-
-def find_topic(plan: Plan, name: str) -> ExternalTopic:
-    """Return the topic of an entry's name. Raises UsageError with the nearest name."""
-    entries = {topic.entry: topic for topic in plan.external_topics.values()}
-    if name in entries:
-        return entries[name]
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, entries, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(entries)) or 'none'}"
-    raise UsageError(f"{plan.file} has no topic {name!r}; {hint}")

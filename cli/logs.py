@@ -12,27 +12,17 @@ if TYPE_CHECKING:
     from streamkit.plan.model import ExternalTopic, Plan
     from streamkit.transport.base import TopicInfo, Transport
 
-ROLES = ("common", "consumer", "main", "restore", "global", "producer", "admin")
-
 
 @contextmanager
 def opened(plan: Plan) -> Iterator[Transport]:
     """Open the log that `bootstrap.servers` names, and close it at the end."""
-    from streamkit.transport import open_transport
+    from streamkit.runtime.opening import open_log
 
-    config = plan.config
-    settings = {role: config.client(role) for role in ROLES}
-    transport = open_transport(address(plan), settings, config["state.dir"])
+    transport = open_log(plan)
     try:
         yield transport
     finally:
         transport.close()
-
-
-def address(plan: Plan) -> str:
-    """Return `bootstrap.servers` as text."""
-    servers = plan.config["bootstrap.servers"]
-    return servers if isinstance(servers, str) else ",".join(servers)
 
 
 def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> TopicInfo:
@@ -40,6 +30,7 @@ def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> To
 
     The embedded log has no administrator who could make a topic beforehand, so there one partition is the default.
     """
+    from streamkit.runtime.opening import address
     from streamkit.transport.base import NewTopic
 
     partitions = topic.partitions or (1 if address(plan).startswith("embedded") else None)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamkit.errors import SerdeError, StreamkitError, UsageError
+from streamkit.plan.lookup import find_topic
 
 from .lines import STDIN, input_lines, parsed, value_of_line
-from .loading import find_topic, load_plan, refuse_stdin
+from .loading import load_plan, refuse_stdin
 from .options import EnvFile, File, Settings
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamkit.errors import UsageError
+from streamkit.plan.lookup import find_topic
 
-from .loading import find_topic, load_plan
+from .loading import load_plan
 from .options import EnvFile, File, Settings
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def command(
     log that bootstrap.servers says.
     """
     from streamkit.runtime.spark.options import FINAL, UPDATES, JobOptions, Range
+    from streamkit.runtime.spark.request import inputs_of, outputs_of
     from streamkit.runtime.spark.session import Cluster
     from streamkit.runtime.spark.submit import check
 
@@ -118,8 +120,8 @@ def command(
     _one_of("--on-data-loss", on_data_loss, ("error", "warn"))
     plan = load_plan(file, settings, env_file)
     options = JobOptions(
-        _inputs(plan, inputs),
-        _outputs(plan, outputs),
+        inputs_of(plan, inputs or ()),
+        outputs_of(plan, outputs or ()),
         emit,
         Range(start, end, on_data_loss == "warn"),
         overwrite,
@@ -149,17 +151,9 @@ def _show_stages(plan: Plan, options: JobOptions) -> None:
 def _run(plan: Plan, options: JobOptions, cluster: Any) -> int | None:
     from streamkit.runtime.spark.compare import describe
     from streamkit.runtime.spark.progress import shown
-    from streamkit.runtime.spark.session import open_session
-    from streamkit.runtime.spark.ship import ship
-    from streamkit.runtime.spark.submit import submit
+    from streamkit.runtime.spark.request import run_job
 
-    spark = open_session(cluster, f"streamkit {plan.application}")
-    try:
-        ship(spark, plan)
-        with shown(spark):
-            differences = submit(plan, options, spark, lambda line: print(line, file=sys.stderr))
-    finally:
-        spark.stop()
+    differences = run_job(plan, options, cluster, lambda line: print(line, file=sys.stderr), shown)
     for difference in differences:
         print("\n".join(describe(difference)))
     return None if all(difference.is_none for difference in differences) else DIFFERS
@@ -168,38 +162,6 @@ def _run(plan: Plan, options: JobOptions, cluster: Any) -> int | None:
 def _one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> None:
     if value not in known:
         raise UsageError(f"{option} {value}: expected {' or '.join(each for each in known if each)}")
-
-
-def _inputs(plan: Plan, texts: list[str] | None) -> dict[str, Any]:
-    from streamkit.runtime.spark.options import parse_place
-    from streamkit.runtime.spark.stages import matching
-
-    found: dict[str, Any] = {}
-    for text in texts or ():
-        name, place = parse_place(text, "--input")
-        topic = name if matching(plan, name) else find_topic(plan, name).name
-        if topic in found:
-            raise UsageError(f"--input {name}: given twice")
-        found[topic] = place
-    # Without a place they are on the log, as what is not named at all.
-    return {topic: place for topic, place in found.items() if place is not None}
-
-
-def _outputs(plan: Plan, texts: list[str] | None) -> dict[str, Any]:
-    from streamkit.runtime.spark.options import REST, parse_place
-    from streamkit.runtime.spark.stages import has_routes
-
-    entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
-    found: dict[str, Any] = {}
-    for text in texts or ():
-        name, place = parse_place(text, "--output")
-        topic = entries.get(name, name)
-        if name not in entries and name != REST and not has_routes(plan):
-            topic = find_topic(plan, name).name
-        if topic in found:
-            raise UsageError(f"--output {name}: given twice")
-        found[topic] = place
-    return found
 
 
 def _pairs(texts: list[str] | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ LAYERS = (
     ("compile",),
     ("runtime",),
     ("testing", "http"),
+    ("api",),
     ("cli",),
 )
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}

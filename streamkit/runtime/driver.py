@@ -53,16 +53,22 @@ class Driver:
     """One task for the whole topology, one partition a topic, a commit after each record, a clock that starts at 0.
 
     With `remains` it goes on where another driver of the same topology stopped; `reached` counts the records that reach
-    each node, by its name.
+    each node, by its name. `records` gives the form of what goes in and comes out, in place of JSON.
     """
 
-    def __init__(self, plan: Plan, remains: Remains | None = None, reached: Counter[str] | None = None):
+    def __init__(
+        self,
+        plan: Plan,
+        remains: Remains | None = None,
+        reached: Counter[str] | None = None,
+        records: RecordJson | None = None,
+    ):
         self.plan = plan
         self.remains = remains or Remains()
         self.clock = self.remains.clock
         if plan.registry is not None:
             plan.registry.rehearse()
-        self._json = RecordJson(plan)
+        self._json = records or RecordJson(plan)
         self._printed: list[dict] = []
         self._internal = {plan.internal_name(topic) for topic in plan.internal_topics}
         self._changelogs = {
@@ -140,9 +146,13 @@ class Driver:
 
     def stores(self) -> dict[str, list]:
         """Return the rows of every store, caches included, in JSON form."""
+        return {name: store_rows(self.plan.stores[name], store) for name, store in self.opened().items()}
+
+    def opened(self) -> dict[str, Any]:
+        """Return the stores by name, in the order of the plan."""
         tasks = [*self._globals, *([self._task] if self._task else [])]
         opened = {name: store for task in tasks for name, store in task.stores.items()}
-        return {name: store_rows(self.plan.stores[name], opened[name]) for name in self.plan.stores if name in opened}
+        return {name: opened[name] for name in self.plan.stores if name in opened}
 
     def close(self) -> None:
         """Close processors and stores."""

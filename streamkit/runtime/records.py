@@ -8,7 +8,7 @@ from typing import Any
 
 from streamkit.errors import SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.record import Headers
+from streamkit.record import Headers, Record
 from streamkit.serdes.base import Serde
 
 Serdes = tuple[Serde, Serde]
@@ -120,6 +120,36 @@ class RecordJson:
         if topic in self._declared:
             yield self._declared[topic]
         yield from self._routed
+
+
+class RecordObjects(RecordJson):
+    """Takes and gives Python objects where RecordJson has their JSON form."""
+
+    def encode(self, record: Mapping[str, Any], now: int, check: Callable[[str], None]) -> tuple:
+        """Return the row of a record: topic, key, value, timestamp (ms or None) and headers. Raises as RecordJson."""
+        topic = record["topic"]
+        check(topic)
+        timestamp = now if record["timestamp"] is None else record["timestamp"]
+        if type(timestamp) is not int:
+            raise SerdeError(f"timestamp is {timestamp!r}; expected milliseconds")
+        key_serde, value_serde = self.reading(topic)
+        key = None if record["key"] is None else key_serde.encode(record["key"])
+        value = None if record["value"] is None else value_serde.encode(record["value"])
+        return (topic, key, value, timestamp, record["headers"], None)
+
+    def decode(self, row: tuple) -> Any:
+        """Return (topic, Record) of a row; bytes that no serde of the topic decodes stay bytes."""
+        topic, key, value, timestamp, headers, _ = row
+        for decode_key, _, decode_value, _ in self._forms.get(topic) or self._remember(topic):
+            try:
+                key, value = (
+                    None if key is None else decode_key(key),
+                    None if value is None else decode_value(value),
+                )
+            except SerdeError:
+                continue
+            break
+        return topic, Record(key, value, timestamp, tuple(headers or ()))
 
 
 def store_rows(definition: Any, store: Any) -> list:

@@ -75,10 +75,11 @@ class Session:
             if self._only and self._only not in f"{file.path}::{case.name}".lower():
                 result.left_out += 1
                 continue
-            result.outcomes.append(self._case(file, case))
+            result.outcomes.append(self.outcome_of(file, case))
         return result
 
-    def _case(self, file: CaseFile, case: Case) -> Outcome:
+    def outcome_of(self, file: CaseFile, case: Case) -> Outcome:
+        """Run one case of a file. Raises TopologyError for a topology that the case's settings make invalid."""
         try:
             plan = self._plans(file.topology, file.environment, case.settings)
         except TopologyError:

@@ -1,0 +1,1 @@
+"""streamkit from Python: `import streamkit` offers what is here, by name, on first use."""

@@ -1,0 +1,104 @@
+"""The test driver: a topology in memory, a record at a time (TopologyTestDriver)."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from streamkit import durations
+from streamkit.errors import SerdeError, UsageError
+from streamkit.plan.model import Plan
+from streamkit.record import Headers, Record
+from streamkit.runtime.driver import Driver
+from streamkit.runtime.records import RecordObjects
+
+
+class TopologyDriver:
+    """Runs a topology as `streamkit try` does: one partition, a commit after each record, a clock that starts at 0.
+
+    Keys and values are Python objects, as serdes and expressions see them. A context manager.
+    """
+
+    def __init__(self, plan: Plan):
+        self._records = RecordObjects(plan)
+        self._driver = Driver(plan, records=self._records)
+        self._entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
+        self._unread: dict[str, deque[Record]] = defaultdict(deque)
+
+    def pipe(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        timestamp: int | None = None,
+        headers: Iterable[tuple[str, bytes | str | None]] = (),
+    ) -> None:
+        """Process one record of a topic, by its entry or its name on the log; timestamp in ms, by default the clock's.
+
+        Raises TopicError for a topic that is not read, SerdeError for what does not encode, ProcessingError.
+        """
+        row = {
+            "topic": self._entries.get(topic, topic),
+            "key": key,
+            "value": value,
+            "timestamp": timestamp,
+            "headers": _headers(headers),
+        }
+        try:
+            self._keep(self._driver.pipe(row))
+        finally:
+            # What came out before a failure can be read.
+            self._keep(self._driver.printed())
+
+    def advance_wall_clock(self, by: int | str) -> None:
+        """Advance the clock by a duration ("5s", or milliseconds): wall-clock timers fire. Raises ConfigError."""
+        self._keep(self._driver.advance(durations.parse(by)))
+
+    def read(self, topic: str) -> list[Record]:
+        """Return what was written to a topic since the last call, in order. Raises UsageError for an unknown topic."""
+        name = self._entries.get(topic, topic)
+        if topic not in self._entries and name not in self._unread and name not in self._entries.values():
+            raise UsageError(
+                f"nothing is written to a topic {topic!r}; the file has {', '.join(sorted(self._entries))}"
+            )
+        found = list(self._unread.pop(name, ()))
+        return found
+
+    @property
+    def stores(self) -> Mapping[str, list[tuple[Any, Any]]]:
+        """The rows (key, value) of every store by its name, those in caches included, in byte order of keys."""
+        return {name: list(store.rows()) for name, store in self._driver.opened().items()}
+
+    @property
+    def dropped(self) -> int:
+        """How many records were dropped so far (dropped-records-total)."""
+        return self._driver.dropped
+
+    def close(self) -> None:
+        """Close processors and stores."""
+        self._driver.close()
+
+    def __enter__(self) -> TopologyDriver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, written: Iterable[Any]) -> None:
+        for topic, record in written:
+            self._unread[topic].append(record)
+
+
+def _headers(headers: Iterable[tuple[str, bytes | str | None]]) -> Headers | None:
+    found: Headers = []
+    for header in headers:
+        try:
+            name, value = header
+        except (TypeError, ValueError):
+            raise SerdeError(f"a header is a pair (name, bytes or text), not {header!r}") from None
+        found.append((name, value.encode() if isinstance(value, str) else value))
+    return found or None

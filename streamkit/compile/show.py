@@ -1,0 +1,16 @@
+"""The generated code of a plan, to be read."""
+
+from __future__ import annotations
+
+from streamkit.compile import compile_sub_topology
+from streamkit.plan.model import Plan
+
+
+def describe_code(plan: Plan) -> str:
+    """Return the generated Python of every sub-topology, each below a comment that names what it reads."""
+    parts = [
+        f"# Sub-topology {sub.id}: reads {', '.join(sub.source_topics) or 'a pattern'}\n"
+        + compile_sub_topology(plan, sub).source.strip()
+        for sub in plan.sub_topologies
+    ]
+    return "\n\n\n".join(parts)

@@ -1,0 +1,66 @@
+"""A batch job as it is asked for: places of topics as text, and a session for one job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+from streamkit.errors import UsageError
+from streamkit.plan.lookup import find_topic
+from streamkit.plan.model import Plan
+from streamkit.runtime.spark.compare import Difference
+from streamkit.runtime.spark.options import REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.session import Cluster, open_session
+from streamkit.runtime.spark.ship import ship
+from streamkit.runtime.spark.stages import has_routes, matching
+from streamkit.runtime.spark.submit import submit
+
+Around = Callable[[object], AbstractContextManager[object]]
+
+
+def inputs_of(plan: Plan, texts: Iterable[str]) -> dict[str, Place]:
+    """Return the files by topic on the log of `TOPIC[=PATH]`; topics without a path are left out. Raises UsageError."""
+    found: dict[str, Place | None] = {}
+    for text in texts:
+        name, place = parse_place(text, "--input")
+        topic = name if matching(plan, name) else find_topic(plan, name).name
+        if topic in found:
+            raise UsageError(f"--input {name}: given twice")
+        found[topic] = place
+    # Without a place they are on the log, as what is not named at all.
+    return {topic: place for topic, place in found.items() if place is not None}
+
+
+def outputs_of(plan: Plan, texts: Iterable[str]) -> dict[str, Place | None]:
+    """Return the files by topic on the log of `TOPIC[=PATH]`; None: the log. Raises UsageError."""
+    entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
+    found: dict[str, Place | None] = {}
+    for text in texts:
+        name, place = parse_place(text, "--output")
+        topic = entries.get(name, name)
+        if name not in entries and name != REST and not has_routes(plan):
+            topic = find_topic(plan, name).name
+        if topic in found:
+            raise UsageError(f"--output {name}: given twice")
+        found[topic] = place
+    return found
+
+
+def run_job(
+    plan: Plan,
+    options: JobOptions,
+    cluster: Cluster,
+    report: Callable[[str], None] = lambda line: None,
+    around: Around = nullcontext,
+) -> list[Difference]:
+    """Run a job in a Spark session of its own; return the differences of compared topics.
+
+    `around` gives a context for the time of the job, from the session. Raises StreamkitError of many kinds.
+    """
+    spark = open_session(cluster, f"streamkit {plan.application}")
+    try:
+        ship(spark, plan)
+        with around(spark):
+            return submit(plan, options, spark, report)
+    finally:
+        spark.stop()

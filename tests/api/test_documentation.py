@@ -1,0 +1,124 @@
+"""docs/python.md is true: its files are written, its examples run, its test passes, and mypy --strict accepts its code."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamkit
+from tests.docs.pages import Block, blocks
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "python.md"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of the page."""
+    for block in on_page():
+        if "file" in block.options:
+            (tmp_path / block.options["file"]).write_text(block.text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def on_page() -> list[Block]:
+    return list(blocks(PAGE, "docs/python.md"))
+
+
+def test_the_examples_do_what_the_page_shows(folder: Path):
+    text = "\n".join(block.text for block in on_page() if block.language == "python" and "file" not in block.options)
+    test = doctest.DocTestParser().get_doctest(text, {}, "docs/python.md", str(PAGE), 0)
+    assert len(test.examples) > 10
+    shown: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    runner.run(test, out=shown.append)
+    assert not shown, "".join(shown)
+
+
+def test_the_pytest_plugin_runs_tests_of_both_kinds(folder: Path):
+    (folder / "visits.test.yaml").write_text(
+        "tests:\n"
+        "  once:\n"
+        "    given: [{topic: visits, value: {id: '1', page: /a}, timestamp: 5}]\n"
+        "    expect: {counts: [{key: /a, value: 1}]}\n"
+        "  wrong:\n"
+        "    given: [{topic: visits, value: {id: '1', page: /a}, timestamp: 5}]\n"
+        "    expect: {counts: [{key: /a, value: 2}]}\n",
+        encoding="utf-8",
+    )
+    done = pytest_in(folder)
+    assert done.returncode == 1
+    assert "2 passed" in done.stdout
+    assert "1 failed" in done.stdout
+    assert "visits.test.yaml: wrong" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_mistakes_in_a_test_file_are_shown_with_their_places(folder: Path):
+    (folder / "visits.test.yaml").write_text("tests:\n  once: {givn: []}\n", encoding="utf-8")
+    done = pytest_in(folder)
+    assert "visits.test.yaml:2:10" in done.stdout
+    assert done.returncode == 2
+
+
+def pytest_in(folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_types_are_strict_for_users(folder: Path):
+    (folder / "service.py").write_text(
+        "import streamkit\n"
+        "from streamkit import Processor, Record, Serde\n"
+        "from visits import Deduplicate\n\n"
+        "processor: Processor = Deduplicate()\n\n\n"
+        "class Reversed:\n"
+        "    def encode(self, value: str) -> bytes:\n"
+        "        return value[::-1].encode()\n\n"
+        "    def decode(self, data: bytes) -> str:\n"
+        "        return data.decode()[::-1]\n\n\n"
+        "serde: Serde = Reversed()\n\n\n"
+        "def count(path: str) -> list[Record]:\n"
+        "    topology = streamkit.load(path)\n"
+        "    if topology.problems:\n"
+        "        raise streamkit.TopologyError(topology.problems)\n"
+        "    with topology.driver() as driver:\n"
+        "        driver.pipe('visits', {}, key='a')\n"
+        "        return driver.read('counts')\n\n\n"
+        "wrong: int = streamkit.load('x').describe()\n",
+        encoding="utf-8",
+    )
+    options = ("--strict", "--follow-imports=silent", "--cache-dir", str(folder / "cache"))
+    # As a package in site-packages is seen; an editable installation is not found by mypy.
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mypy", *options, "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    # The last line is a mistake: the types of the package are seen.
+    assert len(errors) == 1, done.stdout + done.stderr
+    assert re.match(r"service\.py:\d+: error: Incompatible types in assignment", errors[0])
+
+
+def test_importing_imports_nothing_heavy():
+    code = "import sys; before = set(sys.modules); import streamkit; print(sorted(set(sys.modules) - before))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "streamkit" in found
+    assert not re.search(r"'(streamkit\.|yaml|typer|orjson|dataclasses|asyncio|confluent)", found), found
+
+
+def test_every_name_is_there_and_on_the_page():
+    text = PAGE.read_text(encoding="utf-8")
+    for name in streamkit.__all__:
+        assert getattr(streamkit, name) is not None
+        assert name in text or name in ("Position", "Problem"), name
+    assert set(streamkit.__all__) <= set(dir(streamkit))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = streamkit.nothing  # type: ignore[attr-defined]
