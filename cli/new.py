@@ -42,9 +42,8 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
 
     The topology names its JSON Schema, which lies beside it, so that editors complete and check it.
     """
-    from streamkit.operators import OPERATORS
     from streamkit.spec.names import kafka_name_mistake
-    from streamkit.spec.schema import build
+    from streamkit.spec.schema import with_plugins
 
     folder = Path(name)
     mistake = kafka_name_mistake(folder.name)
@@ -58,7 +57,7 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
         if path.is_file()
     }
     files["topology.yaml"] = files["topology.yaml"].replace(_PLACE, folder.name, 1)
-    files["topology.schema.json"] = json.dumps(build(OPERATORS), indent=1) + "\n"
+    files["topology.schema.json"] = json.dumps(with_plugins(), indent=1) + "\n"
     files[".gitignore"] = ".streamkit/\n"
     try:
         folder.mkdir(parents=True)

@@ -55,9 +55,9 @@ def command(
     """
     ignored = frozenset(ignore or ())
     if ignored:
-        from streamkit.lint import RULES
+        from streamkit.lint import EVERY_RULE
 
-        unknown = sorted(ignored - RULES.keys())
+        unknown = sorted(ignored - EVERY_RULE.keys())
         if unknown:
-            raise UsageError(f"--ignore {unknown[0]}: there is no such rule; known are {', '.join(RULES)}")
+            raise UsageError(f"--ignore {unknown[0]}: there is no such rule; known are {', '.join(EVERY_RULE)}")
     return validate_files(files, Wanted(excerpt, settings, env_file, strict, ignored, form.value, online))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from streamkit import plugins
 from streamkit.operators.aggregate import AggregateOperator
 from streamkit.operators.base import Operator
 from streamkit.operators.branch import BranchOperator
@@ -60,3 +63,16 @@ OPERATORS: dict[str, Operator] = {
         OuterJoinOperator(),
     )
 }
+
+
+def _made(name: str, found: Any) -> Operator:
+    operator = found() if isinstance(found, type) else found
+    if not isinstance(operator, Operator):
+        raise TypeError(f"an Operator is expected, not {type(operator).__name__}")
+    if operator.name != name:
+        raise TypeError(f"its entry point is {name}, its step {operator.name}")
+    return operator
+
+
+STEPS = plugins.WithPlugins(OPERATORS, plugins.STEPS, _made)
+"""The operators, and those of installed plugins (entry points `streamkit.steps`)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamkit.errors import Problem
 from streamkit.graph.builder import GraphBuilder
-from streamkit.operators import OPERATORS
+from streamkit.operators import STEPS
 from streamkit.operators.base import BuildError
 from streamkit.operators.context import StoreDefaults
 from streamkit.operators.fields import BranchSpec, ForEachSpec, Ref, SinkSpec, Step
@@ -149,7 +149,7 @@ class Assembler:
     def _step(self, step: Step, upstream: Any) -> Any:
         if upstream is _FAILED:
             return _FAILED
-        operator = OPERATORS[step.operator]
+        operator = STEPS[step.operator]
         saved = self.graph.origin, self.graph.on_error
         self.graph.origin = StepRef(step.pipeline, step.operator, step.position)
         self.graph.on_error = self._on_error(step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamkit import durations
+from streamkit import durations, plugins
 from streamkit.errors import ConfigError, SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.primitives import PRIMITIVES
@@ -38,6 +38,8 @@ def parse(spec: Any, folder: str = ".") -> Serde:
             return LinesSerde()
         if spec in PRIMITIVES:
             return PRIMITIVES[spec]
+        if spec in plugins.load(plugins.SERDES):
+            return _plugged(spec, None)
         raise SerdeError(f"no serde is called {spec!r}{_nearest(spec)}")
     if isinstance(spec, dict):
         return _with_arguments(spec, folder)
@@ -72,8 +74,16 @@ def _with_arguments(spec: dict[str, Any], folder: str) -> Serde:
         from streamkit.serdes.schema_serde import SchemaSerde
 
         return SchemaSerde(_schema_kind(next(each for each in FORMS if each in keys)), spec, folder)
+    if len(keys) == 1 and keys <= plugins.load(plugins.SERDES).keys():
+        return _plugged(*next(iter(spec.items())))
     unknown = next((str(key) for key in spec if key not in FORMS), str(spec))
     raise SerdeError(f"no serde takes the argument {unknown!r}{_nearest(unknown)}")
+
+
+def _plugged(name: str, argument: Any) -> Serde:
+    from streamkit.serdes.plugged import PluggedSerde
+
+    return PluggedSerde(name, argument)
 
 
 def _schema_kind(form: str) -> Any:
@@ -93,5 +103,6 @@ def _schema_kind(form: str) -> Any:
 def _nearest(name: str) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(name.lower(), names(), 1, 0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names())}"
+    known = [*names(), *plugins.load(plugins.SERDES)]
+    close = get_close_matches(name.lower(), known, 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"

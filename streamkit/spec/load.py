@@ -57,7 +57,7 @@ def load_text(
     Raises TopologyError with every problem, sorted by place.
     """
     if operators is None:
-        from streamkit.operators import OPERATORS as operators
+        from streamkit.operators import STEPS as operators
     problems: list[Problem] = []
     source = Source(text, file)
     root = compose(source, problems)

@@ -124,9 +124,14 @@ def updated(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line; return its exit code."""
+    """Run the command line; return its exit code. `--plugins` prints the section of what installed plugins add."""
+    if arguments == ["--plugins"]:
+        from streamkit.operators import STEPS
+
+        print(render(STEPS.added.values()))
+        return 0
     if len(arguments) != 2 or arguments[0] not in ("--write", "--check"):
-        print("usage: python -m streamkit.spec.reference --write|--check FILE", file=sys.stderr)
+        print("usage: python -m streamkit.spec.reference --write|--check FILE, or --plugins", file=sys.stderr)
         return 2
     path = Path(arguments[1])
     before = path.read_text(encoding="utf-8")

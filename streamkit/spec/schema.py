@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streamkit import plugins, serdes
 from streamkit.config.check import PREFIXES
 from streamkit.config.resets import BY_DURATION, POLICIES
 from streamkit.config.settings import ALIASES, SETTINGS, Setting
@@ -25,7 +26,6 @@ Json = dict[str, Any]
 PATH = Path("schemas/topology.schema.json")
 VARIABLE: Json = {"type": "string", "pattern": r"^\$\{.*\}$"}
 CALLABLE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
-SERDES = "string bytes boolean short integer long float double uuid void json".split()  # noqa: SIM905 - names
 
 
 def ref(name: str, description: str = "") -> Json:
@@ -168,7 +168,7 @@ def _branch_options() -> Json:
     return {"if": ref("expression"), **_ends(), "chained": _optional(chained)}
 
 
-def _definitions(operators: Mapping[str, Any]) -> Json:
+def _definitions(operators: Mapping[str, Any], added: Iterable[str]) -> Json:
     one_of = [
         {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
         for name in ("stream", "table", "global_table", "from")
@@ -197,7 +197,13 @@ def _definitions(operators: Mapping[str, Any]) -> Json:
         "signedDuration": {
             "anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^-?([0-9]+(ms|s|m|h|d)|[Pp].+)$"}]
         },
-        "serde": {"anyOf": [_words(tuple(SERDES)), {"type": "object", "minProperties": 1}, VARIABLE]},
+        "serde": {
+            "anyOf": [
+                _words(tuple(each for each in [*serdes.names(), *added] if each not in serdes.FORMS)),
+                {"type": "object", "minProperties": 1},
+                VARIABLE,
+            ]
+        },
         "store": {"anyOf": [ref("name"), _object(_store_options())]},
         "pipelineReference": {"type": "string", "pattern": r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?$|\$\{"},
         "streamTopics": {
@@ -313,8 +319,8 @@ def _custom_store() -> Json:
     return _object({name: _optional(option) for name, option in options.items()}, ("type",))
 
 
-def build(operators: Mapping[str, Any]) -> Json:
-    """Return the schema of files with these steps."""
+def build(operators: Mapping[str, Any], added: Iterable[str] = ()) -> Json:
+    """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own."""
 
     def entries(name: str, description: str) -> Json:
         return _optional({"type": "object", "additionalProperties": ref(name), "description": description})
@@ -337,8 +343,15 @@ def build(operators: Mapping[str, Any]) -> Json:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "streamkit topology, version 1",
         **_object(properties, ("streamkit", "application")),
-        "$defs": _definitions(operators),
+        "$defs": _definitions(operators, added),
     }
+
+
+def with_plugins() -> Json:
+    """Return the schema with the steps and serdes of installed plugins."""
+    from streamkit.operators import STEPS
+
+    return build(STEPS, plugins.load(plugins.SERDES))
 
 
 def keep(path: Path, schema: Json, module: str, arguments: list[str]) -> int:
@@ -360,9 +373,15 @@ def keep(path: Path, schema: Json, module: str, arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
+    """Write the schema, with `--check` compare it, with `--plugins` print it with what installed plugins add.
+
+    Returns the exit code; raises UsageError for other arguments.
+    """
     from streamkit.operators import OPERATORS
 
+    if arguments == ["--plugins"]:
+        print(json.dumps(with_plugins(), indent=1, ensure_ascii=False))
+        return 0
     return keep(PATH, build(OPERATORS), "streamkit.spec.schema", arguments)
 
 

@@ -1,0 +1,83 @@
+"""What installed packages add by entry points: serdes, steps and rules of lint.
+
+Entry points are looked for only where a name is not streamkit's own: finding them takes longer than checking a file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+SERDES = "streamkit.serdes"
+STEPS = "streamkit.steps"
+RULES = "streamkit.lint"
+
+T = TypeVar("T")
+
+
+@cache
+def load(group: str) -> dict[str, Any]:
+    """Return what the entry points of a group stand for, by name.
+
+    One that can't be imported is missing, with one warning that names it and its package.
+    """
+    from importlib.metadata import entry_points
+
+    found: dict[str, Any] = {}
+    for point in entry_points(group=group):
+        package = point.dist.name if point.dist is not None else point.value
+        if point.name in found:
+            log.warning("The plugin %s of %s is left out: another package has that name", point.name, package)
+            continue
+        try:
+            found[point.name] = point.load()
+        except Exception as error:  # code of others, which may fail in any way
+            log.warning(
+                "The plugin %s of %s can't be imported: %s: %s", point.name, package, type(error).__name__, error
+            )
+    return found
+
+
+class WithPlugins(Mapping[str, T]):
+    """A table of streamkit's own, and what plugins of a group add to it; `make` turns an entry point's object into an item.
+
+    Names of streamkit's own can't be replaced.
+    """
+
+    def __init__(self, own: Mapping[str, T], group: str, make: Callable[[str, Any], T]):
+        self._own = own
+        self._group = group
+        self._make = make
+        self._added: dict[str, T] | None = None
+
+    def __getitem__(self, name: str) -> T:
+        return self._own[name] if name in self._own else self.added[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self.added
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from self.added
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self.added)
+
+    @property
+    def added(self) -> dict[str, T]:
+        """What plugins add, without names of streamkit's own."""
+        if self._added is None:
+            self._added = {}
+            for name, found in load(self._group).items():
+                if name in self._own:
+                    log.warning("The plugin %s is left out: that name is streamkit's own", name)
+                    continue
+                try:
+                    self._added[name] = self._make(name, found)
+                except Exception as error:  # code of others, which may fail in any way
+                    log.warning("The plugin %s can't be used: %s: %s", name, type(error).__name__, error)
+        return self._added
