@@ -12,7 +12,7 @@ from typing import Any
 from streamkit.errors import Problem
 from streamkit.graph import optimize
 from streamkit.graph.names import Names
-from streamkit.graph.node import GraphNode, RepartitionNode, SourceNode
+from streamkit.graph.node import GraphNode, RepartitionNode, SourceNode, TableSourceNode
 from streamkit.graph.topology import NOWHERE, Topology
 
 
@@ -32,6 +32,8 @@ class GraphBuilder:
         """Key-changing nodes with the repartition nodes that they caused."""
         self.merges: dict[GraphNode, None] = {}
         self.suppressions: list[GraphNode] = []
+        self.read_only: list[TableSourceNode] = []
+        """Sources of read-only stores, which are added to the topology when everything else is written."""
         self.problems: list[Problem] = []
         self._priority = 0
 
@@ -63,6 +65,7 @@ class GraphBuilder:
         self._find_versioned()
         topology = Topology(self.application)
         topology.problems.extend(self.problems)
+        topology.awaited = {node.store().name for node in self.read_only}
         queue = [(child.priority, index, child) for index, child in enumerate(self.root.children)]
         heapq.heapify(queue)
         sequence = len(queue)
@@ -75,6 +78,10 @@ class GraphBuilder:
             for child in node.children:
                 heapq.heappush(queue, (child.priority, sequence, child))
                 sequence += 1
+        topology.awaited = set()
+        for source in self.read_only:
+            source.write(topology)
+        topology.connect_awaited()
         return topology
 
     def problem(self, node: GraphNode, message: str) -> None:

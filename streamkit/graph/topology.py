@@ -52,6 +52,9 @@ class Topology:
         self.store_topics: dict[str, str] = {}
         """Source topics that stand in for changelogs, by store."""
         self.problems: list[Problem] = []
+        self.awaited: set[str] = set()
+        """Read-only stores that are added at the end; what uses them is connected after that."""
+        self._waiting: list[tuple[GraphNode, str, str]] = []
         self._groups = _Groups()
         self._store_users: dict[str, str] = {}
         self._read: set[str] = set()
@@ -98,13 +101,21 @@ class Topology:
     def connect(self, node: GraphNode, processor: str, stores: Iterable[Any], is_global: bool = False) -> None:
         """Define stores (given as definitions) and connect them, or others by their names, to a processor."""
         for store in stores:
-            if isinstance(store, str):
+            if isinstance(store, str) and store in self.awaited:
+                self._waiting.append((node, processor, store))
+            elif isinstance(store, str):
                 self._connect(node, processor, store)
             elif self._define(node, store, is_global):
                 if is_global:
                     self.nodes[processor].stores.append(store.name)
                 else:
                     self._connect(node, processor, store.name)
+
+    def connect_awaited(self) -> None:
+        """Connect the processors that use read-only stores (Topology.connectProcessorAndStateStores)."""
+        for node, processor, store in self._waiting:
+            self._connect(node, processor, store)
+        self._waiting.clear()
 
     def check_length(self, node: GraphNode, name: str, what: str) -> None:
         """Report an internal topic whose name with the application's prefix Kafka would refuse."""

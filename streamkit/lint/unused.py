@@ -17,7 +17,7 @@ _STATE = ("count", "reduce", "aggregate", "to_table")
 def _pipelines(subject: Subject) -> Iterable[Place]:
     read = {part.pipeline for part in subject.parts if isinstance(part, Ref) and part.pipeline}
     for pipeline in subject.model.pipelines.values():
-        kept = pipeline.source.kind in ("table", "global_table") and pipeline.source.store is not None
+        kept = pipeline.source.kind != "stream" and pipeline.source.store is not None
         used = pipeline.name in read or pipeline.to or pipeline.for_each or kept
         ends = any(step.operator in (*_EFFECTS, *_STATE, "branch") or step.get("store") for step in pipeline.steps)
         if not used and not ends and pipeline.position is not None:
@@ -50,6 +50,8 @@ def _functions(subject: Subject) -> Iterable[Place]:
 
 def _stores(subject: Subject) -> Iterable[Place]:
     used = {name for step in subject.steps for name in step.get("stores") or ()}
+    # A store that is kept from a topic is there for queries, and global ones for every processor.
+    used.update(part.store.name for part in subject.parts if isinstance(part, Ref) and part.store and part.store.name)
     for name, store in subject.model.stores.items():
         if name not in used and store.position is not None:
             yield store.position, f"No processor uses the store {name!r}"

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from streamkit.expressions import Expression
     from streamkit.operators.fields import CallRef
     from streamkit.operators.writer import Changes, CodeWriter, Node
-    from streamkit.plan.model import Plan
 
 ABSENT = Slot(NONE)
 """An absent value."""
@@ -190,8 +189,7 @@ def emit_transformer(
 ) -> Code:
     """Return the variable of a transformer of a table's values, made once a task; `key` tells it from others."""
     index = gen.index(node)
-    own = mapping_of({name: gen.store(name) for name in stores})
-    connected = call(gen.kernel("process", "ProcessorStores"), own, literal(global_stores(gen.plan)))
+    connected = connected_stores(gen, stores)
     context = call(gen.kernel("transform", "TransformContext"), RT, index, connected)
     made = call(gen.kernel("transform", "Transformer"), gen.name_of(load_callable(target), "user"), context)
     transformer = gen.instance(key, "p", made)
@@ -200,9 +198,17 @@ def emit_transformer(
     return transformer
 
 
-def global_stores(plan: Plan) -> tuple[str, ...]:
-    """Return the stores that every processor may read without naming them (GlobalStateManager)."""
-    return tuple(name for sub in plan.sub_topologies if sub.is_global for name in sub.stores)
+def connected_stores(gen: CodeWriter, names: tuple[str, ...], keeps: bool = False) -> Code:
+    """Return the stores that a processor may use: those that it names, and all global ones, which it can only read.
+
+    So are read-only stores, unless the processor `keeps` what it names.
+    """
+    plan = gen.plan
+    written = [name for name in names if keeps or not plan.stores[name].options.get("read_only")]
+    shared = [name for sub in plan.sub_topologies if sub.is_global for name in sub.stores]
+    shared += [name for name in names if name not in written]
+    own = mapping_of({name: gen.store(name) for name in written})
+    return call(gen.kernel("process", "ProcessorStores"), own, literal(tuple(shared)))
 
 
 def drop_null_keys(gen: CodeWriter, *more: Code) -> None:

@@ -190,7 +190,8 @@ class StoreOptions:
 class Ref:
     """A reference: either `pipeline` (and perhaps `branch`), or an inline source of `kind` on `topics`.
 
-    kind: "pipeline", "stream", "table", "global_table". topics: entries' names of the file; pattern: a regex.
+    kind: "pipeline", "stream", "table", "global_table", "global_store", "read_only_store". topics: entries' names of
+    the file; pattern: a regex; call, source_name: of the last two, what writes to the store, and the name of its source.
     """
 
     kind: str
@@ -200,6 +201,8 @@ class Ref:
     pattern: str | None = None
     store: StoreOptions | None = None
     name: str | None = None
+    call: CallRef | None = None
+    source_name: str | None = None
     position: Any = field(default=None, compare=False)
 
 

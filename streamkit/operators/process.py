@@ -9,7 +9,7 @@ from streamkit.expressions import load_callable
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import BuildError, Example, Operator, Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import RT, global_stores
+from streamkit.operators.emitting import RT, connected_stores
 from streamkit.operators.fields import KEY_SERDE, NAME, STORE, VALUE_SERDE, Callable_, CallRef, Field, Step, StoreNames
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
@@ -31,16 +31,18 @@ class Process(Processor):
     """Whether forwarding another key is an error."""
 
     needs_context: ClassVar[bool] = True
+    context: ClassVar[tuple[str, str]] = ("process", "ProcessorContext")
+    keeps: ClassVar[bool] = False
+    """Whether it may write to a store that others only read."""
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         target = gen.name_of(load_callable(self.call), "user")
-        own = mapping_of({name: gen.store(name) for name in self.stores})
-        stores = call(gen.kernel("process", "ProcessorStores"), own, literal(global_stores(gen.plan)))
+        stores = connected_stores(gen, self.stores, self.keeps)
         # Before the function for all children: functions are written in the order of asking.
         children = mapping_of({name: gen.child_function(name) for name in node.children})
         forward = gen.forward_function(node, False)
         index = gen.index(node)
-        context = call(gen.kernel("process", "ProcessorContext"), RT, index, stores, forward, children)
+        context = call(gen.kernel(*self.context), RT, index, stores, forward, children)
         made = call(gen.kernel("process", "CustomProcessor"), target, context, literal(self.fixed_key))
         processor = gen.instance(("process", node.name), "p", made)
         gen.on("init", call("initialise", index, attribute(processor, "init")))

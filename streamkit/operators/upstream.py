@@ -132,6 +132,15 @@ class GlobalTable:
 
 
 @dataclass(eq=False)
+class TopicStore:
+    """A store of the file that a topic's records are written to; nothing stands on it."""
+
+    kind: ClassVar[str] = "topic_store"
+    label: ClassVar[str] = "a store that is kept from a topic"
+    store: str
+
+
+@dataclass(eq=False)
 class GroupedStream:
     """A KGroupedStream; `given_name` is its Grouped name."""
 

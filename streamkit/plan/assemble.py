@@ -15,11 +15,14 @@ from streamkit.operators.fields import BranchSpec, ForEachSpec, Ref, SinkSpec, S
 from streamkit.operators.serdes import AnySerde, meet, need
 from streamkit.operators.sink import add_for_each, add_sink
 from streamkit.operators.source import global_table_source, stream_source, table_source
-from streamkit.operators.upstream import Branches, Stream
+from streamkit.operators.topic_store import global_store, read_only_store
+from streamkit.operators.upstream import Branches, Stream, TopicStore
 from streamkit.plan.model import StepRef
+from streamkit.plan.stores import custom_store
 from streamkit.plan.typebook import TypeBook
 from streamkit.serdes.base import Serde
-from streamkit.spec.model import PipelineSpec, StoreSpec, TopicSpec, TopologyModel
+from streamkit.spec.model import PipelineSpec, TopicSpec, TopologyModel
+from streamkit.spec.topic_stores import TOPIC_STORES
 from streamkit.state.definitions import StoreDef
 
 _UNBUILT = object()
@@ -42,6 +45,12 @@ class Assembler:
         self._results: dict[str, Any] = {}
         self._stack: list[str] = []
         self._stores: dict[str, StoreDef] = {}
+        self._kept = {
+            source.store.name
+            for source in (each.source for each in model.pipelines.values())
+            if source.kind in TOPIC_STORES and source.store is not None
+        }
+        """Stores that are kept from a topic, which makes them."""
         self._types = TypeBook()
 
     def build(self) -> None:
@@ -76,8 +85,10 @@ class Assembler:
         spec = self.model.stores.get(name)
         if spec is None:
             return name
+        if name in self._kept:
+            return name
         if name not in self._stores:
-            self._stores[name] = _custom_store(spec)
+            self._stores[name] = custom_store(spec)
         return self._stores[name]
 
     def build_branch(self, upstream: Any, branch: BranchSpec) -> Any:
@@ -187,6 +198,8 @@ class Assembler:
             description, serdes = self._description(ref)
             if ref.kind == "stream":
                 result: Any = stream_source(self, description, serdes, ref.name)
+            elif ref.kind in TOPIC_STORES:
+                result = self._topic_store(ref, description, pipeline)
             else:
                 make = table_source if ref.kind == "table" else global_table_source
                 result = make(self, description, serdes, ref.name, ref.store)
@@ -194,6 +207,14 @@ class Assembler:
             return result
         finally:
             self.graph.origin, self.graph.on_error = saved
+
+    def _topic_store(self, ref: Ref, description: dict[str, Any], pipeline: str) -> TopicStore:
+        assert ref.store is not None
+        assert ref.store.name is not None
+        definition = custom_store(self.model.stores[ref.store.name])
+        if ref.kind == "global_store":
+            return global_store(self, description, ref, definition)
+        return read_only_store(self, description, ref, definition, pipeline)
 
     def _description(self, ref: Ref) -> tuple[dict[str, Any], tuple[AnySerde, AnySerde]]:
         """Return what a source node needs to know, and the serdes of what it gives."""
@@ -326,24 +347,3 @@ def _hint(accepts: tuple[str, ...], found: str) -> str:
     if found == "stream" and "table" in accepts:
         return "a `to_table` or an aggregation is missing before it"
     return ""
-
-
-def _custom_store(spec: StoreSpec) -> StoreDef:
-    logging = spec.logging is not False
-    window_size = spec.window_size
-    return StoreDef(
-        name=spec.name,
-        type=spec.type,  # type: ignore[arg-type]
-        key_serde=spec.key,
-        value_serde=spec.value,
-        persistent=spec.persistent is not False,
-        # Unlike Materialized, Stores.…StoreBuilder has caching off by default.
-        caching=spec.caching is True,
-        logging=logging,
-        topic_config=dict(spec.config),
-        retention=spec.retention,
-        window_size=window_size,
-        segment_interval=spec.segment_interval,
-        history=spec.history,
-        changelog_topic=f"{spec.name}-changelog" if logging else None,
-    )

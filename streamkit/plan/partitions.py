@@ -69,6 +69,7 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
         for index, topics in sources.items()
         for partition in range(max((known[topic] for topic in topics), default=0))
     )
+    _check_read_only(plan, tasks, known)
     repartitions = tuple(
         NewTopic(plan.internal_name(name), known[plan.internal_name(name)], topic.config)
         for name, topic in plan.internal_topics.items()
@@ -172,6 +173,22 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], en
                 f"Invalid topology: Number of partitions [{partitions[topic]}] of repartition topic [{topic}] "
                 f"doesn't match number of partitions [{wanted}] of the source topic."
             )
+
+
+def _check_read_only(plan: Plan, tasks: tuple[tuple[int, int], ...], partitions: Mapping[str, int]) -> None:
+    """Refuse tasks for which a read-only store has no partition to be restored from."""
+    for each in plan.sub_topologies:
+        count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
+        for name in each.stores:
+            store = plan.stores[name]
+            if each.is_global or not store.options.get("read_only") or store.source_topic is None:
+                continue
+            found = partitions[store.source_topic]
+            if found < count:
+                raise InvalidTopologyError(
+                    f"Invalid topology: store {name} is kept from topic {store.source_topic}, which has {found} "
+                    f"partitions, but the steps that use it read topics with {count}"
+                )
 
 
 def _java_map(counts: Mapping[str, int]) -> str:

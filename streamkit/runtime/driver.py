@@ -22,6 +22,7 @@ from streamkit.runtime.handlers import CONTINUE, Handlers
 from streamkit.runtime.java_order import JavaPartitionGroup
 from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson, store_rows
+from streamkit.runtime.reprocess import reprocess, reprocesses
 from streamkit.runtime.stores import MemoryStores
 from streamkit.runtime.task import Task
 from streamkit.transport.base import CommittedOffset
@@ -39,14 +40,22 @@ class Remains:
     offsets: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
     clock: int = 0
 
-    def restore(self, plan: Plan, stores: Mapping[str, Any]) -> None:
-        """Bring empty stores up to date."""
-        for name, store in stores.items():
-            rows = self.changelogs.get(plan.changelog_name(name) or "", [])
-            if rows:
-                _, keys, values, timestamps, headers, _ = map(list, zip(*rows, strict=True))
+    def restore(self, plan: Plan, task: Task) -> None:
+        """Bring the empty stores of a task up to date."""
+        for name, store in task.stores.items():
+            topic = plan.changelog_name(name) or ""
+            rows = self.changelogs.get(topic, [])
+            if not rows:
+                continue
+            _, keys, values, timestamps, headers, _ = map(list, zip(*rows, strict=True))
+            if reprocesses(task.spec.sub_topology):
+                task.start({})
+                reprocess(task, RecordBatch(topic, 0, (keys, values, timestamps, headers, list(range(len(keys))))))
+                task.flush_stores()
+                task.reset()
+            else:
                 store.restore_batch(keys, values, timestamps, headers)
-                store.commit()
+            store.commit()
 
 
 class Driver:
@@ -168,7 +177,7 @@ class Driver:
     # -- Inside ----------------------------------------------------------------------------------------------------
 
     def _start(self, task: Task) -> None:
-        self.remains.restore(self.plan, task.stores)
+        self.remains.restore(self.plan, task)
         task.start(self.remains.committed)
 
     def _reads(self, topic: str) -> None:

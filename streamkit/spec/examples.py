@@ -317,6 +317,49 @@ pipelines:
 
 ENDS: tuple[Shown, ...] = (
     Shown(
+        "A global store that a processor keeps, and a read-only store on a topic (one shard a task); a step looks into both.",
+        topology="""streamkit: 1
+application: priced-orders
+topics:
+  orders: {value: long}
+  names: {value: string}
+  prices: {value: long}
+  priced: {value: json}
+stores:
+  names: {type: key_value, value: string}
+  prices: {type: key_value, value: long}
+pipelines:
+  names:
+    global_store: names
+    store: names
+    process: "shop:upper"
+  prices:
+    read_only_store: prices
+    store: prices
+    name: keep-prices
+  priced:
+    stream: orders
+    steps:
+      - process_values: {call: "shop:priced", stores: [prices]}
+    to: priced
+""",
+        files={
+            "shop.py": """def upper(record, context):
+    context.store("names").put(record.key, record.value and record.value.upper())
+
+def priced(record, context):
+    name, price = context.store("names").get(record.key), context.store("prices").get(record.key)
+    return record.replace(value={"name": name, "cents": record.value * (price or 0)})
+"""
+        },
+        input="""{"topic": "names", "key": "a", "value": "apple", "timestamp": 0}
+{"topic": "prices", "key": "a", "value": 20, "timestamp": 1}
+{"topic": "orders", "key": "a", "value": 3, "timestamp": 2}
+""",
+        output="""{"topic": "priced", "key": "a", "value": {"name": "APPLE", "cents": 60}, "timestamp": 2}
+""",
+    ),
+    Shown(
         "Several topics with serdes of their own, and a timestamp taken from the record.",
         topology="""streamkit: 1
 application: all-readings

@@ -21,6 +21,7 @@ from streamkit.operators import fields
 from streamkit.spec.materialized import DURATIONS, STORE_KEYS
 from streamkit.spec.model import STORE_TYPES, TIMESTAMP_POLICIES
 from streamkit.spec.names import MAX_LENGTH
+from streamkit.spec.topic_stores import TOPIC_STORES
 
 Json = dict[str, Any]
 PATH = Path("schemas/topology.schema.json")
@@ -154,6 +155,15 @@ def _source_options() -> Json:
     }
 
 
+def _topic_store_options() -> Json:
+    return {
+        "global_store": _optional({"type": "string", "description": "The topic of a global store."}),
+        "read_only_store": _optional({"type": "string", "description": "The topic of a read-only store."}),
+        "process": _optional(ref("callable", "What writes the topic's records to the store; by itself each is a row.")),
+        "source_name": _optional(ref("name", "The name of a read-only store's source.")),
+    }
+
+
 def _ends() -> Json:
     return {
         "steps": _optional({"type": "array", "items": ref("step"), "description": "What happens, in order."}),
@@ -171,7 +181,7 @@ def _branch_options() -> Json:
 def _definitions(operators: Mapping[str, Any], added: Iterable[str]) -> Json:
     one_of = [
         {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
-        for name in ("stream", "table", "global_table", "from")
+        for name in ("stream", "table", "global_table", *TOPIC_STORES, "from")
     ]
     call = _object({"call": ref("callable")}, ("call",))
     return {
@@ -249,7 +259,9 @@ def _definitions(operators: Mapping[str, Any], added: Iterable[str]) -> Json:
         },
         "step": _steps(operators),
         "pipeline": {
-            **_object({**_source_options(), "from": _optional(ref("pipelineReference")), **_ends()}),
+            **_object(
+                {**_source_options(), **_topic_store_options(), "from": _optional(ref("pipelineReference")), **_ends()}
+            ),
             "oneOf": one_of,
         },
         "topic": _topic(),

@@ -26,14 +26,15 @@ from streamkit.spec.model import (
 from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
 from streamkit.spec.resolve import shown
+from streamkit.spec.topic_stores import OWN_KEYS, TOPIC_STORES, check_keys, topic_store_ref
 
 TOPIC_KEYS = ("topic", "key", "value", "timestamp", "reset", "partitions", "replication_factor", "config")
 STORE_KEYS = (
     "type", "persistent", "caching", "logging", "config", "key", "value",
     "retention", "window_size", "segment_interval", "history",
 )  # fmt: skip
-PIPELINE_KEYS = ("stream", "table", "global_table", "from", "name", "store", "steps", "to", "for_each")
-ORIGINS = (*kinds.SOURCES, "from")
+ORIGINS = (*kinds.SOURCES, *TOPIC_STORES, "from")
+PIPELINE_KEYS = (*ORIGINS, "name", "store", *OWN_KEYS, "steps", "to", "for_each")
 TIMED = {
     "retention": ("window", "session"),
     "window_size": ("window",),
@@ -263,6 +264,8 @@ def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> Any:
         came = f"both {' and '.join(origins)}" if origins else "none"
         if body.kind == "mapping" or reader.is_null(body):
             reader.complain(key, f"{what} must begin with exactly one of {', '.join(ORIGINS)}, not {came}")
+    elif origins[0] in TOPIC_STORES:
+        source = topic_store_ref(reader, origins[0], options)
     elif origins == ["from"]:
         source = kinds.pipeline_ref(reader, options["from"], "'from'")
         for extra in ("name", "store"):
@@ -271,6 +274,7 @@ def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> Any:
                 reader.complain(options[extra], message)
     else:
         source = kinds.source_ref(reader, origins[0], options, options[origins[0]].position)
-    ends = steps.read_ends(reader, options)
+    check_keys(reader, origins, options)
+    ends = {} if origins and origins[0] in TOPIC_STORES else steps.read_ends(reader, options)
     # The pipeline stands even when its source is wrong, so that what refers to it is no second mistake.
     return PipelineSpec(name, source or Ref("stream", position=key.position), **ends, position=key.position)

@@ -43,7 +43,8 @@ class StoreDef:
 
     `persistent` also decides by which rules windows expire, whatever holds the rows. `options`: `time_ordered` (window
     and session stores that emit on close), `right_serde` (outer_join), `hold_decoded` (no code changes values in place,
-    and each is what its bytes would decode to, so that a cache may keep them decoded).
+    and each is what its bytes would decode to, so that a cache may keep them decoded), `read_only` (processors may not
+    write to it, but for the one that keeps it from its topic).
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from streamkit.errors import SerdeError, StateError, StreamkitError
 from streamkit.record import WindowedKey
@@ -172,11 +172,13 @@ class VersionedView(View):
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
         """Set the value from `timestamp` on (None deletes); see VersionedStore.put for the result."""
+        self._now()
         valid_to: int = self._write(self._store.put, self._raw(key), value, self._time(timestamp))
         return valid_to
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
         """Delete from `timestamp` on; return the (value, timestamp) that was valid then."""
+        self._now()
         return self._store.delete(self._raw(key), self._time(timestamp))
 
     def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int] | None:
@@ -184,25 +186,20 @@ class VersionedView(View):
         return self._store.get(self._raw(key), as_of)
 
 
-class ReadOnlyView(KeyValueView):
-    """A global table's store: processors read it, only its topic changes it (GlobalReadOnlyDecorator)."""
+def _refusing(store: Store) -> Now:
+    """Return what stands for the time of a write where nothing may be written."""
 
-    kind = "global, read-only"
+    def refuse() -> Any:
+        raise StreamkitError(f"store {store.name!r} is kept from its topic; processors can only read it")
 
-    def __init__(self, store: KeyValueStore):
-        super().__init__(store, self._refuse)
-
-    def _refuse(self) -> Any:
-        raise StreamkitError(f"store {self._store.name!r} belongs to a global table; processors can only read it")
+    return refuse
 
 
 def processor_view(store: Store, now: Now | None) -> Any:
-    """Return a store as custom processors use it; without `now` to be read only.
+    """Return a store as custom processors use it; without `now` to be read only (AbstractReadOnlyDecorator).
 
     Raises StateError for a kind that they can't use.
     """
-    if now is None:
-        return ReadOnlyView(cast("KeyValueStore", store))
     kinds: dict[type, Any] = {
         KeyValueStore: KeyValueView,
         WindowStore: WindowView,
@@ -213,4 +210,4 @@ def processor_view(store: Store, now: Now | None) -> Any:
     if view is None:
         what = "a join's window store" if isinstance(store, JoinWindowStore) else "an internal store"
         raise StateError(f"Store {store.name} is {what}, which processors can't use")
-    return view(store, now)
+    return view(store, _refusing(store) if now is None else now)

@@ -8,6 +8,10 @@ import pytest
 
 from tests.plan.support import HEAD, problems_of
 
+STORES = (
+    "stores: {kv: {type: key_value}, ww: {type: window, window_size: 1m, retention: 1h}, "
+    "cc: {type: key_value, config: {segment.ms: 5}}}"
+)
 CASES = {
     "two branches with one name": (
         "p: {stream: a, steps: [branch: {when: [{name: '2', if: value}, value]}]}",
@@ -253,6 +257,34 @@ CASES = {
         "p: {table: a, steps: [suppress: {until: 5s, logging: false, config: {segment.ms: 5}}]}",
         "suppress: `config` is for the changelog, which `logging: false` does without",
     ),
+    "step below a global store": (
+        "g: {global_store: a, store: kv}\np: {from: g, steps: [filter: value]}",
+        "filter: expected a stream or a table, found a store that is kept from a topic",
+    ),
+    "global store named by a processor": (
+        "g: {global_store: a, store: kv}\np: {stream: b, steps: [process: {call: 'm:f', stores: [kv]}]}",
+        "Global StateStore kv can be used by a Processor without being specified; it should not be explicitly passed.",
+    ),
+    "two global stores of one name": (
+        "g: {global_store: a, store: kv}\nh: {global_store: b, store: kv}",
+        "A different GlobalStateStore has already been added with the name kv",
+    ),
+    "read-only store of a topic that is read": (
+        "p: {stream: a, to: out}\nr: {read_only_store: a, store: kv}",
+        "Topic a has already been registered by another source.",
+    ),
+    "read-only store with the name of a step": (
+        "p: {stream: b, steps: [filter: {if: value, name: r}], to: out}\nr: {read_only_store: a, store: kv}",
+        "Processor r is already added",
+    ),
+    "changelog of a store that is kept from a topic": (
+        "r: {read_only_store: a, store: cc}",
+        "store cc: `config` is for a changelog; this one is restored from its topic",
+    ),
+    "windows without a processor that keeps them": (
+        "r: {global_store: a, store: ww}",
+        "global_store: a store of type window needs `process`, which writes to it",
+    ),
     "from a pipeline that ends in branches": (
         "p: {stream: a, steps: [branch: {when: {x: value, y: key}}]}\nq: {from: p}",
         "ends with branches; name one of them: p.x, p.y",
@@ -301,7 +333,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_mistake(case: str, tmp_path: Path) -> None:
     pipelines, expected = CASES[case]
-    found = problems_of(tmp_path, pipelines)
+    found = problems_of(tmp_path, pipelines, HEAD.replace("pipelines:", f"{STORES}\npipelines:"))
     assert len(found) == 1, found
     assert expected in found[0]
 

@@ -295,7 +295,7 @@ def test_global_tables_can_be_read_without_being_named_but_not_written(tmp_path:
     running = Running(tmp_path, code, GLOBAL, "json")
     running.send("k", "Ada", topic="more")
     assert running.send("k", "x")[0][2] == ["Ada", 1]
-    with pytest.raises(ProcessingError, match="store 'names' belongs to a global table; processors can only read it"):
+    with pytest.raises(ProcessingError, match="store 'names' is kept from its topic; processors can only read it"):
         running.send("k", "put")
 
 

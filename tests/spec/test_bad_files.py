@@ -195,8 +195,8 @@ CASES = {
     "origins": (
         LINES + P + "{stream: in, table: in}\n  q: {}\n  r: {from: p, name: x}",
         [
-            "5:3: The pipeline 'p' must begin with exactly one of stream, table, global_table, from, not both stream and table",
-            "6:3: The pipeline 'q' must begin with exactly one of stream, table, global_table, from, not none",
+            "5:3: The pipeline 'p' must begin with exactly one of stream, table, global_table, global_store, read_only_store, from, not both stream and table",
+            "6:3: The pipeline 'q' must begin with exactly one of stream, table, global_table, global_store, read_only_store, from, not none",
             "7:22: 'name' belongs to stream, table, global_table, not to 'from'",
         ],
     ),
@@ -318,6 +318,31 @@ CASES = {
             "10:70: There is no setting 'cleanup.policies' of topics; did you mean 'cleanup.policy'?",
             "13:54: 'type' already says what 'persistent' would",
             "13:84: 'config' is for the changelog, which 'logging: false' does without",
+        ],
+    ),
+    "stores kept from topics": (
+        LINES
+        + "stores: {s: {type: key_value}}\n"
+        + P
+        + "{global_store: in, store: s, source_name: x, steps: [peek: value], to: out}\n"
+        + "  q: {read_only_store: [in], store: {name: s}, process: m.f}\n"
+        + "  r: {read_only_store: no, store: t}\n"
+        + "  u: {global_store: in}\n"
+        + "  v: {table: in, process: m:f}\n"
+        + "  w: {stream: in, steps: [merge: {with: {global_store: in}}]}\n",
+        [
+            "6:48: 'source_name' belongs to read_only_store, not to 'global_store'",
+            "6:58: A 'global_store' has no 'steps': its records go to the store only",
+            "6:77: A 'global_store' has no 'to': its records go to the store only",
+            "7:24: 'read_only_store' must be one topic, not a list",
+            "7:37: 'store' of the read_only_store must be a name; what the store is stands in 'stores'",
+            "7:57: 'process' of the read_only_store must be of the form package.module:callable, not 'm.f'",
+            "8:24: There is no topic 'no' in 'topics'; known are in, out",
+            "8:35: There is no store 't' in 'stores'; known are s",
+            "9:21: A 'global_store' needs 'store', the name of one of the file's stores",
+            "10:27: 'process' belongs to global_store and read_only_store, not to 'table'",
+            "11:41: 'with' of 'merge' must be a pipeline, or have exactly one of stream, table, global_table",
+            "11:42: 'with' of 'merge' has no key 'global_store'; did you mean 'global_table'?",
         ],
     ),
     "store without name": (

@@ -107,6 +107,8 @@ VARIANTS = [
 def definition(type: Any, **changes: Any) -> StoreDef:
     """Return a store of strings and longs whose windows have size 10 and live 100 seconds."""
     base = StoreDef("store", type, TEXT, LONG, retention=100_000, window_size=10, history=100, changelog_topic="log")
+    if type == "join_window":  # as joins make them
+        base = replace(base, topic_config={"cleanup.policy": "delete"})
     return replace(base, **changes)
 
 

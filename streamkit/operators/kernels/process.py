@@ -138,8 +138,9 @@ class ProcessorContext:
         return self._rt.wall_clock()
 
     def _now(self) -> tuple[int, Any]:
-        # What the changelog record of a write gets: the time of the record in hand, or of the timer that fires.
-        return self._timestamp, None
+        # What the changelog record of a write gets, and what leaves a cache: the time and the context of the record in
+        # hand, or of the timer that fires.
+        return self._timestamp, self._at
 
 
 class ProcessorStores:

@@ -13,6 +13,7 @@ from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.reprocess import ReprocessedTopic, reprocesses
 from streamkit.runtime.stores import DirectoryStores
 from streamkit.runtime.task import Task
 from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
@@ -98,20 +99,31 @@ class GlobalThread:
         shared, plan = self._shared, self._shared.plan
         assert self._consumer is not None
         offsets = read_checkpoint(shared.directory.claim("global"))
-        changelogs = []
+        changelogs: list[Changelog] = []
+        reprocessing = []
         for sub in (sub for sub in plan.sub_topologies if sub.is_global):
             task = self._open_task(sub)
             self._tasks.append(task)
             self._owners.update(dict.fromkeys(task.spec.inputs, task))
             by_topic = {plan.changelog_name(name): store for name, store in task.stores.items()}
+            if reprocesses(sub):
+                task.start({})
+                reprocessing.append(task)
             for partition in task.spec.inputs:
                 store = by_topic.get(partition.topic)
                 if store is not None:
                     # Global checkpoints hold the next offset, those of tasks the last one.
                     saved = offsets.get(partition) if store.persistent else None
-                    changelogs.append(Changelog(store, partition, None if saved is None else saved - 1))
+                    place = (store, partition, None if saved is None else saved - 1)
+                    changelogs.append(
+                        ReprocessedTopic(*place, task=task) if task in reprocessing else Changelog(*place)
+                    )
         if not restore(changelogs, self._consumer, self._stop.is_set):
             return
+        for task in reprocessing:
+            task.flush_stores()
+            # Restoring has a processor of its own, as in Java: what it remembers is not there afterwards.
+            task.reset()
         self._next = dict.fromkeys(self._owners, EARLIEST)
         self._next.update({each.partition: each.end for each in changelogs if each.end is not None})
         self._consumer.assign(self._next)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import Handlers
+from streamkit.runtime.reprocess import reprocess
 from streamkit.runtime.stores import MemoryStores
 from streamkit.runtime.task import Task
 
@@ -65,7 +66,8 @@ class GlobalTables:
             task.start({})
             for batch in batches:
                 if batch.topic in sub.source_topics:
-                    task.update(batch)
+                    # A live run that finds all its input on the log restores from it.
+                    reprocess(task, batch)
             task.flush_stores()
             found.update(task.stores)
         return found

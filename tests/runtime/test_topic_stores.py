@@ -1,0 +1,145 @@
+"""Global stores are restored through their processor, read-only stores from the bytes of their topic."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import InvalidTopologyError, ProcessingError
+from streamkit.plan import load
+from streamkit.plan.partitions import lay_out
+from streamkit.record import TopicPartition
+from streamkit.runtime.driver import Driver, run_lines
+from streamkit.runtime.local.client import Application
+from tests.runtime.fake_log import FakeLog
+
+TOPOLOGY = """streamkit: 1
+application: app
+config: {statestore.cache.max.bytes: 0, state.dir: "${DIR}", max.task.idle.ms: 0}
+defaults: {key: string, value: string}
+topics:
+  rates: {partitions: 2}
+  prices: {partitions: 1}
+  words: {partitions: 1}
+  out: {partitions: 1}
+stores:
+  rates: {type: key_value}
+  prices: {type: key_value}
+pipelines:
+  rates: {global_store: rates, store: rates, process: "keepers:Rates"}
+  prices: {read_only_store: prices, store: prices, process: "keepers:prices"}
+  words:
+    stream: words
+    steps: [process: {call: "keepers:look", stores: [prices]}]
+    to: out
+"""
+PROCESSORS = """
+class Rates:
+    def init(self, context):
+        self.rates, self.seen = context.store("rates"), []
+
+    def process(self, record):
+        self.seen.append(str(record.key))
+        self.rates.put("seen", ",".join(sorted(self.seen)))
+        if record.key is not None:
+            self.rates.put(record.key, record.value.upper())
+
+def prices(record, context):
+    context.store("prices").put(record.key, record.value + "!")
+
+def look(record, context):
+    rates, prices = context.store("rates"), context.store("prices")
+    found = [rates.get(record.key), prices.get(record.key), rates.get("seen")]
+    return record.replace(value=" ".join(map(str, found)))
+"""
+
+
+def folder_of(tmp_path: Path, topology: str = TOPOLOGY) -> Path:
+    (tmp_path / "topology.yaml").write_text(topology)
+    (tmp_path / "keepers.py").write_text(PROCESSORS)
+    return tmp_path / "topology.yaml"
+
+
+def run(path: Path, log: FakeLog, state: Path) -> str:
+    """Run until idle; return what came out last."""
+    Application(load(path, env={"DIR": str(state)}), log).run(until_idle=True, stop=threading.Event())
+    return log.rows[TopicPartition("out", 0)][-1][2].decode()
+
+
+def row(topic: str, key: str | None, value: str, time: int, partition: int = 0) -> tuple:
+    return (topic, None if key is None else key.encode(), value.encode(), time, None, partition)
+
+
+def test_what_is_on_the_log_goes_through_a_global_stores_processor(tmp_path: Path) -> None:
+    path, log = folder_of(tmp_path), FakeLog({"rates": 2, "prices": 1, "words": 1, "out": 1})
+    log.append([row("rates", "a", "one", 1), row("rates", "b", "two", 2, 1), row("rates", None, "none", 3)])
+    log.append([row("prices", "a", "cheap", 1), row("words", "a", "?", 9)])
+    # No record without a key restores; one that comes later would be processed.
+    assert run(path, log, tmp_path / "first") == "ONE cheap! a,b"
+    log.append([row("words", "a", "?", 9)])
+    # What is checkpointed is not processed again, and nothing else came.
+    assert run(path, log, tmp_path / "first") == "ONE cheap! a,b"
+    log.append([row("rates", "c", "three", 10), row("words", "c", "?", 11)])
+    # The rest is restored by a processor that has seen nothing yet.
+    assert run(path, log, tmp_path / "first") == "THREE None c"
+    log.append([row("words", "a", "?", 12)])
+    # The bytes of the topic restore a read-only store, past its processor.
+    assert run(path, log, tmp_path / "second") == "ONE cheap a,b,c"
+
+
+def test_a_driver_goes_on_as_an_application_does(tmp_path: Path) -> None:
+    plan = load(folder_of(tmp_path), env={"DIR": str(tmp_path)})
+    lines = [
+        '{"topic": "rates", "key": null, "value": "none", "timestamp": 0}',
+        '{"topic": "rates", "key": "a", "value": "one", "timestamp": 0}',
+    ]
+    with Driver(plan) as driver:
+        list(run_lines(driver, lines))
+        assert driver.stores()["rates"] == [["a", "ONE"], ["seen", "None,a"]]
+    with Driver(plan, driver.remains) as again:
+        assert again.stores()["rates"] == [["a", "ONE"], ["seen", "a"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("self.rates.put('a', 'b')", "store 'rates' is kept from its topic; processors can only read it"),
+        ("self.prices.put('a', 'b')", "store 'prices' is kept from its topic; processors can only read it"),
+        ("self.prices.delete('a')", "store 'prices' is kept from its topic; processors can only read it"),
+    ],
+)
+def test_only_its_processor_writes_to_a_store(tmp_path: Path, line: str, message: str) -> None:
+    path = folder_of(tmp_path, TOPOLOGY.replace("keepers:look", "writing:Write"))
+    (tmp_path / "writing.py").write_text(
+        "class Write:\n"
+        "    def init(self, context): self.rates, self.prices = context.store('rates'), context.store('prices')\n"
+        f"    def process(self, record): {line}\n"
+    )
+    with (
+        Driver(load(path, env={"DIR": str(tmp_path)})) as driver,
+        pytest.raises(ProcessingError, match=message),
+    ):
+        driver.pipe({"topic": "words", "key": "a", "value": "?", "timestamp": 0})
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("context.schedule('1s', 'wall_clock', print)", "the processor of a global store has no timers"),
+        ("context.stream_time", "the processor of a global store has no stream time"),
+    ],
+)
+def test_what_a_global_stores_processor_can_not_ask_for(tmp_path: Path, body: str, message: str) -> None:
+    path = folder_of(tmp_path, TOPOLOGY.replace("keepers:Rates", "asking:ask"))
+    (tmp_path / "asking.py").write_text(f"def ask(record, context):\n    context.commit()\n    {body}\n")
+    with Driver(load(path, env={"DIR": str(tmp_path)})) as driver, pytest.raises(ProcessingError, match=message):
+        driver.pipe({"topic": "rates", "key": "a", "value": "1", "timestamp": 0})
+
+
+def test_a_read_only_store_needs_a_partition_for_every_task_that_reads_it(tmp_path: Path) -> None:
+    plan = load(folder_of(tmp_path, TOPOLOGY.replace("partitions: 1}", "}")), env={"DIR": str(tmp_path)})
+    assert lay_out(plan, {"rates": 2, "prices": 3, "words": 3}).tasks == ((1, 0), (1, 1), (1, 2))
+    with pytest.raises(InvalidTopologyError, match="store prices is kept from topic prices, which has 2 partitions"):
+        lay_out(plan, {"rates": 2, "prices": 2, "words": 3})
