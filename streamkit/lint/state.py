@@ -52,7 +52,7 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
             for name in node.stores if isinstance(node, ProcessorNode) and node.origin is not None else ():
                 store = subject.plan.stores[name]
                 # What is emitted on close, or suppressed, is final in any case.
-                updates = store.in_cache and not store.options.get("time_ordered")
+                updates = store.in_cache and not store.options.get("on_close")
                 if _makes(node) and updates and chosen.get(name) is None and _reaches_sink(sub.nodes, node):
                     yield (
                         node.origin.position,

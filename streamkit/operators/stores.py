@@ -111,7 +111,7 @@ def define(
         segment_interval=options.segment_interval,
         window_size=_window_size(windows),
         # A supplier of one's own gives the plain store, which is ordered by key (RocksDbWindowBytesStoreSupplier).
-        options={"time_ordered": True} if on_close and options.segment_interval is None else {},
+        options={"on_close": True, "time_ordered": options.segment_interval is None} if on_close else {},
     )
 
 

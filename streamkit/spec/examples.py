@@ -347,6 +347,7 @@ pipelines:
             "shop.py": """def upper(record, context):
     context.store("names").put(record.key, record.value and record.value.upper())
 
+
 def priced(record, context):
     name, price = context.store("names").get(record.key), context.store("prices").get(record.key)
     return record.replace(value={"name": name, "cents": record.value * (price or 0)})

@@ -41,10 +41,10 @@ NOT_PUT = -(2**63)
 class StoreDef:
     """A store of the topology; immutable and picklable. Times are milliseconds.
 
-    `persistent` also decides by which rules windows expire, whatever holds the rows. `options`: `time_ordered` (window
-    and session stores that emit on close), `right_serde` (outer_join), `hold_decoded` (no code changes values in place,
-    and each is what its bytes would decode to, so that a cache may keep them decoded), `read_only` (processors may not
-    write to it, but for the one that keeps it from its topic).
+    `persistent` also decides by which rules windows expire, whatever holds the rows. `options`: `on_close` (results are
+    emitted when their windows close), `time_ordered` (windows and sessions of such stores come by time), `right_serde`
+    (outer_join), `hold_decoded` (no code changes values in place, and each is what its bytes would decode to, so that a
+    cache may keep them decoded), `read_only` (processors may not write to it, but for the one that keeps it from its topic).
     """
 
     name: str

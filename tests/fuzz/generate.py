@@ -121,7 +121,7 @@ class Draft:
         elif self.chance(0.08):
             self.topics[name]["timestamp"] = self.time(key, value)
         if role != STREAM and self.chance(0.5):
-            start["store"] = steps.store(self, "kv", versions=role == TABLE)
+            start["store"] = steps.store(self, "kv", versions=role == TABLE, nameless=role == TABLE)
             versioned = isinstance(start["store"], dict) and "versioned" in start["store"]
         if self.chance(0.15):
             start["name"] = self.unique("source")

@@ -62,10 +62,27 @@ def stream_stream(draft, flow, written):
         options |= bounds
     if draft.chance(0.5):
         options["grace"] = draft.duration(0, 10)
-    if draft.chance(0.2):
-        options["store"] = draft.unique("joined-")
+    if draft.chance(0.35):
+        options |= stores_of_streams(draft)
     step = draft.rng.choice(["join", "left_join", "outer_join"])
     return joined(draft, written, step, found[0], options, flow, found[1], keyed=True)
+
+
+def stores_of_streams(draft) -> dict:
+    """What a join of two streams says of its stores."""
+    from tests.fuzz import steps
+
+    options: dict = {}
+    name = draft.unique("joined-")
+    if draft.chance(0.5):
+        options["store"] = name
+    else:
+        options["store"] = steps.lying(draft) | draft.rng.choice([{}, {"logging": False}, {"name": name}])
+    for side_store in ("this_store", "other_store"):
+        if draft.chance(0.25):
+            more = draft.rng.choice([steps.lying(draft), {"segment_interval": draft.duration(1, 8)}, {}])
+            options[side_store] = {"name": draft.unique("side-"), **more}
+    return options
 
 
 def stream_table(draft, flow, written):

@@ -11,23 +11,31 @@ from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed, serde
 STREAM, TABLE, GROUPED, GROUPED_TABLE = "stream", "table", "grouped", "grouped_table"
 
 
-def store(draft, kind: str, retention: int = 0, versions: bool = False):
-    """The `store` option: a name, or the long form; `kind` is kv or window."""
+def store(draft, kind: str, retention: int = 0, versions: bool = False, nameless: bool = True):
+    """The `store` option: a name, or the long form, which needs none unless `nameless` is false; `kind` is kv or window."""
     name = draft.unique("store-")
-    if draft.chance(0.55):
+    if draft.chance(0.5):
         return name
     options: dict = {"name": name}
     if versions and draft.chance(0.35):
         return {**options, "versioned": draft.duration(5, 40)}
     if draft.chance(0.35):
-        options["persistent"] = draft.chance(0.2)
+        options |= lying(draft)
     if draft.chance(0.35):
         options["caching"] = draft.chance(0.3)
     if draft.chance(0.15):
         options["logging"] = draft.chance(0.3)
     if kind == "window" and draft.chance(0.35):
         options["retention"] = f"{retention + draft.milliseconds(0, 20)}ms"
+    if nameless and draft.chance(0.4):
+        del options["name"]
     return options
+
+
+def lying(draft) -> dict:
+    """Where a store lies, in either form."""
+    persistent = draft.chance(0.2)
+    return draft.rng.choice([{"persistent": persistent}, {"type": "persistent" if persistent else "in_memory"}])
 
 
 def named(draft, options: dict, chance: float = 0.2) -> dict:
@@ -213,6 +221,8 @@ def suppress(draft, flow, written):
             options["max_bytes"] = draft.rng.choice([1, 20, 1_000_000])
         if len(options) > 1 and draft.chance(0.3):
             options["when_full"] = "emit_early"
+    if draft.chance(0.2):
+        options["logging"] = False
     write(draft, written, "suppress", "until", named(draft, options))
     return replace(flow, versioned=False)
 

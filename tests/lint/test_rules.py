@@ -33,7 +33,11 @@ def test_what_is_final_in_any_case_needs_no_word_about_caches(tmp_path: Path) ->
     assert codes(text, tmp_path) == ["implicit-cache"]
     suppressed = text.replace("count: counts, ", "count: counts, suppress: {until: window_closes, name: once}, ")
     assert codes(suppressed, tmp_path) == []
-    assert codes(text.replace("grace: 10s}", "grace: 10s, emit: on_close}"), tmp_path) == []
+    closed = text.replace("grace: 10s}", "grace: 10s, emit: on_close}")
+    assert codes(closed, tmp_path) == []
+    assert (
+        codes(closed.replace("count: counts", "count: {store: {name: counts, segment_interval: 1m}}"), tmp_path) == []
+    )
 
 
 def test_a_store_is_found_once_where_it_is_made(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.kstream.ValueJoiner;
 import org.apache.kafka.streams.kstream.ValueJoinerWithKey;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /** The joins: their kind follows from what stands on each side. */
@@ -54,15 +55,31 @@ final class JoinSteps {
         if (options.name() != null) {
             joined = joined.withName(options.name());
         }
-        if (!options.get("store").isMissingNode()) {
-            joined = joined.withStoreName(options.get("store").asText());
-        }
         JoinWindows windows = windows(options);
+        joined = stores(joined, options, windows);
         return switch (options.step()) {
             case "join" -> left.join(right, joiner, windows, joined);
             case "left_join" -> left.leftJoin(right, joiner, windows, joined);
             default -> left.outerJoin(right, joiner, windows, joined);
         };
+    }
+
+    private static StreamJoined<Object, Object, Object> stores(
+            StreamJoined<Object, Object, Object> joined, Model.Options options, JoinWindows windows) {
+        Stores all = new Stores(options.get("store"));
+        if (all.given() && all.name() != null) {
+            joined = joined.withStoreName(all.name());
+        }
+        if (all.given() && all.inMemory()) {
+            joined = joined.withDslStoreSuppliers(BuiltInDslStoreSuppliers.IN_MEMORY);
+        }
+        if (!options.get("store").path("logging").asBoolean(true)) {
+            joined = joined.withLoggingDisabled();
+        }
+        Stores left = new Stores(options.get("this_store"));
+        Stores right = new Stores(options.get("other_store"));
+        joined = left.given() ? joined.withThisStoreSupplier(left.supplier(windows.size(), windows.gracePeriodMs())) : joined;
+        return right.given() ? joined.withOtherStoreSupplier(right.supplier(windows.size(), windows.gracePeriodMs())) : joined;
     }
 
     private static JoinWindows windows(Model.Options options) {

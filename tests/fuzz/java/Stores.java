@@ -1,11 +1,14 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import java.time.Duration;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
 import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.internals.RocksDbWindowBytesStoreSupplier;
 
 /** The `store` option as a Materialized; without it only serdes are given. */
 final class Stores {
@@ -19,8 +22,26 @@ final class Stores {
         return !node.isMissingNode() && !node.isNull();
     }
 
+    /** Null where the store has no name. */
     String name() {
-        return node.isObject() ? node.get("name").asText() : node.asText();
+        return node.isObject() ? node.path("name").asText(null) : node.asText();
+    }
+
+    boolean inMemory() {
+        return node.path("type").asText().equals("in_memory") || !node.path("persistent").asBoolean(true);
+    }
+
+    /** A supplier of one side of a join, for windows of this size and grace in milliseconds. */
+    WindowBytesStoreSupplier supplier(long size, long grace) {
+        Duration retention = Duration.ofMillis(size + grace);
+        if (inMemory()) {
+            return org.apache.kafka.streams.state.Stores.inMemoryWindowStore(name(), retention, Duration.ofMillis(size), true);
+        }
+        if (node.has("segment_interval")) {
+            return new RocksDbWindowBytesStoreSupplier(name(), size + grace, Data.duration(node.get("segment_interval")).toMillis(), size, true,
+                RocksDbWindowBytesStoreSupplier.WindowStoreTypes.DEFAULT_WINDOW_STORE);
+        }
+        return org.apache.kafka.streams.state.Stores.persistentWindowStore(name(), retention, Duration.ofMillis(size), true);
     }
 
     Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> keyValue(Serde<Object> key, Serde<Object> value) {
@@ -31,21 +52,25 @@ final class Stores {
             return options(Materialized.<Object, Object>as(
                 org.apache.kafka.streams.state.Stores.persistentVersionedKeyValueStore(name(), Data.duration(node.get("versioned")))), key, value);
         }
-        return options(Materialized.as(name()), key, value);
+        return options(start(), key, value);
+    }
+
+    private <S extends org.apache.kafka.streams.processor.StateStore> Materialized<Object, Object, S> start() {
+        return name() == null ? Materialized.with(null, null) : Materialized.as(name());
     }
 
     Materialized<Object, Object, WindowStore<Bytes, byte[]>> window(Serde<Object> key, Serde<Object> value) {
-        return given() ? options(Materialized.as(name()), key, value) : Materialized.with(key, value);
+        return given() ? options(start(), key, value) : Materialized.with(key, value);
     }
 
     Materialized<Object, Object, SessionStore<Bytes, byte[]>> session(Serde<Object> key, Serde<Object> value) {
-        return given() ? options(Materialized.as(name()), key, value) : Materialized.with(key, value);
+        return given() ? options(start(), key, value) : Materialized.with(key, value);
     }
 
     private <S extends org.apache.kafka.streams.processor.StateStore> Materialized<Object, Object, S> options(
             Materialized<Object, Object, S> start, Serde<Object> key, Serde<Object> value) {
         Materialized<Object, Object, S> store = start.withKeySerde(key).withValueSerde(value);
-        if (node.has("persistent") && !node.get("persistent").asBoolean()) {
+        if (inMemory()) {
             store = store.withStoreType(BuiltInDslStoreSuppliers.IN_MEMORY);
         }
         if (node.has("caching")) {

@@ -105,6 +105,9 @@ final class TableSteps {
             }
             buffer = full.equals("shut_down") ? eager.shutDownWhenFull() : eager;
         }
+        if (!options.get("logging").asBoolean(true)) {
+            buffer = buffer.withLoggingDisabled();
+        }
         Suppressed suppressed = closes
             ? Suppressed.untilWindowCloses((Suppressed.StrictBufferConfig) buffer)
             : Suppressed.untilTimeLimit(Data.duration(options.main("until")), buffer);
