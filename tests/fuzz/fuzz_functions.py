@@ -12,6 +12,13 @@ def again(record, context):
     yield record
 
 
+def marked(key, value, context):
+    """For process_values of tables: it is asked for rows that are not there, too."""
+    if value is None:
+        return "gone" if context.timestamp & 1 else None
+    return f"{context.timestamp} {context.topic is None} {context.offset}"
+
+
 def ignore(key, value):
     return None
 

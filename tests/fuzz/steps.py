@@ -173,6 +173,8 @@ def repartition(draft, flow, written):
         options["partitions"] = draft.rng.choice([1, 2, 4])
     if draft.chance(0.2) and not isinstance(flow.key, Windowed):
         options["key_serde"] = serde(flow.key)
+    if draft.chance(0.3):
+        options["partition"] = partition(draft, flow)
     write(draft, written, "repartition", "partitions", options)
     return flow
 
@@ -225,6 +227,15 @@ def suppress(draft, flow, written):
         options["logging"] = False
     write(draft, written, "suppress", "until", named(draft, options))
     return replace(flow, versioned=False)
+
+
+def transform(draft, flow, written):
+    """`process_values` of a table."""
+    options = named(draft, {"call": "fuzz_functions:marked", **draft.serde_option("value", STRING)})
+    if draft.chance(0.5):
+        options["store"] = store(draft, "kv")
+    written.append({"process_values": options})
+    return replace(flow, value=STRING, versioned=False)
 
 
 def branch(draft, name: str, flow, written: list) -> None:
@@ -294,6 +305,8 @@ def partition(draft, flow) -> str:
             "0",
             f"abs({number}) % partitions",
             f"0 if {condition} else partitions - 1",
+            f"None if {condition} else partitions - 1",
+            f"[] if {condition} else [0, partitions - 1]",
             f"{condition} and 0 or 0",
             "0 or partitions - 1",
             "min([partitions - 1, 5], key=lambda each: each)",
@@ -336,7 +349,7 @@ STREAM_STEPS = (
     + [joins.stream_global] * 2
 )
 TABLE_STEPS = (
-    [filter_, filter_, map_values, map_values, to_stream, to_stream, suppress, suppress]
+    [filter_, filter_, map_values, map_values, transform, to_stream, to_stream, suppress, suppress]
     + [grouping.group_table] * 4
     + [joins.table_table] * 4
     + [joins.foreign_key] * 3

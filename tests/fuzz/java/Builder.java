@@ -195,9 +195,7 @@ final class Builder {
         Model.Topic topic = model.topic(to.isObject() ? to.get("topic").asText() : to.asText());
         Produced<Object, Object> produced = Produced.with(topic.key(), topic.value());
         if (to.has("partition")) {
-            Expr.Node partition = model.expression(to.get("partition"));
-            produced = produced.withStreamPartitioner((name, key, value, partitions) -> java.util.Optional.of(
-                Set.of(((Long) partition.eval(Model.env("key", key, "value", value, "partitions", (long) partitions))).intValue())));
+            produced = produced.withStreamPartitioner(model.partitioner(to.get("partition")));
         }
         stream.to(topic.name(), to.has("name") ? produced.withName(to.get("name").asText()) : produced);
     }

@@ -5,8 +5,12 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeSet;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.streams.kstream.Named;
+import org.apache.kafka.streams.processor.StreamPartitioner;
 
 /** A topology file: its topics with their serdes, and its compiled expressions. */
 final class Model {
@@ -104,6 +108,22 @@ final class Model {
             return new Options(entry.getKey(), missing, missing);
         }
         return body.isObject() ? new Options(entry.getKey(), body, missing) : new Options(entry.getKey(), missing, body);
+    }
+
+    /** What an expression gives: one partition, several, or the key's. */
+    StreamPartitioner<Object, Object> partitioner(JsonNode node) {
+        Expr.Node partition = expression(node);
+        return (topic, key, value, partitions) -> {
+            Object found = partition.eval(env("key", key, "value", value, "partitions", (long) partitions));
+            if (found == null) {
+                return Optional.empty();
+            }
+            Set<Integer> all = new TreeSet<>();
+            for (Object each : found instanceof List ? (List<?>) found : List.of(found)) {
+                all.add(((Long) each).intValue());
+            }
+            return Optional.of(all);
+        };
     }
 
     static Map<String, Object> env(Object... namesAndValues) {

@@ -2,6 +2,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKeySupplier;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
@@ -46,6 +48,29 @@ final class Processors {
                 context().forward(record);
                 context().forward(record);
             }
+        };
+    }
+
+    /** `marked`, for tables. */
+    static ValueTransformerWithKeySupplier<Object, Object, Object> transformer(String call) {
+        return () -> new ValueTransformerWithKey<>() {
+            private org.apache.kafka.streams.processor.ProcessorContext context;
+
+            @Override
+            public void init(org.apache.kafka.streams.processor.ProcessorContext context) {
+                this.context = context;
+            }
+
+            @Override
+            public Object transform(Object key, Object value) {
+                if (value == null) {
+                    return (context.timestamp() & 1) == 1 ? "gone" : null;
+                }
+                return context.timestamp() + (context.topic() == null ? " True " : " False ") + context.offset();
+            }
+
+            @Override
+            public void close() {}
         };
     }
 

@@ -147,6 +147,9 @@ final class StreamSteps {
         if (!partitions.isMissingNode()) {
             repartitioned = repartitioned.withNumberOfPartitions(partitions.asInt());
         }
+        if (!options.get("partition").isMissingNode()) {
+            repartitioned = repartitioned.withStreamPartitioner(model.partitioner(options.get("partition")));
+        }
         return Flow.of(stream.repartition(repartitioned), key, value);
     }
 

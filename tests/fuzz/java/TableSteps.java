@@ -41,10 +41,25 @@ final class TableSteps {
         return switch (options.step()) {
             case "filter", "filter_not" -> filter(flow, table, options, named);
             case "map_values" -> mapValues(flow, table, options, named);
+            case "process_values" -> transformValues(flow, table, options, named);
             case "to_stream" -> toStream(flow, table, options, named);
             case "suppress" -> flow.with(table.suppress(suppressed(options)));
             default -> throw new IllegalArgumentException("no step " + options.step() + " on a table");
         };
+    }
+
+    private Flow transformValues(Flow flow, KTable<Object, Object> table, Model.Options options, Named named) {
+        Serde<Object> value = model.serde(options.get("value_serde"), model.defaultValue);
+        Stores store = new Stores(options.get("store"));
+        var supplier = Processors.transformer(options.get("call").asText());
+        KTable<Object, Object> made;
+        if (store.given()) {
+            Materialized materialized = store.keyValue(flow.key(), value);
+            made = named == null ? table.transformValues(supplier, materialized) : table.transformValues(supplier, materialized, named);
+        } else {
+            made = named == null ? table.transformValues(supplier) : table.transformValues(supplier, named);
+        }
+        return new Flow(made, flow.key(), value, flow.sessions());
     }
 
     private Flow filter(Flow flow, KTable<Object, Object> table, Model.Options options, Named named) {
