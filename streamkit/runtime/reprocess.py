@@ -42,5 +42,7 @@ class ReprocessedTopic(Changelog):
         columns: Any = (batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets)
         if count:
             reprocess(self.task, RecordBatch(batch.topic, batch.partition, tuple(column[:count] for column in columns)))
+            self.task.flush_stores()
+            self.store.commit()
             self.restored += count
         return count

@@ -93,6 +93,8 @@ def describe_kind(kind: kinds.Kind) -> str:
 def _default(field: kinds.Field) -> str:
     if field.required:
         return "required"
+    if isinstance(field.default, bool):  # as YAML has it
+        return f"`{str(field.default).lower()}`"
     return "" if field.default in (None, MISSING) else f"`{field.default}`"
 
 

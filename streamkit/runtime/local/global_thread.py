@@ -121,7 +121,6 @@ class GlobalThread:
         if not restore(changelogs, self._consumer, self._stop.is_set):
             return
         for task in reprocessing:
-            task.flush_stores()
             # Restoring has a processor of its own, as in Java: what it remembers is not there afterwards.
             task.reset()
         self._next = dict.fromkeys(self._owners, EARLIEST)
