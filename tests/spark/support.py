@@ -31,7 +31,9 @@ def write_lines(path: Path, records: Iterable[Mapping]) -> Place:
 def read_lines(folder: Path) -> list[dict]:
     """The records that a job wrote to a directory, file after file."""
     assert (folder / "_SUCCESS").exists()
-    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("part-*"))]
+    parts = sorted(folder.glob("part-*"))
+    assert {path.suffix for path in parts} <= {".jsonl"}
+    texts = [path.read_text(encoding="utf-8") for path in parts]
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 

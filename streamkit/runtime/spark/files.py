@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from streamkit.errors import SerdeError, TransportError
 from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark import wire
-from streamkit.runtime.spark.lines import LINE, LINES_DDL, lines_of
+from streamkit.runtime.spark.lines import LINE, LINES_DDL, lines_of, write_text
 from streamkit.runtime.spark.options import JSON_LINES, PARQUET, TABLE, Place
 from streamkit.runtime.spark.partitioning import partitions_of
 from streamkit.runtime.spark.worker import Batches, load, told
@@ -311,7 +311,7 @@ def write_files(frame: DataFrame, place: Place, plan: bytes, overwrite: bool) ->
     mode = "overwrite" if overwrite else "error"
     if place.format == JSON_LINES:
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
-        lines.write.mode(mode).text(place.path)
+        write_text(lines, place.path, mode)
         return
     columns = ("topic", "key", "value", "timestamp", "headers", "partition")
     frame.select(*columns).write.mode(mode).format(place.format).save(place.path)

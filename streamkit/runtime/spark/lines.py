@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamkit.runtime.records import RecordJson
+from streamkit.runtime.spark.globals import classic_context
 from streamkit.runtime.spark.outbox import Outbox, Wanted
 from streamkit.serdes.json_text import to_text
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 LINE = "value"
 LINES_DDL = f"{LINE} string"
+_ENDING, _OWN_ENDING = ".txt", ".jsonl"
+_DONE = "_SUCCESS"
+_MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
 class Lines(Outbox):
@@ -60,3 +67,23 @@ def _records(form: RecordJson, columns: Sequence[Sequence[Any]]) -> Iterator[dic
         if row[5] >= 0:
             record["partition"] = row[5]
         yield record
+
+
+def write_text(frame: DataFrame, path: str, mode: str) -> None:
+    """Write a frame of lines to files `part-….jsonl` of a directory, and `_SUCCESS` last of all.
+
+    Spark calls every file of text .txt. Where a session gives no way to its file systems (Spark Connect) they stay so.
+    """
+    context = classic_context(frame.sparkSession)
+    if context is None:
+        frame.write.mode(mode).text(path)
+        return
+    frame.write.mode(mode).option(_MARKED, "false").text(path)
+    java = context._jvm.org.apache.hadoop.fs.Path
+    folder = java(path)
+    files = folder.getFileSystem(context._jsc.hadoopConfiguration())
+    for status in files.listStatus(folder):
+        name = status.getPath().getName()
+        if name.startswith("part-") and _ENDING in name:
+            files.rename(status.getPath(), java(folder, name.replace(_ENDING, _OWN_ENDING)))
+    files.create(java(folder, _DONE)).close()
