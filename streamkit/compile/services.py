@@ -71,8 +71,10 @@ class TaskServices(Protocol):
     def on_deserialization_error(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Handle bytes that do not decode: return to skip the record, or raise DeserializationError."""
 
-    def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Cancellable:
-        """Call back at "stream_time" or "wall_clock" intervals (PunctuationSchedule)."""
+    def schedule(
+        self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
+    ) -> Cancellable:
+        """Call back at "stream_time" or "wall_clock" intervals, aligned with `start` (ms) if given (PunctuationSchedule)."""
 
     def print_line(self, text: str) -> None:
         """Show a line of the `print` step: stdout, and stderr under `try`."""

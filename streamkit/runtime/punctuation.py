@@ -100,6 +100,15 @@ class PunctuationQueue:
         heap[at] = entry
 
 
+def first_time(start: int, interval_ms: int, now: int) -> int:
+    """Return when a schedule fires first that is anchored at `start`: then, or at the first aligned time after `now`.
+
+    >>> first_time(7, 20, 5), first_time(7, 20, 7), first_time(7, 20, 30)
+    (7, 7, 47)
+    """
+    return start if start >= now else next_time(start, interval_ms, now)
+
+
 def next_time(due: int, interval_ms: int, now: int) -> int:
     """Return the first time after `now` that is aligned with `due`.
 

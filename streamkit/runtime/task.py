@@ -14,7 +14,7 @@ from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime import metadata
 from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSpec
 from streamkit.runtime.handlers import ErrorPolicy, describe_failure
-from streamkit.runtime.punctuation import PunctuationQueue, Punctuator
+from streamkit.runtime.punctuation import PunctuationQueue, Punctuator, first_time
 from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
 from streamkit.transport.base import CommittedOffset
 
@@ -90,14 +90,21 @@ class Task:
         self._policy.deserialization(node, error, record)
         self.dropped_total += 1
 
-    def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Punctuator:
-        """Call back at "stream_time" or "wall_clock" intervals (StreamTask.schedule). Raises ProcessingError."""
+    def schedule(
+        self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
+    ) -> Punctuator:
+        """Call back at "stream_time" or "wall_clock" intervals (StreamTask.schedule). Raises ProcessingError.
+
+        `start`: a time (ms) that all calls are aligned with, at the earliest itself (KIP-1146).
+        """
         if interval_ms < 1:
             raise ProcessingError(f"schedule: the interval is {interval_ms} ms; expected at least 1 ms")
         if kind == "stream_time":
-            return self._stream_punctuators.schedule(Punctuator(node, interval_ms, callback, 0))
+            due = 0 if start is None else first_time(start, interval_ms, self.stream_time())
+            return self._stream_punctuators.schedule(Punctuator(node, interval_ms, callback, due))
         if kind == "wall_clock":
-            due = self.now() + interval_ms
+            now = self.now()
+            due = now + interval_ms if start is None else first_time(start, interval_ms, now)
             return self._wall_punctuators.schedule(Punctuator(node, interval_ms, callback, due))
         raise ProcessingError(f"schedule: {kind!r} is no clock; expected 'stream_time' or 'wall_clock'")
 

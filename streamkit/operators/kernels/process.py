@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from streamkit import durations
@@ -65,8 +66,14 @@ class ProcessorContext:
             target = found
         target(record.key, record.value, record.timestamp, (list(record.headers) or None, *self._at[1:]))
 
-    def schedule(self, interval: str | int, kind: str, callback: Callable[[int], Any]) -> Any:
-        """Call back at an interval ("10s", milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`."""
+    def schedule(
+        self, interval: str | int, kind: str, callback: Callable[[int], Any], start: int | datetime | None = None
+    ) -> Any:
+        """Call back at an interval ("10s", milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`.
+
+        `start`: milliseconds since the epoch, or a datetime with a time zone; calls come then and at whole intervals after
+        it, also where it has passed (KIP-1146).
+        """
         if kind not in ("stream_time", "wall_clock"):
             raise StreamkitError(f"schedule takes stream_time or wall_clock, not {kind!r}")
         if not callable(callback):
@@ -75,6 +82,7 @@ class ProcessorContext:
             milliseconds = durations.parse(interval, 1)
         except ConfigError as error:
             raise StreamkitError(f"schedule: the interval {interval!r} {error}") from None
+        first = None if start is None else _start_ms(start)
 
         def fire(timestamp: int) -> None:
             saved = self._at, self._timestamp
@@ -84,7 +92,7 @@ class ProcessorContext:
             finally:
                 self._at, self._timestamp = saved
 
-        return self._rt.schedule(self._node, milliseconds, kind, fire)
+        return self._rt.schedule(self._node, milliseconds, kind, fire, first)
 
     def forward_all(self, result: Any) -> None:
         """Forward what a processor returned or yields: a record, several, or nothing."""
@@ -227,3 +235,18 @@ def _known(what: str, name: str, names: Iterable[str]) -> str:
     found = sorted(names)
     near = difflib.get_close_matches(str(name), found, 1)
     return f"did you mean {near[0]!r}?" if near else f"{what}: {', '.join(found) or 'none'}"
+
+
+def _start_ms(start: int | datetime) -> int:
+    """Return the start of a timer in milliseconds since the epoch. Raises StreamkitError."""
+    if isinstance(start, datetime):
+        if start.utcoffset() is None:
+            raise StreamkitError(f"schedule: the start {start} has no time zone")
+        number = (start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    elif isinstance(start, int) and not isinstance(start, bool):
+        number = start
+    else:
+        raise StreamkitError(f"schedule: the start is {start!r}; expected milliseconds since the epoch, or a datetime")
+    if number < 0:
+        raise StreamkitError(f"schedule: the start {start} is before 1970")
+    return number

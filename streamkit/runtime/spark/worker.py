@@ -95,11 +95,13 @@ def load(plan: bytes) -> Loaded:
 class BatchTask(Task):
     """A task without a clock."""
 
-    def schedule(self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None]) -> Any:
+    def schedule(
+        self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
+    ) -> Any:
         """Call back at "stream_time" intervals. Raises StreamkitError for "wall_clock"."""
         if kind == "wall_clock":
             raise StreamkitError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
-        return super().schedule(node, interval_ms, kind, callback)
+        return super().schedule(node, interval_ms, kind, callback, start)
 
     def wall_clock(self) -> int:
         """Raise StreamkitError."""
