@@ -68,21 +68,20 @@ class GraphNode:
             self.remove_child(child)
 
     def find_upward(self, accept: Callable[[GraphNode], bool]) -> GraphNode | None:
-        """Return the nearest accepted node at or above this one, in Java's order of search.
+        """Return the first accepted node at or above this one, each parent's line before the next parent's.
 
-        Only the last parent's line is followed where no parent is accepted itself
-        (InternalStreamsBuilder.findParentNodeMatching).
+        So does InternalStreamsBuilder.findParentNodeMatching; before Kafka Streams 4.2 the last line alone decided.
         """
-        node = self
-        while not accept(node):
-            parents = node.parents
-            for parent in parents:
-                if accept(parent):
-                    return parent
-            if not parents:
-                return None
-            node = parents[-1]
-        return node
+        stack: list[GraphNode] = [self]
+        seen: set[GraphNode] = set()
+        while stack:
+            node = stack.pop()
+            if accept(node):
+                return node
+            if node not in seen:
+                seen.add(node)
+                stack.extend(reversed(node.parents))
+        return None
 
     def write(self, topology: Topology) -> None:
         """Add what the node stands for to the physical topology."""

@@ -86,13 +86,13 @@ class SubscriptionSender:
             if before is not None and self._bytes(before) != self._bytes(after):
                 self._send(k, new, before, DELETE_SILENTLY, t, c)
             self._send(k, new, after, RESPOND_ALWAYS, t, c)
-        elif before is None:
-            if after is None:
-                self._rt.dropped()
-            else:
-                self._send(k, new, after, RESPOND_ON_MATCH, t, c)
         elif after is None:
-            self._send(k, new, before, DELETE_AND_RESPOND, t, c)
+            if new is not None:
+                self._rt.dropped()
+            if before is not None:
+                self._send(k, new, before, DELETE_AND_RESPOND, t, c)
+        elif before is None:
+            self._send(k, new, after, RESPOND_ON_MATCH, t, c)
         elif self._bytes(before) == self._bytes(after):
             self._send(k, new, after, RESPOND_ON_MATCH, t, c)
         else:
