@@ -91,9 +91,7 @@ class SubscriptionSender:
                 self._rt.dropped()
             if before is not None:
                 self._send(k, new, before, DELETE_AND_RESPOND, t, c)
-        elif before is None:
-            self._send(k, new, after, RESPOND_ON_MATCH, t, c)
-        elif self._bytes(before) == self._bytes(after):
+        elif before is None or self._bytes(before) == self._bytes(after):
             self._send(k, new, after, RESPOND_ON_MATCH, t, c)
         else:
             self._send(k, new, before, DELETE_SILENTLY, t, c)
