@@ -152,7 +152,8 @@ class _Run:
             name = self._names.entry(topic)
             for record in by_topic.get(name, ()) if name not in phase.expect else ():
                 headers = dict(record.get("headers") or ())
-                reason = headers.get("__streams.errors.exception")
+                kind, message = (headers.get(f"__streams.errors.{name}") for name in ("exception", "message"))
+                reason = f"{kind}: {message}" if message else kind
                 where = phase.given[0].position if phase.given else phase.position
                 yield Failure(where, f"{name}: a dead letter that is not expected: {reason}", actual=record)
 

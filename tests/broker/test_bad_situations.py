@@ -128,7 +128,7 @@ def test_a_failing_step_writes_dead_letters(kafka: Log, tmp_path: Path) -> None:
     (dead,) = kafka.read(app.topic("dead"))
     assert (dead.key, dead.value, dead.timestamp) == (b"k", b"b", 101)
     headers = dict(dead.headers)
-    assert headers["__streams.errors.exception"] == b"KeyError: 'b'"
+    assert headers["__streams.errors.exception"] == b"KeyError"
     assert headers["__streams.errors.offset"] == b"1"
 
 

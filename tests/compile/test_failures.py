@@ -235,7 +235,7 @@ def test_a_dead_letter_has_the_source_s_bytes_and_the_reason(tmp_path: Path) -> 
     assert (found["topic"], found["key"], found["value"], found["timestamp"]) == (
         "lost", {"base64": "aw=="}, {"base64": "LTE="}, 7,
     )  # fmt: skip
-    assert headers["__streams.errors.exception"] == "ZeroDivisionError: division by zero"
+    assert headers["__streams.errors.exception"] == "ZeroDivisionError"
     assert headers["__streams.errors.message"] == "division by zero"
     assert (headers["__streams.errors.topic"], headers["__streams.errors.partition"]) == ("in", "0")
     assert headers["__streams.errors.offset"] == "1"

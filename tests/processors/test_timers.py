@@ -159,7 +159,7 @@ def test_a_failing_timer_may_leave_a_dead_letter(tmp_path: Path) -> None:
     [letter] = running.driver.advance(10)
     assert (letter["topic"], letter["key"], letter["value"], letter["timestamp"]) == ("lost", None, None, 10)
     headers = dict(map(tuple, letter["headers"]))
-    assert headers["__streams.errors.exception"] == "ValueError: tock"
+    assert headers["__streams.errors.exception"] == "ValueError"
     assert headers["__streams.errors.topic"] is None
     assert headers["__streams.errors.offset"] == "-1"
 

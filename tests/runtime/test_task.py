@@ -195,7 +195,7 @@ def test_a_dead_letter_has_the_original_bytes_and_kip_1034s_headers():
     headers = dict(row[4])
     names = ("exception", "message", "stacktrace", "topic", "partition", "offset")
     assert list(headers) == [*(f"__streams.errors.{name}" for name in names), "__streamkit.errors.step"]
-    assert headers["__streams.errors.exception"] == b"ZeroDivisionError: division by zero"
+    assert headers["__streams.errors.exception"] == b"ZeroDivisionError"
     assert headers["__streams.errors.message"] == b"division by zero"
     assert headers["__streams.errors.topic"] == b"orders"
     assert headers["__streams.errors.partition"] == b"2"
@@ -204,7 +204,7 @@ def test_a_dead_letter_has_the_original_bytes_and_kip_1034s_headers():
 
 def test_a_dead_letter_names_the_module_of_an_exception():
     row = dead_letter("dlq", SerdeError("not JSON"), RECORD)
-    assert dict(row[4])["__streams.errors.exception"] == b"streamkit.errors.SerdeError: not JSON"
+    assert dict(row[4])["__streams.errors.exception"] == b"streamkit.errors.SerdeError"
 
 
 def test_undecodable_records():
