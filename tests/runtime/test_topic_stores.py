@@ -143,3 +143,17 @@ def test_a_read_only_store_needs_a_partition_for_every_task_that_reads_it(tmp_pa
     assert lay_out(plan, {"rates": 2, "prices": 3, "words": 3}).tasks == ((1, 0), (1, 1), (1, 2))
     with pytest.raises(InvalidTopologyError, match="store prices is kept from topic prices, which has 2 partitions"):
         lay_out(plan, {"rates": 2, "prices": 2, "words": 3})
+
+
+def test_a_processor_of_a_global_store_follows_the_handler_where_it_is_enabled(tmp_path: Path) -> None:
+    """KIP-1270: processing.exception.handler alone does not hold for global stores."""
+    config = "processing.exception.handler: continue, statestore"
+    path = folder_of(tmp_path, TOPOLOGY.replace("statestore", config, 1))
+    broken = {"topic": "rates", "key": "a", "value": None, "timestamp": 1}
+    with pytest.raises(ProcessingError, match="upper"):
+        Driver(load(path, env={"DIR": str(tmp_path)})).pipe(broken)
+    enabled = f"processing.exception.handler.global.enabled: true, {config}"
+    path = folder_of(tmp_path, TOPOLOGY.replace("statestore", enabled, 1))
+    driver = Driver(load(path, env={"DIR": str(tmp_path)}))
+    assert driver.pipe(broken) == []
+    assert driver.stores()["rates"] == [["seen", "a"]]

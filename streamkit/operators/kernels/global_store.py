@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, NoReturn
 
 from streamkit.errors import StreamkitError
@@ -12,7 +13,9 @@ from streamkit.operators.kernels.process import ProcessorContext
 class GlobalProcessorContext(ProcessorContext):
     """A context without timers and stream time, and without a commit of its own: every process reads all partitions."""
 
-    def schedule(self, interval: str | int, kind: str, callback: Callable[[int], Any]) -> NoReturn:
+    def schedule(
+        self, interval: str | int, kind: str, callback: Callable[[int], Any], start: int | datetime | None = None
+    ) -> NoReturn:
         """Raise StreamkitError."""
         raise StreamkitError("the processor of a global store has no timers")
 
