@@ -14,7 +14,7 @@ from streamkit.operators.getters import FilterGetter, MapValuesGetter, StoreGett
 from streamkit.plan import load
 from streamkit.plan.describe import FORMATS, describe
 from streamkit.plan.model import Plan, ProcessorNode, SourceNode
-from tests.plan.support import plan_of
+from tests.plan.support import plan_of, problems_of
 
 HEAD = """streamkit: 1
 application: app
@@ -185,3 +185,9 @@ def test_importing_operators_is_fast() -> None:
         [sys.executable, "-c", f"HEAVY = {heavy!r}; {code}"], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_one_topic_has_one_reset_policy(tmp_path):
+    head = "streamkit: 1\napplication: app\ntopics:\n  a: {topic: t, reset: earliest}\n  b: {topic: t}\npipelines:\n"
+    found = problems_of(tmp_path, "p: {stream: a}\nq: {stream: b}", head)
+    assert found == ["Can't configure different offset reset policies on the same input topic(s)"]
