@@ -230,10 +230,11 @@ def emit_call(node: Node, gen: CodeWriter, instance: Code, key_serde: Serde) -> 
         gen.do(method(instance, "process", key, gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context))
 
 
-def emit_enriched(node: Node, gen: CodeWriter, found: Code, left: bool, value: Expression) -> None:
+def emit_enriched(node: Node, gen: CodeWriter, found: Code, left: bool, value: Expression, **more: Code) -> None:
     """Write the join of a stream's record with what a lookup `found` gives: (value, timestamp) or None.
 
-    `left`: without a match the right side is None; else the record goes no further.
+    `left`: without a match the right side is None; else the record goes no further. `more`: further names that `value`
+    may use.
     """
     right, joined = gen.var("right"), gen.var("v")
     with gen.guard(node):
@@ -243,7 +244,7 @@ def emit_enriched(node: Node, gen: CodeWriter, found: Code, left: bool, value: E
     if not left:
         gen.only_where(is_not_none(right))
     with gen.guard(node):
-        gen.assign(joined, gen.expr(value, left=gen.obj(gen.hand.value), right=right))
+        gen.assign(joined, gen.expr(value, left=gen.obj(gen.hand.value), right=right, **more))
     gen.forward(node, value=Slot(joined))
 
 

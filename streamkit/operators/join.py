@@ -29,6 +29,7 @@ from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import GlobalTable, Stream, Table
 
 _WINDOW = ("within", "before", "after")
+_MAPPED = "mapped_key"
 _PARTITION = ("partition", "other_partition")
 
 
@@ -40,8 +41,9 @@ class JoinOperator(Operator):
         Field("with", PipelineRef(), "The other side: a pipeline, or an inline source.", required=True),
         Field(
             "value",
-            Expr(("key", "left", "right"), ("key", "left", "right")),
-            "The joined value, of `left`, `right` and `key` (foreign keys: `left` and `right` only).",
+            Expr(("key", "left", "right", _MAPPED), ("key", "left", "right")),
+            "The joined value, of `left`, `right` and `key` (foreign keys: `left` and `right` only; global tables: also "
+            "`mapped_key`, which `on` gave, KIP-1340).",
             required=True,
         ),
         Field(
@@ -146,6 +148,8 @@ pipelines:
     def build(self, step: Step, upstream: Any, builder: Context) -> Any:
         other = builder.resolve(step.options["with"], step)
         position = step.options["with"].position or step.at("with")
+        if _MAPPED in getattr(step.options["value"], "names", ()) and not isinstance(other, GlobalTable):
+            raise BuildError(step.at("value"), f"{self.name}: only a join with a global table has `{_MAPPED}`")
         if isinstance(upstream, Stream):
             return self._join_stream(step, upstream, other, builder, position)
         if not isinstance(other, Table):

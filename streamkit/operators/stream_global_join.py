@@ -36,7 +36,7 @@ class StreamGlobalJoin(Processor):
             gen.assign(key, gen.encoded(serde, mapped))
         gen.drop_where(any_of(hand.value.is_none(), *([] if self.left else [is_none(mapped)])))
         found = unless_none(key, method(gen.store(self.store), "get", key))
-        emit_enriched(node, gen, found, self.left, self.value)
+        emit_enriched(node, gen, found, self.left, self.value, mapped_key=mapped)
 
 
 def join_global(step: Step, ctx: Context, stream: Stream, table: GlobalTable, left: bool) -> Stream:
