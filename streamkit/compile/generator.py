@@ -70,6 +70,10 @@ class Generator(Writer):
         """Return the index of a node in Program.nodes."""
         return literal(self._index[node.name])
 
+    def on(self, moment: str, node: Any, call: Code) -> None:
+        """Write a node's call for "init" (stores restored) or "close" (each call once), made in the order of nodes."""
+        self.at_moment(moment, call, self._index[node.name])
+
     def expr(self, expression: Expression, **others: Code) -> Code:
         """Return the piece of an expression over the record in hand; `others` binds further names, such as aggregate."""
         bindings = dict(others)

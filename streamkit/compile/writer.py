@@ -26,7 +26,7 @@ class Writer:
         self.prologue_lines: list[str] = []
         self.epilogue_lines: list[str] = []
         self._depth = 1
-        self._lifecycle: dict[str, list[str]] = {"init": [], "close": []}
+        self._lifecycle: dict[str, dict[str, int]] = {"init": {}, "close": {}}
         self._prologue: dict[tuple, Code] = {}
         self._names: dict[int, Code] = {}
         self._kept: list[Any] = []
@@ -173,14 +173,14 @@ class Writer:
         if line not in self.epilogue_lines:
             self.epilogue_lines.append(line)
 
-    def on(self, moment: str, call: Code) -> None:
-        """Write a call for "init" (stores restored) or "close" (each call once)."""
-        if call.source not in self._lifecycle[moment]:
-            self._lifecycle[moment].append(call.source)
+    def at_moment(self, moment: str, call: Code, order: int) -> None:
+        """Write a call for "init" or "close", each call once; calls are made by their `order`."""
+        self._lifecycle[moment].setdefault(call.source, order)
 
     def lifecycle(self, moment: str) -> str:
         """Return the source of a function that makes the calls of a moment."""
-        return f"lambda: [{', '.join(self._lifecycle[moment])}] and None"
+        calls = self._lifecycle[moment]
+        return f"lambda: [{', '.join(sorted(calls, key=calls.__getitem__))}] and None"
 
 
 def _assigned(targets: tuple[Code, ...], values: tuple[Code, ...]) -> str:

@@ -41,6 +41,12 @@ class Expression:
     """The way back to places in the file, as long as the file is at hand: it is not pickled."""
 
     @property
+    def called(self) -> Any:
+        """The reference of the callable that stands in the place of an expression; None for an expression."""
+        ref = self.links[0].call if len(self.links) == 1 else None
+        return ref if ref is not None and self.text == f"{ref.module}:{ref.attribute}" else None
+
+    @property
     def runs_python(self) -> bool:
         """Whether any Python of the user's takes part, which may change what it is given."""
         return any(link.call is not None for link in self.links)

@@ -193,8 +193,8 @@ def emit_transformer(
     context = call(gen.kernel("transform", "TransformContext"), RT, index, connected)
     made = call(gen.kernel("transform", "Transformer"), gen.name_of(load_callable(target), "user"), context)
     transformer = gen.instance(key, "p", made)
-    gen.on("init", call("initialise", index, attribute(transformer, "init")))
-    gen.on("close", method(transformer, "close"))
+    gen.on("init", node, call("initialise", index, attribute(transformer, "init")))
+    gen.on("close", node, method(transformer, "close"))
     return transformer
 
 

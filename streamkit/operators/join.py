@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from streamkit.errors import Problem
+from streamkit.expressions import called
 from streamkit.expressions.types import INTEGER
 from streamkit.operators.base import BuildError, Example, Operator
 from streamkit.operators.context import Context
@@ -31,6 +33,7 @@ from streamkit.operators.upstream import GlobalTable, Stream, Table
 _WINDOW = ("within", "before", "after")
 _MAPPED = "mapped_key"
 _PARTITION = ("partition", "other_partition")
+_SIDES = ("left", "right")
 
 
 class JoinOperator(Operator):
@@ -162,7 +165,10 @@ pipelines:
         if self.kind == "outer":
             raise BuildError(step.at("on"), "outer_join: a foreign-key join is inner or left")
         value = step.options["value"]
-        if "key" in getattr(value, "names", ()) and getattr(value, "call", None) is None:
+        if value.called is not None:
+            # ValueJoiner: it does not see the key.
+            step = replace(step, options={**step.options, "value": called(value.called, _SIDES, value.position)})
+        elif "key" in value.names:
             raise BuildError(
                 step.at("value"), f"{self.name}: `value` of a foreign-key join has `left` and `right` only"
             )

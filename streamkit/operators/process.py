@@ -45,8 +45,8 @@ class Process(Processor):
         context = call(gen.kernel(*self.context), RT, index, stores, forward, children)
         made = call(gen.kernel("process", "CustomProcessor"), target, context, literal(self.fixed_key))
         processor = gen.instance(("process", node.name), "p", made)
-        gen.on("init", call("initialise", index, attribute(processor, "init")))
-        gen.on("close", method(processor, "close"))
+        gen.on("init", node, call("initialise", index, attribute(processor, "init")))
+        gen.on("close", node, method(processor, "close"))
         with gen.guard(node):
             hand = gen.hand
             gen.do(method(processor, "process", gen.obj(hand.key), gen.obj(hand.value), hand.time, hand.context))

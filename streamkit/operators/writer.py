@@ -163,8 +163,12 @@ class CodeWriter(Statements, Protocol):
     def epilogue(self, piece: Code) -> None:
         """Write a piece that is evaluated once a task, after all functions are defined (each one once)."""
 
-    def on(self, moment: str, call: Code) -> None:
-        """Write a call for "init" (stores restored) or "close" (each call once)."""
+    def on(self, moment: str, node: Node, call: Code) -> None:
+        """Write a node's call for "init" (stores restored) or "close" (each call once).
+
+        They are made in the order in which the nodes were written (StreamTask.initializeTopology), which decides the
+        order of timers that are due together.
+        """
 
     # -- Functions --
 

@@ -59,6 +59,7 @@ def freeze(
         copartition_sources=copartition[1],
         functions=dict(model.functions),
         default_serdes=(model.defaults.key, model.defaults.value),
+        node_order=tuple(topology.nodes),
     )
 
 

@@ -138,6 +138,8 @@ class Plan:
     """The same by names of source nodes, as the DSL calls asked for it, not joined where they overlap."""
     functions: Mapping[str, Any]
     default_serdes: tuple[Serde, Serde]
+    node_order: tuple[str, ...] = ()
+    """The names of all nodes in write order, across sub-topologies."""
     registry: Any = None
     """The serdes.registry.Registry of the settings, if they name one."""
 

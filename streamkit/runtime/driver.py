@@ -271,9 +271,10 @@ def merged(plan: Plan) -> SubTopology | None:
     if not subs:
         return None
     used = {name for sub in subs for name in sub.stores}
+    nodes = {name: node for sub in subs for name, node in sub.nodes.items()}
     return SubTopology(
         id=0,
-        nodes={name: node for sub in subs for name, node in sub.nodes.items()},
+        nodes={name: nodes[name] for name in plan.node_order or nodes if name in nodes},
         is_global=False,
         stores=tuple(name for name in plan.stores if name in used),
         source_topics=tuple(topic for sub in subs for topic in sub.source_topics),

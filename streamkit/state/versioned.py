@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
 _VALUE, _DELETION = b"\x01", b"\x00"
+_MARKED_VALUE, _VERSION_OF_NOTHING = b"\x03", b"\x02"
+"""A value in the place of a deletion of the same time; a deletion that has a later version. Java keeps a row for both."""
 
 
 class VersionedStore(MapStore):
     """Versions by key and timestamp; history retention is also the grace period, as in RocksDBVersionedStore.
 
     Map rows are length4 + key + (largest long - timestamp)8, so that a key's versions come newest first; values are a
-    flag byte (0: deleted) + value. The changelog has the key, the plain value, and the version's timestamp.
+    flag byte (odd: a value follows; even: deleted). The changelog has the key, the plain value, and the version's timestamp.
     """
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
@@ -52,30 +54,35 @@ class VersionedStore(MapStore):
         self.observed_time = max(self.observed_time, timestamp)
         prefix = pack_int(len(key)) + key
         row = prefix + pack_long(MAX_LONG - timestamp)
-        if data is None and self._leaves_no_trace(prefix, row):
+        existing = self._map.get(row)
+        newer = self._newer(prefix, row)
+        if data is not None:
+            marked = newer is None and existing is not None and existing[:1] != _VALUE
+            self._map.put(row, (_MARKED_VALUE if marked else _VALUE) + data)
+        elif newer is None and existing is not None and existing[:1] == _VALUE and self._leaves_no_trace(prefix, row):
             self._map.put(row, None)
             return VALID_TO_UNDEFINED
-        self._map.put(row, _DELETION if data is None else _VALUE + data)
-        if data is None:
+        else:
+            self._map.put(row, _DELETION if newer is None else _VERSION_OF_NOTHING)
             self._deletions.append((timestamp, prefix))
         self._trim(prefix)
         self._trim_deleted()
+        return VALID_TO_UNDEFINED if newer is None else newer
+
+    def _newer(self, prefix: bytes, row: bytes) -> int | None:
+        """Return the time of the version after a row, None for the latest."""
         for newer, _ in self._map.range(prefix, row, reverse=True, include_high=False, limit=1):
             if newer.startswith(prefix):
-                return MAX_LONG - unpack_long(newer, len(newer) - 8)[0]
-        return VALID_TO_UNDEFINED
+                return MAX_LONG - int(unpack_long(newer, len(newer) - 8)[0])
+        return None
 
     def _leaves_no_trace(self, prefix: bytes, row: bytes) -> bool:
-        """Tell whether a deletion only takes back the latest value, which came at the same time.
+        """Tell whether deleting the latest value at its own time only takes it back.
 
-        Java remembers a deletion as the end of the value before it: where there is none, nothing tells of it.
+        Java remembers a deletion as the end of the version before it: where there is none, nothing tells of it.
         """
-        existing = self._map.get(row)
-        if existing is None or existing == _DELETION:
-            return False
-        newest = next(iter(self._map.range(prefix, prefix + pack_long(MAX_LONG), limit=1)), (row, b""))[0]
         older = next(iter(self._map.range(row + b"\x00", prefix + pack_long(MAX_LONG), limit=1)), None)
-        return newest == row and (older is None or older[1] == _DELETION)
+        return older is None or older[1] == _DELETION
 
     def _trim(self, prefix: bytes) -> None:
         """Delete the versions of a key that no read within the history can reach."""
@@ -121,14 +128,14 @@ class VersionedStore(MapStore):
         first = prefix + pack_long(MAX_LONG - min(high, MAX_LONG))
         for row, data in self._map.range(first, prefix + pack_long(MAX_LONG)):
             time = MAX_LONG - unpack_long(row, len(row) - 8)[0]
-            if data != _DELETION:
+            if data[0] & 1:
                 yield self._decode(data[1:]), time
             if time <= low:
                 return
 
     def _first(self, low: bytes, prefix: bytes) -> tuple[Any, int] | None:
         for row, data in self._map.range(low, prefix + pack_long(MAX_LONG), limit=1):
-            if data != _DELETION:
+            if data[0] & 1:
                 return self._decode(data[1:]), MAX_LONG - unpack_long(row, len(row) - 8)[0]
         return None
 
@@ -138,7 +145,7 @@ class VersionedStore(MapStore):
         for row, data in self._map.range(None, None):
             latest.setdefault(row[4:-8], (row, data))
         for key, (row, data) in sorted(latest.items()):
-            if data != _DELETION:
+            if data[0] & 1:
                 yield key, self._decode(data[1:]), MAX_LONG - unpack_long(row, len(row) - 8)[0]
 
     def rows(self) -> Iterator[tuple[Any, Any]]:

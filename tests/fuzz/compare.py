@@ -11,10 +11,11 @@ SHOWN = 4
 
 # Where Java's own defects stop it, streamkit may go on (docs/guarantees.md): CachingSessionStore throws the first where a
 # session's range begins in one segment and its cache iterator in another, the buffer of a left join with grace the
-# second for a record without a key.
+# second for a record without a key, and CachingSessionStore the third where it is read backwards before its first put.
 JAVA_DEFECTS = (
     "Error iterating over segments: segment interval has changed",
     "NullPointerException: key cannot be null",
+    "Window startMs time cannot be negative",
 )
 
 

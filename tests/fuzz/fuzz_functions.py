@@ -23,6 +23,38 @@ def ignore(key, value):
     return None
 
 
+def odd(key, value):
+    return len(str(value)) % 2 == 1
+
+
+def text(key, value):
+    return str(value)[:4]
+
+
+def letter(key, value):
+    return str(value)[:1]
+
+
+def last(aggregate, value):
+    return value
+
+
+def one_more(key, value, aggregate):
+    return (aggregate or 0) + 1
+
+
+def right_one(key, left, right):
+    return right
+
+
+def pair(key, left, right):
+    return [left, right]
+
+
+def two(left, right):
+    return [left, right]
+
+
 class Seen:
     """Passes on how often a key came, and at times of the stream clock the rows of the store, which it empties."""
 

@@ -12,7 +12,9 @@ from tests.fuzz.forms import DOUBLE, JSON, LONG, STRING
 from tests.fuzz.vocabulary import SCALARS, VALUES, Expressions, Type, Windowed, serde
 
 # How often a form of its own stands at the top of an expression, by topology.
-SHAPED = (0.0,)
+SHAPED = (0.0, 0.3, 0.8)
+CACHES = (0, 0, 100_000)
+POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time")
 STREAM, TABLE, GLOBAL, GROUPED, GROUPED_TABLE = "stream", "table", "global", "grouped", "grouped_table"
 
 
@@ -121,7 +123,9 @@ class Draft:
         elif self.chance(0.08):
             self.topics[name]["timestamp"] = self.time(key, value)
         if role != STREAM and self.chance(0.5):
-            start["store"] = steps.store(self, "kv", versions=role == TABLE, nameless=role == TABLE)
+            start["store"] = steps.store(
+                self, "kv" if role == TABLE else "global", versions=role == TABLE, nameless=role == TABLE
+            )
             versioned = isinstance(start["store"], dict) and "versioned" in start["store"]
         if self.chance(0.15):
             start["name"] = self.unique("source")
@@ -129,7 +133,7 @@ class Draft:
 
     def time(self, key: Type, value: Type) -> str:
         """The `timestamp` of a topic."""
-        plain = ["timestamp + 7", "timestamp // 2", "abs(timestamp - 50)"]
+        plain = ["timestamp + 7", "timestamp // 2", "abs(timestamp - 50)", "timestamp - 9", *POLICIES]
         number = self.expressions.number("value", value)
         forms = [
             f"timestamp + 3 if {self.expressions.plain_condition(key, value, context=False)} else timestamp",
@@ -199,8 +203,12 @@ def functions(draft: Draft) -> dict:
 
 def config(draft: Draft) -> dict:
     options: dict = {}
-    if draft.chance(0.3):
-        options["statestore.cache.max.bytes"] = 0
+    if draft.chance(0.4):
+        options["statestore.cache.max.bytes"] = draft.rng.choice(CACHES)
+    if draft.chance(0.1):
+        options["default.dsl.store"] = draft.rng.choice(["in_memory", "in_memory", "rocksDB"])
+    if draft.chance(0.05):
+        options["processing.guarantee"] = "exactly_once_v2"
     if draft.chance(0.3):
         optimizations = [
             "all",
@@ -211,7 +219,7 @@ def config(draft: Draft) -> dict:
             "single.store.self.join",
         ]
         options["topology.optimization"] = draft.rng.choice(optimizations)
-    if draft.failing:
+    if draft.failing and draft.chance(0.9):
         options["processing.exception.handler"] = "continue"
     if draft.chance(0.1):
         options["default.dsl.store"] = draft.rng.choice(["in_memory", "in_memory", "rocksDB"])

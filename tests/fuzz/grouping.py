@@ -19,11 +19,12 @@ def group(draft, flow, written):
         key = draft.rng.choice(SCALARS)
         options["key"] = draft.expressions.new_key(key, flow.key, flow.value)
         options |= draft.serde_option("key", key)
+        if draft.chance(0.15):
+            options["value_serde"] = serde(flow.value)
         steps.write(draft, written, "group_by", "key", options)
         flow = replace(flow, key=key)
     else:
-        if draft.chance(0.2) and not isinstance(flow.key, Windowed):
-            options["key_serde"] = serde(flow.key)
+        options |= steps.in_hand(draft, flow)
         steps.write(draft, written, "group_by_key", None, options)
     flow = replace(flow, kind=GROUPED)
     return flow if draft.chance(0.12) else aggregation(draft, flow, written)
@@ -79,14 +80,16 @@ def aggregation(draft, flow, written):
         sessions = key.size is None
     options: dict = steps.named(draft, {})
     if draft.chance(0.45):
-        options["store"] = steps.store(draft, "window" if windowed else "kv", retention)
+        options["store"] = steps.store(draft, "window" if windowed else "kv", retention, versions=not windowed)
     kind = "aggregate" if cogrouped else draft.rng.choice(["count", "reduce", "aggregate"])
     if kind == "count":
         steps.write(draft, written, "count", "store", options)
         value = LONG
     elif kind == "reduce":
         value = flow.value
-        options = {"add": draft.expressions.fold(value, value), **options}
+        options = {"add": steps.called(draft, "last", draft.expressions.fold(value, value)), **options}
+        if draft.chance(0.15):
+            options["value_serde"] = serde(value)
         if table:
             options["subtract"] = draft.expressions.unfold(value, value)
         steps.write(draft, written, "reduce", "add", options)
@@ -94,13 +97,14 @@ def aggregation(draft, flow, written):
         value = target
         initial = {"initial": draft.expressions.constant(value)}
         if not cogrouped:
-            initial["add"] = draft.expressions.fold(value, flow.value)
+            add = draft.expressions.fold(value, flow.value)
+            initial["add"] = steps.called(draft, "one_more", add) if value == LONG else add
         if table:
             initial["subtract"] = draft.expressions.unfold(value, flow.value)
         if sessions:
-            initial["merge"] = draft.expressions.unite(value)
+            initial["merge"] = steps.called(draft, "right_one", draft.expressions.unite(value))
         written.append({"aggregate": initial | options | draft.serde_option("value", value)})
-    return replace(flow, kind=TABLE, key=key, value=value, closes=windowed, versioned=False)
+    return replace(flow, kind=TABLE, key=key, value=value, closes=windowed, versioned=steps.is_versioned(options))
 
 
 def cogroup(draft, flow, written, target) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.fuzz.forms import LIST, LONG, STRING
+from tests.fuzz.forms import LIST, drawn
 from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed
 
 STREAM, TABLE, GLOBAL = "stream", "table", "global"
@@ -31,16 +31,18 @@ def joined(draft, written, step: str, right, options: dict, flow, other, null: b
     """Writes the join and gives the flow behind it."""
     from tests.fuzz import steps
 
-    value = draft.rng.choice([STRING, LONG, LIST, *VALUES])
+    value = draft.rng.choice([LIST, LIST, *VALUES])
     if keyed and not isinstance(flow.key, Windowed) and draft.chance(0.1) and value == LIST:
         text = "[key, left, right]"
     else:
         text = draft.expressions.combine(value, ("left", flow.value), ("right", other.value))
     if null and draft.chance(0.1):
         text = f"None if left is None else {text}"
+    if value == LIST and not isinstance(flow.value, Windowed):
+        text = steps.called(draft, "pair" if keyed or "on" not in options else "two", text)
     body = {"with": right, "value": text, **options, **draft.serde_option("value", value)}
     written.append({step: steps.named(draft, body)})
-    return replace(flow, value=value, versioned=False)
+    return replace(flow, value=value, versioned=steps.is_versioned(options))
 
 
 def stream_stream(draft, flow, written):
@@ -58,6 +60,7 @@ def stream_stream(draft, flow, written):
             # One side's record comes later by at least so much.
             near, far = sorted((draft.milliseconds(0, 8), draft.milliseconds(0, 8)))
             one, other = draft.rng.sample(["before", "after"], 2)
+            drawn["join: negative bound"] += 1
             bounds = {one: f"-{near}ms", other: f"{far}ms"}
         options |= bounds
     if draft.chance(0.5):
@@ -86,12 +89,14 @@ def stores_of_streams(draft) -> dict:
 
 
 def stream_table(draft, flow, written):
-    found = side(draft, TABLE, flow.key)
+    found = side(draft, TABLE, flow.key, lambda other: other.versioned) if draft.chance(0.5) else None
+    found = found or side(draft, TABLE, flow.key)
     if not found:
         return flow
     options = {}
-    if found[1].versioned and draft.chance(0.5):
-        options["grace"] = draft.duration(0, 4)
+    if found[1].versioned and draft.chance(0.6):
+        options["grace"] = draft.duration(0, 6)
+        drawn["join: grace"] += 1
     return joined(
         draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1], keyed=True
     )
@@ -116,7 +121,7 @@ def table_table(draft, flow, written):
         return flow
     options = {}
     if draft.chance(0.35):
-        options["store"] = steps.store(draft, "kv")
+        options["store"] = steps.store(draft, "kv", versions=True)
     step = draft.rng.choice(["join", "left_join", "outer_join"])
     after = joined(draft, written, step, found[0], options, flow, found[1], null=True)
     return replace(after, closes=flow.closes and found[1].closes)
@@ -133,6 +138,9 @@ def foreign_key(draft, flow, written):
         return flow
     options: dict = {"on": draft.expressions.new_key(key, flow.key, flow.value, null=0.2, context=False)}
     if draft.chance(0.35):
-        options["store"] = steps.store(draft, "kv")
+        options["store"] = steps.store(draft, "kv", versions=True)
+    for name in ("partition", "other_partition"):
+        if draft.chance(0.1):
+            options[name] = draft.rng.choice(["None", "0", "partitions - 1", "0 if key is None else None"])
     after = joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1])
     return replace(after, closes=False)

@@ -5,31 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.fuzz import grouping, joins, processors
-from tests.fuzz.forms import LIST, STRING
+from tests.fuzz.forms import LIST, STRING, drawn
 from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed, serde
 
 STREAM, TABLE, GROUPED, GROUPED_TABLE = "stream", "table", "grouped", "grouped_table"
 
 
 def store(draft, kind: str, retention: int = 0, versions: bool = False, nameless: bool = True):
-    """The `store` option: a name, or the long form, which needs none unless `nameless` is false; `kind` is kv or window."""
+    """The `store` option: a name, or the long form; `kind` is kv, window or global."""
     name = draft.unique("store-")
-    if draft.chance(0.5):
+    if draft.chance(0.45):
         return name
-    options: dict = {"name": name}
-    if versions and draft.chance(0.35):
-        return {**options, "versioned": draft.duration(5, 40)}
-    if draft.chance(0.35):
+    options: dict = {} if nameless and draft.chance(0.15) else {"name": name}
+    if versions and "name" in options and draft.chance(0.35):
+        options["versioned"] = draft.duration(1, 40)
+        if draft.chance(0.2):
+            options["segment_interval"] = draft.duration(1, 30)
+        return options
+    if draft.chance(0.4):
         options |= lying(draft)
     if draft.chance(0.35):
         options["caching"] = draft.chance(0.3)
     if draft.chance(0.15):
         options["logging"] = draft.chance(0.3)
+    elif kind != "global" and draft.chance(0.1):
+        options["config"] = {"segment.bytes": "1000000"}
     if kind == "window" and draft.chance(0.35):
         options["retention"] = f"{retention + draft.milliseconds(0, 20)}ms"
-    if nameless and draft.chance(0.4):
-        del options["name"]
-    return options
+    for option in options:
+        drawn[f"store: {kind}, {option}"] += 1
+    return options or name
 
 
 def lying(draft) -> dict:
@@ -42,6 +47,19 @@ def named(draft, options: dict, chance: float = 0.2) -> dict:
     if draft.chance(chance):
         options["name"] = draft.unique("node-")
     return options
+
+
+def is_versioned(options: dict) -> bool:
+    """Whether the step's store is a versioned one."""
+    return isinstance(options.get("store"), dict) and "versioned" in options["store"]
+
+
+def called(draft, name: str, text):
+    """The expression, or now and then a Python callable of fuzz_functions.py in its place."""
+    if not draft.chance(0.06):
+        return text
+    drawn[f"called: {name}"] += 1
+    return {"call": f"fuzz_functions:{name}"}
 
 
 def write(draft, written: list, step: str, main: str | None, options: dict) -> None:
@@ -66,10 +84,11 @@ def step(draft, flow, written: list):
 
 
 def filter_(draft, flow, written):
-    options = named(draft, {"if": draft.expressions.condition(flow.key, flow.value)})
-    versioned = False
-    if flow.kind == TABLE and draft.chance(0.3):
-        options["store"] = store(draft, "kv")
+    options = named(draft, {"if": called(draft, "odd", draft.expressions.condition(flow.key, flow.value))})
+    versioned = flow.versioned
+    if flow.kind == TABLE and draft.chance(0.35):
+        options["store"] = store(draft, "kv", versions=True)
+        versioned = is_versioned(options)
     write(draft, written, draft.rng.choice(["filter", "filter", "filter_not"]), "if", options)
     return replace(flow, versioned=versioned)
 
@@ -77,12 +96,15 @@ def filter_(draft, flow, written):
 def map_values(draft, flow, written):
     value = draft.rng.choice([*VALUES, LIST])
     null = 0.08 if flow.kind == TABLE else 0.04
-    options = named(draft, {"value": draft.expressions.of_record(value, flow.key, flow.value, null)})
+    text = draft.expressions.of_record(value, flow.key, flow.value, null)
+    options = named(draft, {"value": called(draft, "text", text) if value == STRING else text})
     options |= draft.serde_option("value", value)
+    versioned = flow.versioned
     if flow.kind == TABLE and draft.chance(0.35):
-        options["store"] = store(draft, "kv")
+        options["store"] = store(draft, "kv", versions=True)
+        versioned = is_versioned(options)
     write(draft, written, "map_values", "value", options)
-    return replace(flow, value=value, versioned=False)
+    return replace(flow, value=value, versioned=versioned)
 
 
 def map_(draft, flow, written):
@@ -103,7 +125,8 @@ def map_(draft, flow, written):
 
 def select_key(draft, flow, written):
     key = draft.rng.choice(SCALARS)
-    options = named(draft, {"key": draft.expressions.new_key(key, flow.key, flow.value)})
+    text = draft.expressions.new_key(key, flow.key, flow.value)
+    options = named(draft, {"key": called(draft, "letter", text) if key == STRING else text})
     write(draft, written, "select_key", "key", options | draft.serde_option("key", key))
     return replace(flow, key=key)
 
@@ -139,7 +162,7 @@ def flat_map(draft, flow, written):
 
 def peek(draft, flow, written):
     text = draft.expressions.of_record(draft.rng.choice(VALUES), flow.key, flow.value)
-    write(draft, written, "peek", "do", named(draft, {"do": text}))
+    write(draft, written, "peek", "do", named(draft, {"do": called(draft, "text", text)}))
     return flow
 
 
@@ -171,12 +194,21 @@ def repartition(draft, flow, written):
     options: dict = named(draft, {}, 0.4)
     if draft.chance(0.4):
         options["partitions"] = draft.rng.choice([1, 2, 4])
-    if draft.chance(0.2) and not isinstance(flow.key, Windowed):
-        options["key_serde"] = serde(flow.key)
-    if draft.chance(0.3):
-        options["partition"] = partition(draft, flow)
+    options |= in_hand(draft, flow)
+    if draft.chance(0.15):
+        options["partition"] = draft.rng.choice(["0", "None", "partitions - 1", "[0]", "0 if key is None else None"])
     write(draft, written, "repartition", "partitions", options)
     return flow
+
+
+def in_hand(draft, flow) -> dict:
+    """The serdes that the records have, written down once more."""
+    options = {}
+    if draft.chance(0.2) and not isinstance(flow.key, Windowed):
+        options["key_serde"] = serde(flow.key)
+    if draft.chance(0.2):
+        options["value_serde"] = serde(flow.value)
+    return options
 
 
 def set_headers(draft, flow, written):
@@ -193,8 +225,7 @@ def to_table(draft, flow, written):
     if draft.chance(0.5):
         options["store"] = store(draft, "kv", versions=True)
     write(draft, written, "to_table", "store", options)
-    versioned = isinstance(options.get("store"), dict) and "versioned" in options["store"]
-    return replace(flow, kind=TABLE, versioned=versioned)
+    return replace(flow, kind=TABLE, versioned=is_versioned(options))
 
 
 def to_stream(draft, flow, written):
@@ -213,7 +244,9 @@ def suppress(draft, flow, written):
     if flow.closes and draft.chance(0.7):
         options: dict = {"until": "window_closes"}
         if draft.chance(0.2):
-            options |= {"max_records": 1000}
+            options |= {"max_records": draft.rng.choice([1000, 1000, 3])}
+            if draft.chance(0.3):
+                options["when_full"] = "shut_down"
     else:
         options = {"until": draft.duration(1, 8)}
         if draft.chance(0.4):
@@ -243,33 +276,52 @@ def branch(draft, name: str, flow, written: list) -> None:
     from tests.fuzz import generate
 
     draft.expressions.context = True
-    when: dict = {}
+    listed = draft.chance(0.25)
+    when: list = []
     open_ends = {}
-    for branch_name in draft.rng.sample(["one", "two", "three"], draft.rng.choice([1, 2, 3])):
-        condition = draft.expressions.condition(flow.key, flow.value)
-        end = flow
-        if draft.chance(0.5):
-            when[branch_name] = condition
+    for at, branch_name in enumerate(draft.rng.sample(["one", "two", "three"], draft.rng.choice([1, 2, 3])), 1):
+        body, end = below_branch(draft, flow)
+        if listed and draft.chance(0.7):
+            open_ends[f"{name}.{at}"] = end
+            when.append(body)
         else:
-            inner: list = []
-            for _ in range(draft.rng.choice([0, 1, 2])):
-                end = draft.rng.choice(SIMPLE_STEPS)(draft, end, inner)
-            body: dict = {"if": condition}
-            if inner:
-                body["steps"] = inner
-            if draft.chance(0.6):
-                body["to"] = to(draft, end)
-            when[branch_name] = body
-        open_ends[f"{name}.{branch_name}"] = end
-    options: dict = {"when": when}
+            open_ends[f"{name}.{branch_name}"] = end
+            when.append(({"name": branch_name} | body) if listed and isinstance(body, dict) else (branch_name, body))
+    if listed:
+        # A bare condition has no place for a name.
+        when = [{"name": each[0], "if": each[1]} if isinstance(each, tuple) else each for each in when]
+    options: dict = {"when": when if listed else dict(when)}
     if draft.chance(0.5):
-        options["default"] = "rest"
-        open_ends[f"{name}.rest"] = flow
+        options["default"] = True if listed and draft.chance(0.5) else "rest"
+        open_ends[f"{name}.0" if options["default"] is True else f"{name}.rest"] = flow
     if draft.chance(0.3):
         options["name"] = draft.unique("split-") + "-"
+    drawn["branch: list" if listed else "branch: names"] += 1
     written.append({"branch": options})
     for reference, end in open_ends.items():
         draft.ends[reference] = generate.Flow(STREAM, end.key, end.value)
+
+
+def below_branch(draft, flow):
+    """A branch's condition, or a mapping with it and what hangs below; and the flow at the branch's end."""
+    condition = called(draft, "odd", draft.expressions.condition(flow.key, flow.value))
+    if draft.chance(0.5) and isinstance(condition, str):
+        return condition, flow
+    inner: list = []
+    end = flow
+    for _ in range(draft.rng.choice([0, 1, 2])):
+        end = draft.rng.choice(SIMPLE_STEPS)(draft, end, inner)
+    body: dict = {"if": condition}
+    if inner:
+        body["steps"] = inner
+    if draft.chance(0.6):
+        body["to"] = to(draft, end)
+    elif draft.chance(0.3):
+        body["for_each"] = {"call": "fuzz_functions:ignore"}
+    if (inner or len(body) > 1) and draft.chance(0.2):
+        body["chained"] = True
+        drawn["branch: chained"] += 1
+    return body, end
 
 
 def to(draft, flow):

@@ -126,3 +126,18 @@ def test_a_stream_has_no_store(tmp_path):
     """
     with pytest.raises(TopologyError, match="process_values: `store` is for tables; this stands on a stream"):
         Running(tmp_path, "def f(record): return record", rest)
+
+
+def test_a_callable_joins_the_values_of_a_foreign_key(tmp_path):
+    rest = """
+        pipelines:
+          p:
+            table: in
+            steps:
+              - join: {with: {table: more}, on: value, value: {call: "user_code:f"}, value_serde: string}
+              - to_stream
+            to: out
+    """
+    run = Running(tmp_path, "def f(left, right): return left + right", rest)
+    run.send("a", "x", 5)
+    assert run.send("x", "1", 6, topic="more") == [("out", "a", "x1", 6)]

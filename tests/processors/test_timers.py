@@ -182,3 +182,37 @@ def test_a_commit_can_be_asked_for(tmp_path: Path) -> None:
     running.send("k", "a")
     assert asked[0]
     assert not task.commit_requested
+
+
+def test_processors_begin_in_the_order_of_their_nodes(tmp_path: Path) -> None:
+    # Java initialises them in the order of writing: first, below, beside. Of three timers due together its queue
+    # fires the first, then the last. The function of `below` is written after that of `beside`.
+    module = """
+        from streamkit.record import Record
+
+        class Timed:
+            def init(self, context):
+                self.context = context
+                context.schedule(10, "wall_clock", self.tick)
+
+            def tick(self, timestamp):
+                self.context.forward(Record("k", type(self).__name__, timestamp))
+
+            def process(self, record):
+                yield record
+
+        class First(Timed):
+            def tick(self, timestamp):
+                pass
+
+        class Below(Timed): pass
+        class Beside(Timed): pass
+    """
+    pipelines = """
+        pipelines:
+          first: {stream: in, steps: [process_values: {call: "user_code:First", value_serde: json}]}
+          below: {from: first, steps: [process_values: {call: "user_code:Below", value_serde: json}], to: out}
+          beside: {stream: in, steps: [process_values: {call: "user_code:Beside", value_serde: json}], to: out}
+    """
+    running = Running(tmp_path, module, pipelines, "json")
+    assert [value for _, _, value, _ in running.advance(10)] == ["Beside", "Below"]

@@ -14,8 +14,12 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.processor.FailOnInvalidTimestamp;
+import org.apache.kafka.streams.processor.LogAndSkipOnInvalidTimestamp;
 import org.apache.kafka.streams.processor.RecordContext;
+import org.apache.kafka.streams.processor.TimestampExtractor;
 import org.apache.kafka.streams.processor.TopicNameExtractor;
+import org.apache.kafka.streams.processor.UsePartitionTimeOnInvalidTimestamp;
 
 /** Builds the pipelines of a file in order, and others when a reference to them is reached. */
 final class Builder {
@@ -115,20 +119,28 @@ final class Builder {
         return flow.dsl() instanceof KStream ? streams.apply(flow, options) : tables.apply(flow, options);
     }
 
+    /** What hangs below the branches; a chained one has it already. */
     private void branch(String pipeline, Flow flow, Model.Options options) {
-        Map<String, KStream<Object, Object>> split = streams.split(flow, options);
-        for (Map.Entry<String, JsonNode> when : options.get("when").properties()) {
-            Flow branch = flow.with(split.get(when.getKey()));
-            if (when.getValue().isObject()) {
-                branch = steps(pipeline + "." + when.getKey(), branch, when.getValue().path("steps"));
-                ending(branch, when.getValue());
+        Map<String, KStream<Object, Object>> split = streams.split(flow, options, (name, when, stream) -> below(pipeline + "." + name, when, flow.with(stream)));
+        StreamSteps.branches(options).forEach((name, when) -> {
+            String branch = pipeline + "." + name;
+            if (!ends.containsKey(branch)) {
+                below(branch, when, flow.with(split.get(name)));
             }
-            ends.put(pipeline + "." + when.getKey(), branch);
+        });
+        String rest = StreamSteps.defaultBranch(options);
+        if (rest != null) {
+            ends.put(pipeline + "." + rest, flow.with(split.get(rest)));
         }
-        if (!options.get("default").isMissingNode()) {
-            String name = options.get("default").asText();
-            ends.put(pipeline + "." + name, flow.with(split.get(name)));
+    }
+
+    private void below(String branch, JsonNode when, Flow start) {
+        Flow flow = start;
+        if (when.has("if")) {
+            flow = steps(branch, flow, when.path("steps"));
+            ending(flow, when);
         }
+        ends.put(branch, flow);
     }
 
     private Flow source(JsonNode node) {
@@ -163,11 +175,22 @@ final class Builder {
     private Consumed<Object, Object> consumed(Serde<Object> key, Serde<Object> value, JsonNode timestamp, JsonNode name) {
         Consumed<Object, Object> consumed = Consumed.with(key, value);
         if (timestamp.isTextual() && timestamp != name) {
-            Expr.Node expression = model.expression(timestamp);
-            consumed = consumed.withTimestampExtractor((record, time) -> (Long) expression.eval(Model.env(
-                "key", record.key(), "value", record.value(), "timestamp", record.timestamp(), "offset", record.offset())));
+            consumed = consumed.withTimestampExtractor(extractor(timestamp));
         }
         return name.isTextual() ? consumed.withName(name.asText()) : consumed;
+    }
+
+    private TimestampExtractor extractor(JsonNode timestamp) {
+        return switch (timestamp.asText()) {
+            case "fail_on_invalid" -> new FailOnInvalidTimestamp();
+            case "log_and_skip" -> new LogAndSkipOnInvalidTimestamp();
+            case "use_partition_time" -> new UsePartitionTimeOnInvalidTimestamp();
+            default -> {
+                Expr.Node expression = model.expression(timestamp);
+                yield (record, time) -> (Long) expression.eval(Model.env(
+                    "key", record.key(), "value", record.value(), "timestamp", record.timestamp(), "offset", record.offset()));
+            }
+        };
     }
 
     @SuppressWarnings("unchecked")

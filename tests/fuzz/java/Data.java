@@ -116,6 +116,9 @@ final class Data {
 
     static Duration duration(JsonNode node) {
         String text = node.asText();
+        if (text.startsWith("-")) {
+            return duration(JSON.getNodeFactory().textNode(text.substring(1))).negated();
+        }
         if (node.isNumber() || text.matches("[0-9]+")) {
             return Duration.ofMillis(Long.parseLong(text));
         }

@@ -147,7 +147,7 @@ final class JoinSteps {
             ValueJoiner<Object, Object, Object> joiner, Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> kv) {
         Expr.Node on = model.expression(options.get("on"));
         BiFunction<Object, Object, Object> key = (k, v) -> Model.eval(on, k, v);
-        TableJoined<Object, Object> joined = options.name() == null ? null : TableJoined.as(options.name());
+        TableJoined<Object, Object> joined = joined(options);
         boolean inner = options.step().equals("join");
         if (joined == null) {
             if (kv == null) {
@@ -159,5 +159,15 @@ final class JoinSteps {
             return inner ? left.join(right, key, joiner, joined) : left.leftJoin(right, key, joiner, joined);
         }
         return inner ? left.join(right, key, joiner, joined, kv) : left.leftJoin(right, key, joiner, joined, kv);
+    }
+
+    private TableJoined<Object, Object> joined(Model.Options options) {
+        boolean partitioned = !options.get("partition").isMissingNode() || !options.get("other_partition").isMissingNode();
+        if (!partitioned) {
+            return options.name() == null ? null : TableJoined.as(options.name());
+        }
+        TableJoined<Object, Object> joined = TableJoined.with(
+            model.partitioner(options.get("partition")), model.partitioner(options.get("other_partition")));
+        return options.name() == null ? joined : joined.withName(options.name());
     }
 }

@@ -90,10 +90,32 @@ final class Model {
             Object value = node.isIntegralNumber() ? (Object) node.longValue() : (Object) node.doubleValue();
             return env -> value;
         }
+        if (node.has("call")) {
+            return Processors.function(node.get("call").asText());
+        }
         if (!node.isTextual()) {
             throw new IllegalArgumentException("not an expression: " + node);
         }
         return Expr.compile(node.asText(), functions);
+    }
+
+    /** The partition that an expression gives; a joined table's value is never asked for. */
+    <V> StreamPartitioner<Object, V> partitioner(JsonNode node) {
+        if (node.isMissingNode()) {
+            return null;
+        }
+        Expr.Node partition = expression(node);
+        return (topic, key, value, partitions) -> {
+            Object given = partition.eval(env("key", key, "value", value, "partitions", (long) partitions));
+            if (given == null) {
+                return Optional.empty();
+            }
+            Set<Integer> numbers = new TreeSet<>();
+            for (Object number : given instanceof List<?> list ? list : List.of(given)) {
+                numbers.add(((Long) number).intValue());
+            }
+            return Optional.of(numbers);
+        };
     }
 
     /** A step as a name, as `name: argument` or as `name: {options}`. */
@@ -108,22 +130,6 @@ final class Model {
             return new Options(entry.getKey(), missing, missing);
         }
         return body.isObject() ? new Options(entry.getKey(), body, missing) : new Options(entry.getKey(), missing, body);
-    }
-
-    /** What an expression gives: one partition, several, or the key's. */
-    StreamPartitioner<Object, Object> partitioner(JsonNode node) {
-        Expr.Node partition = expression(node);
-        return (topic, key, value, partitions) -> {
-            Object found = partition.eval(env("key", key, "value", value, "partitions", (long) partitions));
-            if (found == null) {
-                return Optional.empty();
-            }
-            Set<Integer> all = new TreeSet<>();
-            for (Object each : found instanceof List ? (List<?>) found : List.of(found)) {
-                all.add(((Long) each).intValue());
-            }
-            return Optional.of(all);
-        };
     }
 
     static Map<String, Object> env(Object... namesAndValues) {

@@ -1,5 +1,6 @@
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
@@ -18,6 +19,20 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /** The callables of fuzz_functions.py. */
 final class Processors {
     private Processors() {}
+
+    /** A callable in the place of an expression. */
+    static Expr.Node function(String call) {
+        return switch (call) {
+            case "fuzz_functions:odd" -> env -> Python.str(env.get("value")).length() % 2 == 1;
+            case "fuzz_functions:text" -> env -> Python.slice(Python.str(env.get("value")), null, 4L);
+            case "fuzz_functions:letter" -> env -> Python.slice(Python.str(env.get("value")), null, 1L);
+            case "fuzz_functions:last" -> env -> env.get("value");
+            case "fuzz_functions:one_more" -> env -> env.get("aggregate") == null ? 1L : (Long) env.get("aggregate") + 1;
+            case "fuzz_functions:right_one" -> env -> env.get("right");
+            case "fuzz_functions:pair", "fuzz_functions:two" -> env -> new ArrayList<Object>(Arrays.asList(env.get("left"), env.get("right")));
+            default -> throw new IllegalArgumentException("no callable " + call);
+        };
+    }
 
     static ProcessorSupplier<Object, Object, Object, Object> supplier(String call) {
         if (call.startsWith("fuzz_scripts:")) {

@@ -323,7 +323,7 @@ final class Python {
     static Object call(String name, List<Object> arguments, Map<String, Object> keywords) {
         Object first = arguments.isEmpty() ? null : arguments.get(0);
         Comparator<Object> order = keywords.get("key") instanceof Callable key
-            ? (a, b) -> order(key.call(List.of(a)), key.call(List.of(b)))
+            ? (a, b) -> order(key.call(Arrays.asList(a)), key.call(Arrays.asList(b)))
             : Python::order;
         return switch (name) {
             case "str" -> str(first);

@@ -1,5 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -49,8 +51,10 @@ final class Stores {
             return Materialized.with(key, value);
         }
         if (node.has("versioned")) {
-            return options(Materialized.<Object, Object>as(
-                org.apache.kafka.streams.state.Stores.persistentVersionedKeyValueStore(name(), Data.duration(node.get("versioned")))), key, value);
+            Duration history = Data.duration(node.get("versioned"));
+            return options(Materialized.<Object, Object>as(node.has("segment_interval")
+                ? org.apache.kafka.streams.state.Stores.persistentVersionedKeyValueStore(name(), history, Data.duration(node.get("segment_interval")))
+                : org.apache.kafka.streams.state.Stores.persistentVersionedKeyValueStore(name(), history)), key, value);
         }
         return options(start(), key, value);
     }
@@ -72,6 +76,15 @@ final class Stores {
         Materialized<Object, Object, S> store = start.withKeySerde(key).withValueSerde(value);
         if (inMemory()) {
             store = store.withStoreType(BuiltInDslStoreSuppliers.IN_MEMORY);
+        }
+        if (node.has("type")) {
+            store = store.withStoreType(
+                node.get("type").asText().equals("in_memory") ? BuiltInDslStoreSuppliers.IN_MEMORY : BuiltInDslStoreSuppliers.ROCKS_DB);
+        }
+        if (node.has("config")) {
+            Map<String, String> config = new HashMap<>();
+            node.get("config").properties().forEach(entry -> config.put(entry.getKey(), entry.getValue().asText()));
+            store = store.withLoggingEnabled(config);
         }
         if (node.has("caching")) {
             store = node.get("caching").asBoolean() ? store.withCachingEnabled() : store.withCachingDisabled();

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serde;
@@ -153,22 +154,56 @@ final class StreamSteps {
         return Flow.of(stream.repartition(repartitioned), key, value);
     }
 
-    /** The branches by their names: a consumer catches each, as the keys of the map that Java returns have a prefix. */
-    Map<String, KStream<Object, Object>> split(Flow flow, Model.Options options) {
-        KStream<Object, Object> stream = (KStream<Object, Object>) flow.dsl();
-        Map<String, KStream<Object, Object>> branches = new HashMap<>();
-        BranchedKStream<Object, Object> split = options.named() == null ? stream.split() : stream.split(options.named());
-        for (Map.Entry<String, JsonNode> when : options.get("when").properties()) {
-            JsonNode condition = when.getValue().isObject() ? when.getValue().get("if") : when.getValue();
-            split = split.branch(predicate(condition), Branched.withConsumer(s -> branches.put(when.getKey(), s), when.getKey()));
-        }
-        if (options.get("default").isMissingNode()) {
-            split.noDefaultBranch();
+    /** What makes the steps of a chained branch, as soon as its stream is there. */
+    interface Chained {
+        void make(String name, JsonNode when, KStream<Object, Object> stream);
+    }
+
+    /** The branches of the step by name; one without a name has the number of its place. */
+    static Map<String, JsonNode> branches(Model.Options options) {
+        Map<String, JsonNode> found = new LinkedHashMap<>();
+        JsonNode when = options.get("when");
+        if (when.isObject()) {
+            when.properties().forEach(entry -> found.put(entry.getKey(), entry.getValue()));
         } else {
-            String name = options.get("default").asText();
-            split.defaultBranch(Branched.withConsumer(s -> branches.put(name, s), name));
+            for (JsonNode each : when) {
+                found.put(each.path("name").asText(String.valueOf(found.size() + 1)), each);
+            }
         }
-        return branches;
+        return found;
+    }
+
+    static String defaultBranch(Model.Options options) {
+        JsonNode rest = options.get("default");
+        return rest.isMissingNode() ? null : rest.isBoolean() ? "0" : rest.asText();
+    }
+
+    /** The branches' streams: a consumer catches each, as the keys of the map that Java returns have a prefix. */
+    Map<String, KStream<Object, Object>> split(Flow flow, Model.Options options, Chained chained) {
+        KStream<Object, Object> stream = (KStream<Object, Object>) flow.dsl();
+        Map<String, KStream<Object, Object>> found = new HashMap<>();
+        BranchedKStream<Object, Object> split = options.named() == null ? stream.split() : stream.split(options.named());
+        boolean listed = options.get("when").isArray();
+        for (Map.Entry<String, JsonNode> when : branches(options).entrySet()) {
+            JsonNode body = when.getValue();
+            Consumer<KStream<Object, Object>> take = branch -> {
+                found.put(when.getKey(), branch);
+                if (body.path("chained").asBoolean()) {
+                    chained.make(when.getKey(), body, branch);
+                }
+            };
+            boolean named = !listed || body.has("name");
+            split = split.branch(predicate(body.has("if") ? body.get("if") : body), named ? Branched.withConsumer(take, when.getKey()) : Branched.withConsumer(take));
+        }
+        String rest = defaultBranch(options);
+        if (rest == null) {
+            split.noDefaultBranch();
+        } else if (options.get("default").isBoolean()) {
+            split.defaultBranch(Branched.withConsumer(branch -> found.put(rest, branch)));
+        } else {
+            split.defaultBranch(Branched.withConsumer(branch -> found.put(rest, branch), rest));
+        }
+        return found;
     }
 
     private FixedKeyProcessorSupplier<Object, Object, Object> headers(JsonNode headers) {
