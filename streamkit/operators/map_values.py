@@ -14,7 +14,7 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, MapValuesGetter, StoreGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
-from streamkit.operators.stores import materialize_if_named
+from streamkit.operators.stores import materialize_if_named, output_versioned
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream, Table, TableWork
 
@@ -142,7 +142,6 @@ pipelines:
             stores=() if store is None else (store,),
         )
         node.serdes = (plain_or_none(table.key_serde), serde)
-        if store is not None:
-            node.output_versioned = store.type == "versioned"
+        node.output_versioned = output_versioned(step, store)
         ctx.graph.add(table.node, node)
         return Table(name, node, table.sources, table.key_serde, serde, work)

@@ -70,6 +70,16 @@ def materialize_if_named(
     return define(options.name, needed, typed(options, ctx.store_defaults.supplied_in_memory))
 
 
+def output_versioned(step: Step, store: StoreDef | None) -> bool | None:
+    """Tell whether a step's rows are versioned; None: as much as those that it stands on are.
+
+    A store without a name says that they are not, although there is none (KTableImpl.maybeSetOutputVersioned).
+    """
+    if step.get("store") is None:
+        return None
+    return store is not None and store.type == "versioned"
+
+
 def is_named(options: StoreOptions | None) -> bool:
     """Tell whether a table keeps its rows in any case, and not only once something looks them up."""
     return options is not None and options.name is not None

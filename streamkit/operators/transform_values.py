@@ -14,7 +14,7 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, StoreGetter, TransformGetter
 from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
-from streamkit.operators.stores import materialize_if_named
+from streamkit.operators.stores import materialize_if_named, output_versioned
 from streamkit.operators.upstream import Table, TableWork
 from streamkit.state.definitions import StoreDef
 
@@ -95,7 +95,6 @@ def transform_values(step: Step, table: Table, ctx: Context) -> Table:
         stores=(*(() if store is None else (store,)), *definitions),
     )
     node.serdes = (plain_or_none(table.key_serde), value_serde)
-    if store is not None:
-        node.output_versioned = store.type == "versioned"
+    node.output_versioned = output_versioned(step, store)
     ctx.graph.add(table.node, node)
     return Table(name, node, table.sources, table.key_serde, value_serde, work)
