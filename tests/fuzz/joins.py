@@ -83,7 +83,7 @@ def stores_of_streams(draft) -> dict:
         options["store"] = steps.lying(draft) | draft.rng.choice([{}, {"logging": False}, {"name": name}])
     for side_store in ("this_store", "other_store"):
         if draft.chance(0.25):
-            more = draft.rng.choice([steps.lying(draft), {"segment_interval": draft.duration(1, 8)}, {}])
+            more = draft.rng.choice([steps.lying(draft), {"segment_interval": draft.duration(10, 80)}, {}])
             options[side_store] = {"name": draft.unique("side-"), **more}
     return options
 
