@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamkit.compile.sinks import checked_partition, joining_partition
-from streamkit.errors import ProcessingError, StreamkitError
+from streamkit.errors import StreamkitError
 from tests.processors.support import Running
 
 
@@ -40,5 +40,5 @@ def test_a_record_for_no_partition_counts_as_dropped(tmp_path):
 
 def test_a_wrong_partition_fails_at_the_end_of_the_pipeline(tmp_path):
     run = Running(tmp_path, "", "pipelines: {p: {stream: in, to: {topic: out, partition: partitions}}}")
-    with pytest.raises(ProcessingError, match="partition gave 1; expected a number from 0 to 0"):
+    with pytest.raises(StreamkitError, match="partition gave 1; expected a number from 0 to 0"):
         run.send("a", "x")
