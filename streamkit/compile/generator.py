@@ -175,6 +175,11 @@ class Generator(Writer):
         """Return the name of an object of operators.kernels; imported now, so that commands that run nothing need not."""
         return self.name_of(getattr(import_module(f"streamkit.operators.kernels.{module}"), name), name)
 
+    def reads_one_topic(self) -> bool:
+        """Return whether all records of the sub-topology come from one topic."""
+        patterns = (node.pattern for node in self.nodes if isinstance(node, SourceNode))
+        return len(self.sub_topology.source_topics) == 1 and not any(patterns)
+
     def is_cached(self, store: str) -> bool:
         """Return whether a store has a cache in this application."""
         return self.caching and self.plan.stores[store].caching

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from streamkit.record import Headers
+from streamkit.state.base import CurrentTopic
 
 
 class Cancellable(Protocol):
@@ -40,6 +41,8 @@ class TaskServices(Protocol):
     task_id: str
     application_id: str
     partition: int
+    current_topic: CurrentTopic
+    """What entries of caches are charged for the topic of the record in hand."""
     processor_metadata: dict[str, int]
     """Times kept in the metadata of committed offsets (ProcessorMetadata)."""
 

@@ -20,13 +20,12 @@ from streamkit.code import (
     item,
     literal,
     method,
-    negated,
     symbol,
     tuple_of,
     unless_none,
 )
 from streamkit.operators.emitting import drop_null_keys, emit_keep, listen
-from streamkit.state.cache import CONTEXT, DATA, PUT, TIME, USED, VALUE
+from streamkit.state.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, VALUE
 from streamkit.state.keys import pack_long
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def _count_in_cache(work: StreamAggregate, node: Node, gen: CodeWriter) -> None:
     store, hand = gen.store(work.store), gen.hand
     key = gen.raw(hand.key, gen.plan.stores[work.store].key_serde)
     entry, found = gen.var("entry"), gen.var("found")
-    get, tick, mark = _cache_functions(gen, work.store)
+    get, tick, renew = _cache_functions(gen, work.store)
     gen.assign(entry, call(get, key))
     with gen.when(_holds_nothing(entry)), gen.guard(node):
         gen.assign(found, method(store, "get", key))
@@ -116,8 +115,7 @@ def _count_in_cache(work: StreamAggregate, node: Node, gen: CodeWriter) -> None:
             gen.do(method(store, "put", key, binary(item(found, 0), "+", ONE), later, hand.context))
     with gen.otherwise():
         gen.add_to(item(entry, VALUE), ONE)
-        _touch(gen, entry, mark, key)
-        gen.assign_all((item(entry, PUT), item(entry, USED)), call(tick))
+        _touch(gen, entry, renew, key, tick)
     listen(gen, node, work.store, work.send_old)
 
 
@@ -129,7 +127,7 @@ def _aggregate_in_cache(work: StreamAggregate, node: Node, gen: CodeWriter) -> N
     """Write an aggregation that changes an entry of the cache itself, where the value that it holds has a fixed size."""
     hand, definition = gen.hand, gen.plan.stores[work.store]
     entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
-    get, tick, mark = _cache_functions(gen, work.store)
+    get, tick, renew = _cache_functions(gen, work.store)
     fits = _fits(definition)
     assert fits is not None
     with gen.guard(node):
@@ -154,30 +152,39 @@ def _aggregate_in_cache(work: StreamAggregate, node: Node, gen: CodeWriter) -> N
             gen.assign(new, _added(work.aggregation, gen, old))
     with gen.when(all_of(is_not_none(entry), fits(new))):
         gen.assign(item(entry, VALUE), new)
-        _touch(gen, entry, mark, key)
-        gen.assign(item(entry, PUT), item(entry, USED))
+        _touch(gen, entry, renew, key)
     with gen.otherwise():
         _keep(work, node, gen, (new, old, time))
 
 
 def _cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
-    """Return the functions that find an entry of a store's cache, give the next stamp, and mark a key dirty."""
+    """Return the functions that find an entry of a store's cache, give the next stamp, and renew an entry."""
     store = gen.store(name)
     return (
         gen.prologue(("entries", name), "entry_of", attribute(store, "entries", "get")),
         gen.prologue(("tick", name), "tick", attribute(store, "cache", "tick")),
-        gen.prologue(("mark", name), "mark", attribute(store, "cache", "dirty", "append")),
+        gen.prologue(("renew", name), "renew", attribute(store, "cache", "renew")),
     )
 
 
-def _touch(gen: CodeWriter, entry: Code, mark: Code, key: Code) -> None:
-    """Write what a new value of an entry of the cache needs besides; the stamp of the put follows."""
+def _touch(gen: CodeWriter, entry: Code, renew: Code, key: Code, tick: Code | None = None) -> None:
+    """Write what a new value of an entry of the cache needs besides; `tick`: where looking at it gave it no stamp."""
     hand = gen.hand
-    gen.assign_each((item(entry, CONTEXT), item(entry, DATA)), (hand.context, NONE))
+    gen.assign(item(entry, DATA), NONE)
     with gen.when(compare(hand.time, ">", item(entry, TIME))):
         gen.assign(item(entry, TIME), hand.time)
-    with gen.when(negated(item(entry, PUT))):
-        gen.do(call(mark, key))
+    # What an entry costs is the same where it has waited with as much of a context.
+    same = [item(entry, PUT), compare(hand.context, "is", item(entry, CONTEXT))]
+    if not gen.reads_one_topic():
+        current = gen.prologue(("topic",), "current", attribute(RT, "current_topic"))
+        same.append(compare(item(entry, TOPIC), "==", attribute(current, "size")))
+    with gen.when(all_of(*same)):
+        if tick is None:
+            gen.assign(item(entry, PUT), item(entry, USED))
+        else:
+            gen.assign_all((item(entry, PUT), item(entry, USED)), call(tick))
+    with gen.otherwise():
+        gen.do(call(renew, key, entry, hand.context))
 
 
 def _initial(aggregation: Aggregation, gen: CodeWriter) -> Code:
@@ -294,7 +301,7 @@ def _tumble_in_cache(
     key, _, value, time, context = parts
     observed = attribute(instance, "observed")
     start, row, entry, old, new = (gen.var(name) for name in ("start", "row", "entry", "old", "new"))
-    get, tick, mark = _cache_functions(gen, work.store)
+    get, tick, renew = _cache_functions(gen, work.store)
     gen.assign(start, binary(time, "-", binary(time, "%", literal(size))))
     gen.assign(row, binary(key, "+", call(gen.name_of(pack_long, "pack_long"), start)))
     gen.assign(entry, call(get, row))
@@ -307,15 +314,13 @@ def _tumble_in_cache(
         gen.assign(item(entry, USED), call(tick))
         if work.aggregation.kind == "count":
             gen.add_to(item(entry, VALUE), ONE)
-            _touch(gen, entry, mark, row)
-            gen.assign(item(entry, PUT), item(entry, USED))
+            _touch(gen, entry, renew, row)
             return
         gen.assign(old, item(entry, VALUE))
         gen.assign(new, _added(work.aggregation, gen, old, value))
         with gen.when(fits(new)):
             gen.assign(item(entry, VALUE), new)
-            _touch(gen, entry, mark, row)
-            gen.assign(item(entry, PUT), item(entry, USED))
+            _touch(gen, entry, renew, row)
         with gen.otherwise():
             later = either(is_none(new), time, call("max", item(entry, TIME), time))
             gen.do(method(gen.store(work.store), "put", key, start, new, later, context))

@@ -51,13 +51,21 @@ ABSENT = Slot(NONE)
 
 
 def emit_keep(
-    gen: CodeWriter, node: Node, store: str, new: Code, old: Code | None, put_time: Code, time: Code | None = None
+    gen: CodeWriter,
+    node: Node,
+    store: str,
+    new: Code,
+    old: Code | None,
+    put_time: Code,
+    time: Code | None = None,
+    put: str = "put",
 ) -> None:
     """Write the putting of a table's new value under the key in hand, and the forwarding of the change.
 
     `new`: a variable; `old`: a variable, or None where old values are not sent. `put_time` stands in the store and the
     changelog, `time` (default the same) on the forwarded record: they differ for deletions by an aggregation. A cache
     forwards what leaves it later on; a versioned store forwards nothing that came too late (TimestampedTupleForwarder).
+    `put`: the method of a store without versions that keeps the value.
     """
     definition = gen.plan.stores[store]
     variable = gen.store(store)
@@ -78,7 +86,7 @@ def emit_keep(
             gen.forward(node, **change)
         return
     with gen.guard(node):
-        gen.do(method(variable, "put", key, new, put_time, hand.context))
+        gen.do(method(variable, put, key, new, put_time, hand.context))
     if gen.is_cached(store):
         listen(gen, node, store, old is not None)
     else:

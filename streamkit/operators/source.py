@@ -43,7 +43,9 @@ class TableSource(Processor):
                 emit_row(gen, self.store, old)
         elif self.send_old:
             old = NONE
-        emit_keep(gen, node, self.store, gen.obj(gen.hand.value), old, gen.hand.time)
+        # Looking at the old value takes room in a cache.
+        put = "replace" if gen.is_cached(self.store) else "put"
+        emit_keep(gen, node, self.store, gen.obj(gen.hand.value), old, gen.hand.time, put=put)
 
 
 @frozen

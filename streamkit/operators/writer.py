@@ -151,6 +151,9 @@ class CodeWriter(Statements, Protocol):
     def store(self, name: str) -> Code:
         """Return the variable of a store."""
 
+    def reads_one_topic(self) -> bool:
+        """Return whether all records of the sub-topology come from one topic."""
+
     def is_cached(self, store: str) -> bool:
         """Return whether a store has a cache in this application."""
 

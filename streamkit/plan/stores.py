@@ -25,4 +25,5 @@ def custom_store(spec: StoreSpec) -> StoreDef:
         segment_interval=spec.segment_interval,
         history=spec.history,
         changelog_topic=f"{spec.name}-changelog" if logging else None,
+        options={"plain": True} if spec.type == "window" else {},
     )

@@ -68,13 +68,14 @@ class TaskEnvironment:
 class StoreServices:
     """What a store asks of its task (state.base.StoreContext): its changelog and the count of refused records."""
 
-    __slots__ = ("_append", "_partition", "_topic", "dropped")
+    __slots__ = ("_append", "_partition", "_topic", "dropped", "topic")
 
     def __init__(self, task: Any, changelog: str | None):
         self._append = task.output.append
         self._topic = changelog
         self._partition = task.partition
         self.dropped = task.dropped
+        self.topic = task.current_topic
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
         """Append a record to the store's changelog, in the task's partition."""

@@ -16,6 +16,7 @@ from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSp
 from streamkit.runtime.handlers import ErrorPolicy, describe_failure
 from streamkit.runtime.punctuation import PunctuationQueue, Punctuator, first_time
 from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
+from streamkit.state.base import CurrentTopic
 from streamkit.transport.base import CommittedOffset
 
 
@@ -37,6 +38,7 @@ class Task:
         self.commit_needed = False
         self.dropped_total = 0
         """Dropped records since the owner last counted them."""
+        self.current_topic = CurrentTopic()
         self.now = environment.clock
         self.partitions = environment.partitions
         self.print_line = environment.print_line
@@ -272,6 +274,7 @@ class Task:
 
     def leave_record(self) -> None:
         """Forget the record in hand: what leaves a cache has nothing to do with it, and must not be blamed on it."""
+        self.current_topic.size = 0
         self._bound.leave()
 
     def prepare_commit(self, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, CommittedOffset]:
@@ -341,6 +344,7 @@ class Task:
         else:
             self._running = _Run(group.stream_time, timestamps, offsets)
         run = self._sources.get(partition.topic) or self._run(partition.topic)
+        self.current_topic.size = len(partition.topic)
         try:
             run(keys, values, timestamps, headers, offsets, partition.partition)
         except StreamkitError:
@@ -361,7 +365,7 @@ class Task:
         return ProcessingError(f"task {self.task_id}: {describe_failure(None, error, record)}")
 
     def _fire(self, punctuator: Punctuator, time: int) -> None:
-        self._bound.leave()
+        self.leave_record()
         try:
             punctuator.callback(time)
         except FATAL:

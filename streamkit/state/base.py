@@ -52,8 +52,22 @@ class BytesMap(ABC):
         """Release files; what was not committed is gone."""
 
 
+class CurrentTopic:
+    """How long the name of the topic is that the record in hand came from: part of what a cached entry costs."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
+        """In characters; 0 where there is no record, as for punctuators."""
+
+
 class StoreContext(Protocol):
     """What a store may ask of the task that owns it."""
+
+    @property
+    def topic(self) -> CurrentTopic:
+        """Return where the record in hand came from."""
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
         """Append a record to this store's changelog, in the task's partition."""

@@ -3,28 +3,47 @@
 Entries are lists, so that generated code can change them in place:
 
     entry = entries.get(key)                  # a hit: entry[VALUE] is the value, None a deletion
-    entry[VALUE] = new; entry[TIME] = t; entry[CONTEXT] = c; entry[DATA] = None
-    if not entry[PUT]: mark(key)              # mark is cache.dirty.append
-    entry[PUT] = entry[USED] = tick()
+    entry[VALUE] = new; entry[TIME] = t; entry[DATA] = None
+    if entry[PUT] and context is entry[CONTEXT]:   # and the record is from a topic whose name is as long
+        entry[PUT] = entry[USED] = tick()
+    else:
+        renew(key, entry, context)            # renew is cache.renew: what the entry costs has changed
 
 Ordering costs one number a write: flushes sort dirty entries by PUT, eviction finds the eldest by USED.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any
 
+from streamkit.state.base import CurrentTopic
 from streamkit.state.memory import KeyOrder
 
-VALUE, TIME, CONTEXT, PUT, USED, DATA, SIZE = range(7)
+VALUE, TIME, CONTEXT, PUT, USED, DATA, SIZE, TOPIC = range(8)
 
 ENTRY_BYTES = 45
-"""What an entry costs beside key and value: node 24, dirty flag 1, record context 20 (NamedCache, LRUCacheEntry)."""
+"""What an entry costs beside key, value, topic and headers: node 24, dirty flag 1, record context 20 (NamedCache, LRUCacheEntry)."""
+
+_LARGE = 1 << 20
+"""Bytes that records hardly ever have: brokers refuse more by default."""
 
 Apply = Callable[[bytes, Any, int, Any, "bytes | None"], None]
 """(key, value, timestamp, context, encoded value): write one dirty entry through and forward it."""
+
+
+def headers_size(context: Any) -> int:
+    """Return what the headers of a record in hand cost (ProcessorRecordContext.residentMemorySizeEstimate)."""
+    headers = context[0] if context.__class__ is tuple else context
+    if not headers:
+        return 0
+    return sum(_characters(name) + len(value or b"") for name, value in headers)
+
+
+def _characters(text: str) -> int:
+    """Return how many UTF-16 units a text has."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 class CacheBudget:
@@ -37,39 +56,70 @@ class CacheBudget:
         self.used = 0
         self.tick = count(1).__next__
 
+    def nearly_full(self) -> bool:
+        """Return whether one more entry might not fit, however large."""
+        return self.used > self.max_bytes - max(self.max_bytes // 2, _LARGE)
+
 
 class Cache:
-    """Entries of one store by key: VALUE, TIME, CONTEXT, PUT (stamp, 0 if clean), USED (stamp), DATA (bytes), SIZE."""
+    """Entries of one store by key.
 
-    def __init__(self, budget: CacheBudget, apply: Apply):
+    VALUE, TIME, CONTEXT, PUT (stamp, 0 if clean), USED (stamp), DATA (bytes), SIZE (bytes), TOPIC (how much of SIZE is the
+    topic's name). `overhead`: what keys and values have beside their bytes here in Java's cache, deletions `key_overhead`.
+    """
+
+    def __init__(
+        self, budget: CacheBudget, apply: Apply, topic: CurrentTopic, key_overhead: int = 0, value_overhead: int = 0
+    ):
         self.budget = budget
         self.tick = budget.tick
         self.entries: dict[bytes, list[Any]] = {}
         self.dirty: list[bytes] = []
         self.order = KeyOrder(self.entries)
         self._apply = apply
+        self._topic = topic
+        self._base = ENTRY_BYTES + key_overhead
+        self._value_overhead = value_overhead
         self._eldest: list[tuple[int, bytes]] = []
 
     def put(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
         """Set a dirty entry; `data` is the encoded value, or None where value is None. May evict, that is flush."""
         entry = self.entries.get(key)
-        size = ENTRY_BYTES + len(key) + (0 if data is None else len(data))
+        topic = self._topic.size
+        size = self._base + len(key) + topic
+        if data is not None:
+            size += self._value_overhead + len(data)
+        if context is not None:
+            size += headers_size(context)
         stamp = self.tick()
         if entry is None:
-            self._insert(key, [value, timestamp, context, stamp, stamp, data, size])
+            self._insert(key, [value, timestamp, context, stamp, stamp, data, size, topic])
             self.dirty.append(key)
         else:
             if not entry[PUT]:
                 self.dirty.append(key)
             self.budget.used += size - entry[SIZE]
-            entry[:] = (value, timestamp, context, stamp, stamp, data, size)
+            entry[:] = (value, timestamp, context, stamp, stamp, data, size, topic)
+        if self.budget.used > self.budget.max_bytes:
+            self._evict()
+
+    def renew(self, key: bytes, entry: list[Any], context: Any) -> None:
+        """Finish a change in place, of a value by one of the same size, by a record that may cost more or less."""
+        topic = self._topic.size
+        more = topic - entry[TOPIC] + headers_size(context) - headers_size(entry[CONTEXT])
+        if not entry[PUT]:
+            self.dirty.append(key)
+        entry[CONTEXT], entry[TOPIC] = context, topic
+        entry[SIZE] += more
+        self.budget.used += more
+        entry[PUT] = entry[USED] = self.tick()
         if self.budget.used > self.budget.max_bytes:
             self._evict()
 
     def load(self, key: bytes, value: Any, timestamp: int, data: bytes) -> None:
         """Set a clean entry that was read from the store below."""
-        size = ENTRY_BYTES + len(key) + len(data)
-        self._insert(key, [value, timestamp, None, 0, self.tick(), data, size])
+        size = self._base + len(key) + self._value_overhead + len(data)
+        self._insert(key, [value, timestamp, None, 0, self.tick(), data, size, 0])
         if self.budget.used > self.budget.max_bytes:
             self._evict()
 
@@ -79,21 +129,37 @@ class Cache:
         if self.order.active:
             self.order.touch(key)
 
-    def _remove(self, key: bytes) -> list[Any]:
+    def _take(self, key: bytes) -> list[Any]:
         entry = self.entries.pop(key)
-        self.budget.used -= entry[SIZE]
         if self.order.active:
             self.order.touch(key)
         return entry
+
+    def use(self, keys: Iterable[bytes]) -> None:
+        """Note that entries were looked at, in this order."""
+        entries, tick = self.entries, self.tick
+        for key in keys:
+            entries[key][USED] = tick()
+
+    def looked_at(self, rows: Iterable[Any]) -> Iterator[Any]:
+        """Yield rows that begin with their key, each noted as used when its turn comes."""
+        entries, tick = self.entries, self.tick
+        for row in rows:
+            entry = entries.get(row[0])
+            if entry is not None:
+                entry[USED] = tick()
+            yield row
 
     def _evict(self) -> None:
         """Drop the least recently used entries of this cache until the thread's total fits or nothing is left."""
         budget = self.budget
         while budget.used > budget.max_bytes and self.entries:
             key = self._eldest_key()
-            entry = self._remove(key)
+            entry = self._take(key)
             if entry[PUT]:
                 self.flush((key, entry))
+            # As in Java the room is there only now: what the flush put into other caches found none.
+            budget.used -= entry[SIZE]
 
     def _eldest_key(self) -> bytes:
         # A snapshot of stamps, eldest last: an entry used since then has a newer stamp and is passed over,
@@ -121,12 +187,16 @@ class Cache:
         work += [(key, *entry) for _, key, entry in batch]
         for _, _, entry in batch:
             entry[PUT] = 0
-        apply = self._apply
-        for key, value, timestamp, context, _, _, data, _ in work:
+        apply, current = self._apply, self._topic
+        in_hand = current.size
+        for key, value, timestamp, context, _, _, data, _, topic in work:
+            # What an update does further down is done in the name of its record.
+            current.size = topic
             apply(key, value, timestamp, context, data)
+        current.size = in_hand
         for _, key, entry in batch:
             if entry[VALUE] is None and entry[DATA] is None and not entry[PUT] and entries.get(key) is entry:
-                self._remove(key)
+                self.budget.used -= self._take(key)[SIZE]
 
     def clear(self) -> None:
         """Forget everything, dirty or not."""

@@ -44,7 +44,8 @@ class StoreDef:
     `persistent` also decides by which rules windows expire, whatever holds the rows. `options`: `on_close` (results are
     emitted when their windows close), `time_ordered` (windows and sessions of such stores come by time), `right_serde`
     (outer_join), `hold_decoded` (no code changes values in place, and each is what its bytes would decode to, so that a
-    cache may keep them decoded), `read_only` (processors may not write to it, but for the one that keeps it from its topic).
+    cache may keep them decoded), `read_only` (processors may not write to it, but for the one that keeps it from its topic), `plain`
+    (windows of a processor, whose values have no timestamps in Java's cache).
     """
 
     name: str

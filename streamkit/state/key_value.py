@@ -59,6 +59,17 @@ class KeyValueStore(CachedMapStore):
             self.cache.load(key, value if self.holds_decoded else None, timestamp, data)
         return value, timestamp
 
+    def replace(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> None:
+        """Set a value as a table does that looks at what was there before (KTableSource). Raises SerdeError.
+
+        The look takes room in the cache, for which others leave it. Nothing is read where it cannot come to that: where
+        half of the cache is free, and 1 MiB.
+        """
+        cache = self.cache
+        if cache is not None and key not in cache.entries and cache.budget.nearly_full():
+            self.load(key)
+        self.put(key, value, timestamp, context)
+
     def put(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> None:
         """Set a value, or delete with None; cached, `context` comes back to the listener. Raises SerdeError."""
         if self.cache is not None:
@@ -91,10 +102,11 @@ class KeyValueStore(CachedMapStore):
         reverse: bool = False,
         include_high: bool = True,
         limit: int | None = None,
+        use: bool = False,
     ) -> Iterator[Row]:
         """Yield (key, value, timestamp) from low to high, both included, in byte order; through the cache.
 
-        `limit`: how many the caller will take; more may come.
+        `limit`: how many the caller will take; more may come. `use`: the task itself looks, so that cached ones count as used.
         """
         if low is not None and high is not None and low > high:
             return
@@ -106,12 +118,13 @@ class KeyValueStore(CachedMapStore):
                 yield key, decode(data[8:]), unpack_long(data)[0]
             return
         over = [
-            (key, (cache.entries[key][TIME], self._entry_value(cache.entries[key])))
+            (key, cache.entries[key][TIME], self._entry_value(cache.entries[key]))
             for key in cache.order.keys(low, high, reverse, include_high)
         ]
         # Each cached entry may hide a stored one.
         stored = self._map.range(low, high, reverse, include_high, None if limit is None else limit + len(over))
-        for key, timestamp, value in _merged(over, stored, reverse, decode):
+        looked = cache.looked_at(over) if use else iter(over)
+        for key, timestamp, value in _merged(looked, stored, reverse, decode):
             if value is not None:
                 yield key, value, timestamp
 
@@ -165,17 +178,18 @@ class KeyValueStore(CachedMapStore):
             listener(key, value, before, timestamp, context)
 
 
-def _merged(over: list, stored: Iterator, reverse: bool, decode: Any) -> Iterator[tuple[bytes, int, Any]]:
-    """Merge cache entries over stored ones by key; a deleted entry comes with the value None."""
-    position, end = 0, len(over)
+def _merged(over: Iterator[tuple], stored: Iterator, reverse: bool, decode: Any) -> Iterator[tuple[bytes, int, Any]]:
+    """Merge cached (key, timestamp, value) over stored rows by key; a deleted entry comes with the value None."""
+    cached = next(over, None)
     for key, data in stored:
-        while position < end and (over[position][0] > key if reverse else over[position][0] < key):
-            yield over[position][0], *over[position][1]
-            position += 1
-        if position < end and over[position][0] == key:
-            yield key, *over[position][1]
-            position += 1
+        while cached is not None and (cached[0] > key if reverse else cached[0] < key):
+            yield cached  # type: ignore[misc]
+            cached = next(over, None)
+        if cached is not None and cached[0] == key:
+            yield cached  # type: ignore[misc]
+            cached = next(over, None)
         else:
             yield key, unpack_long(data)[0], decode(data[8:])
-    for key, (timestamp, value) in over[position:]:
-        yield key, timestamp, value
+    while cached is not None:
+        yield cached  # type: ignore[misc]
+        cached = next(over, None)

@@ -99,10 +99,13 @@ class SessionStore(CachedMapStore):
         data = self._segments.get(end, row)
         return None if data is None else self._decode(data)
 
-    def find(self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False) -> list[Session]:
+    def find(
+        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False, use: bool = False
+    ) -> list[Session]:
         """Return the sessions of a key with end >= earliest_end and start <= latest_start.
 
-        Ordered by (end, start); in memory sessions of equal end come by falling start, as in Java.
+        Ordered by (end, start); in memory sessions of equal end come by falling start, as in Java. `use`: the task itself
+        looks, so that cached ones count as used.
         """
         earliest_end = max(0, earliest_end)
         alive = self._segments.first_alive(earliest_end)
@@ -112,7 +115,10 @@ class SessionStore(CachedMapStore):
         }
         if self._cached_order is not None:
             entries = self.entries
-            found.update((row, entries[row]) for row in self._cached_order.of_key(key, pack_long(earliest_end), _LAST))
+            cached = self._cached_order.of_key(key, pack_long(earliest_end), _LAST)
+            found.update((row, entries[row]) for row in cached)
+            if use and self.cache is not None:
+                self.cache.use(reversed(cached) if reverse else cached)
         rows = [session for row, held in found.items() if (session := self._session(row, held)) is not None]
         return self._ordered([row for row in rows if row.start <= latest_start], reverse)
 

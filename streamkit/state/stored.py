@@ -35,6 +35,7 @@ class MapStore(Store):
         self._map = entries
         self._log: Log = context.log if definition.logging and definition.source_topic is None else no_log
         self._dropped = context.dropped
+        self.topic = context.topic
 
     def flush(self) -> None:
         """Do nothing: there is no cache."""
@@ -48,6 +49,21 @@ class MapStore(Store):
         self._map.close()
 
 
+def cache_overhead(definition: StoreDef) -> tuple[int, int]:
+    """Return how many bytes a key and a value have in Java's cache beside those of the cache here.
+
+    Windows and sessions have their segment's number before the key, windows a sequence number after it and those
+    that are ordered by time a prefix (SegmentedCacheFunction, WindowKeySchema, TimeFirstWindowKeySchema); the values of
+    tables have their timestamp before them.
+    """
+    if definition.type == "session":
+        return 8, 0
+    if definition.type == "window":
+        by_time = definition.persistent and bool(definition.options.get("time_ordered"))
+        return 13 if by_time else 12, 0 if definition.options.get("plain") else 8
+    return 0, 8 if definition.type == "timestamped_key_value" else 0
+
+
 class CachedMapStore(MapStore):
     """A store that may hold updates back in a cache, and tells a listener of each update that leaves it."""
 
@@ -55,7 +71,9 @@ class CachedMapStore(MapStore):
         self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
     ):
         super().__init__(definition, entries, context)
-        self.cache = Cache(budget, self._apply) if budget is not None and definition.caching else None
+        self.cache: Cache | None = None
+        if budget is not None and definition.caching:
+            self.cache = Cache(budget, self._apply, context.topic, *cache_overhead(definition))
         # Decoded values may stay in the cache where nobody can change them in place.
         self.holds_decoded = definition.value_serde.immutable or bool(definition.options.get("hold_decoded"))
         self._encode = definition.value_serde.encode

@@ -45,6 +45,7 @@ class SuppressBuffer(Store):
         self._queue: list[tuple[int, bytes]] = []
         self._dirty: dict[bytes, None] = {}
         self._log: Log = context.log if definition.logging else no_log
+        self.topic = context.topic
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
 

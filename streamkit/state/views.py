@@ -91,16 +91,16 @@ class KeyValueView(View):
         """Yield (key, value) from low to high in byte order of keys; None: unbounded."""
         first = None if low is None else self._encode(low)
         last = None if high is None else self._encode(high)
-        return self._rows(self._store.range(first, last, reverse))
+        return self._rows(self._store.range(first, last, reverse, use=True))
 
     def prefix(self, prefix: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) where the key's bytes begin with those of `prefix`."""
         low = self._encode(prefix)
-        return self._rows(self._store.range(low, prefix_end(low), reverse, include_high=False))
+        return self._rows(self._store.range(low, prefix_end(low), reverse, include_high=False, use=True))
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yield all (key, value) in byte order of keys."""
-        return self._rows(self._store.all(reverse))
+        return self._rows(self._store.range(None, None, reverse, use=True))
 
     def count(self, reverse: bool = False) -> int:
         """Return how many keys there are."""
@@ -125,14 +125,14 @@ class WindowView(View):
         if high is None:
             found = self._store.fetch(raw, low)
             return None if found is None else found[0]
-        return [(row.start, row.value) for row in self._store.fetch_range(raw, low, high, reverse)]
+        return [(row.start, row.value) for row in self._store.walk(raw, low, high, reverse)]
 
     def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
         """Return (windowed key, value) of all windows that start from low to high."""
         decode, size = self._store.key_serde.decode, self._store.window_size
         return [
             (WindowedKey(decode(row.key), row.start, min(row.start + size, MAX_LONG)), row.value)
-            for row in self._store.fetch_all(low, high, reverse)
+            for row in self._store.fetch_all(low, high, reverse, use=True)
         ]
 
     def all(self, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
@@ -161,7 +161,7 @@ class SessionView(View):
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> list[tuple[WindowedKey, Any]]:
         """Return (windowed key, value) of a key's sessions with end >= earliest_end and start <= latest_start."""
-        rows = self._store.find(self._raw(key), earliest_end, latest_start, reverse)
+        rows = self._store.find(self._raw(key), earliest_end, latest_start, reverse, use=True)
         return [(WindowedKey(key, row.start, row.end), row.value) for row in rows]
 
 

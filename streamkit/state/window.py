@@ -51,6 +51,7 @@ class WindowStore(CachedMapStore):
         )
         if self.time_ordered and definition.persistent:
             self._segments.margin = 1
+        self._latest_cached = -1
         self._cached_order: KeyedOrder | None = None
         if self.cache is not None and not self.time_ordered:
             self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 8)
@@ -75,6 +76,7 @@ class WindowStore(CachedMapStore):
         A cached window is checked when it leaves the cache. Raises SerdeError.
         """
         if self.cache is not None:
+            self._latest_cached = max(self._latest_cached, start)
             self._cache_put(self.cache_key(key, start), value, timestamp, context)
             return True
         return self._write(key, start, None if value is None else self._encode(value), timestamp)
@@ -135,22 +137,87 @@ class WindowStore(CachedMapStore):
             return None if value is None else Window(key, start, value, held[TIME])
         return Window(key, start, self._decode(held[8:]), unpack_long(held)[0])
 
-    def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[Window]:
+    def fetch_all(self, low: int, high: int, reverse: bool = False, use: bool = False) -> list[Window]:
         """Return all windows that start from low to high, both included.
 
+        `use`: the task itself looks, so that cached ones count as used.
         Ordered by (start, key) in memory and where `time_ordered`; else by (segment, key, start), as RocksDB does.
         """
         low = max(0, low)
         found: dict[tuple[bytes, int], Any] = dict(self._stored_all(low, high))
         if self.cache is not None:
             entries = self.cache.entries
-            for cache_key in self._cached_between(low, high):
+            cached = self._cached_between(low, high)
+            if use:
+                self.cache.use(self._looked_at(low, high, reverse))
+            for cache_key in cached:
                 key, start = self._split(cache_key)
                 if low <= start <= high:
                     found[key, start] = entries[cache_key]
         interval = self._segments.interval if self.persistent and not self.time_ordered else 1
         order = sorted(found, key=lambda row: (row[1] // interval, row), reverse=reverse)
         return [row for place in order if (row := self._row(*place, found[place])) is not None]
+
+    def _looked_at(self, low: int, high: int, reverse: bool) -> list[bytes]:
+        """Return the keys of the cache that Java's cache is looked through for in `fetch_all`, in its order.
+
+        Ordered by time, these are those asked for and the one after them, if its segment is one of theirs
+        (TimeOrderedCachingWindowStore); else it is the whole cache by segment, key and start (CachingWindowStore). The
+        segments of a store in memory are one millisecond long.
+        """
+        assert self.cache is not None
+        interval = self._segments.interval if self.persistent else 1
+        if self.time_ordered and self.persistent:
+            end = pack_long(max(low, (min(high, self._latest_cached) // interval + 1) * interval))
+            found = []
+            for row in self.cache.order.keys(pack_long(low), end, include_high=False):
+                found.append(row)
+                if unpack_long(row)[0] > high:
+                    break
+            return found
+        places = ((row, *self._split(row)) for row in self.cache.entries)
+        order = sorted(places, key=lambda each: (each[2] // interval, each[1], each[2]), reverse=reverse)
+        return [row for row, _, _ in order]
+
+    def walk(self, key: bytes, low: int, high: int, reverse: bool = False) -> Iterator[Window]:
+        """Yield the windows of a key that start from low to high, both included, as Java's iterators come upon them.
+
+        What lies in the store is that of the beginning; a cached window is looked at when its turn comes, counts as used
+        then, and may have left the cache. A deletion hides a window of the store.
+        """
+        if self._cached_order is None or not self.entries:
+            yield from self.fetch_range(key, low, high, reverse)
+            return
+        stored = sorted(self._stored_range(key, max(0, low), high), reverse=reverse)
+        at = 0
+        for start, entry in self._cached_in_turn(key, low, high, reverse):
+            while at < len(stored) and (stored[at][0] > start if reverse else stored[at][0] < start):
+                yield Window(key, stored[at][0], self._decode(stored[at][1][8:]), unpack_long(stored[at][1])[0])
+                at += 1
+            if at < len(stored) and stored[at][0] == start:
+                at += 1
+            row = self._row(key, start, entry)
+            if row is not None:
+                yield row
+        for start, data in stored[at:]:
+            yield Window(key, start, self._decode(data[8:]), unpack_long(data)[0])
+
+    def _cached_in_turn(self, key: bytes, low: int, high: int, reverse: bool) -> Iterator[tuple[int, list[Any]]]:
+        assert self.cache is not None
+        assert self._cached_order is not None
+        entries, tick, lowest = self.cache.entries, self.cache.tick, low
+        if reverse and self.persistent:
+            # Java looks at whole segments, from the last one that may have something to that of the lowest start.
+            interval = self._segments.interval
+            lowest = max(0, min(low, high, self._latest_cached)) // interval * interval
+        rows = self._cached_order.of_key(key, pack_long(max(0, lowest)), pack_long(high))
+        for row in reversed(rows) if reverse else rows:
+            entry = entries.get(row)
+            if entry is not None:
+                entry[USED] = tick()
+                start = unpack_long(row, len(key))[0]
+                if start >= low:
+                    yield start, entry
 
     def _cached_between(self, low: int, high: int) -> list[bytes]:
         assert self.cache is not None

@@ -9,6 +9,9 @@ from itertools import zip_longest
 
 SHOWN = 4
 
+HELD = "held"
+"""A file in a case's folder: nothing is committed before the wall clock is advanced, and changelogs are compared."""
+
 # Where Java's own defects stop it, streamkit may go on (docs/guarantees.md): CachingSessionStore throws the first where a
 # session's range begins in one segment and its cache iterator in another, the buffer of a left join with grace the
 # second for a record without a key, and CachingSessionStore the third where it is read backwards before its first put.
@@ -26,6 +29,8 @@ class Answer:
     describe: str | None = None
     records: list[dict] = field(default_factory=list)
     stores: dict[str, list] = field(default_factory=dict)
+    changelogs: list[list] = field(default_factory=list)
+    """Of a held case: [topic, key in hex, value in hex, timestamp] of what stores logged."""
     stage: str | None = None
     error: str | None = None
 
@@ -48,7 +53,8 @@ def differences(java: Answer, ours: Answer) -> list[str]:
                 f"{'Java' if java.stage else 'streamkit'} fails at a record, the other does not:\n{java.error or ours.error}"
             )
         return found
-    return found + record_differences(java.records, ours.records) + store_differences(java.stores, ours.stores)
+    found += record_differences(java.records, ours.records) + store_differences(java.stores, ours.stores)
+    return found + changelog_differences(java.changelogs, ours.changelogs)
 
 
 def describe_differences(java: str | None, ours: str | None) -> list[str]:
@@ -87,6 +93,20 @@ def store_differences(java: dict[str, list], ours: dict[str, list]) -> list[str]
         wanted, had = ordered(rows), ordered(ours[name])
         if not same(wanted, had):
             found.append(f"store {name}:\n  java      {shown(wanted)}\n  streamkit {shown(had)}")
+    return found
+
+
+def changelog_differences(java: list[list], ours: list[list]) -> list[str]:
+    """The first difference of each changelog."""
+    found = []
+    for topic in sorted({row[0] for row in (*java, *ours)}):
+        pairs = zip_longest((row for row in java if row[0] == topic), (row for row in ours if row[0] == topic))
+        for number, (want, have) in enumerate(pairs, 1):
+            if want != have:
+                found.append(
+                    f"changelog {topic}, record {number}:\n  java      {shown(want)}\n  streamkit {shown(have)}"
+                )
+                break
     return found
 
 

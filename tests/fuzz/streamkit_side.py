@@ -6,9 +6,11 @@ import contextlib
 import io
 import json
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tests.fuzz.compare import Answer
+from tests.fuzz.compare import HELD, Answer
 
 
 def answer(folder: Path) -> Answer:
@@ -16,7 +18,7 @@ def answer(folder: Path) -> Answer:
     from streamkit.errors import StreamkitError
     from streamkit.plan import load
     from streamkit.plan.describe import describe_text
-    from streamkit.runtime.driver import Driver, run_lines
+    from streamkit.runtime.driver import run_lines
 
     result = Answer()
     stage = "build"
@@ -26,9 +28,11 @@ def answer(folder: Path) -> Answer:
         stage = "run"
         lines = (folder / "input.jsonl").read_text(encoding="utf-8").splitlines()
         # `print` steps write to stderr.
-        with contextlib.redirect_stderr(io.StringIO()), Driver(plan) as driver:
+        with contextlib.redirect_stderr(io.StringIO()), _driver(plan, folder) as driver:
             # Records and rows as JSON text has them, so that both sides compare as the same kind of thing.
             result.records = json.loads(json.dumps(list(run_lines(driver, lines))))
+            if (folder / HELD).exists():
+                result.changelogs = _changelogs(driver)
             result.stores = json.loads(json.dumps(driver.stores(), default=_internal))
     except StreamkitError as error:
         result.stage, result.error = stage, str(error)
@@ -36,6 +40,32 @@ def answer(folder: Path) -> Answer:
         # Anything but a StreamkitError is a defect; at this stage it can never pass for a refusal like Java's.
         result.stage, result.error = "crash", traceback.format_exc()
     return result
+
+
+def _driver(plan: Any, folder: Path) -> Any:
+    """A driver; for a held case one that commits only when the wall clock is advanced (Held.java)."""
+    from streamkit.runtime.driver import CONTROL, Driver
+
+    class Held(Driver):
+        _holds = False
+
+        def pipe(self, record: Mapping[str, Any]) -> list[dict]:
+            self._holds = CONTROL not in record
+            return super().pipe(record)
+
+        def _commit(self) -> None:
+            if not self._holds:
+                super()._commit()
+
+    return Held(plan) if (folder / HELD).exists() else Driver(plan)
+
+
+def _changelogs(driver: Any) -> list[list]:
+    return [
+        [topic, key.hex(), None if value is None else value.hex(), time]
+        for rows in driver.remains.changelogs.values()
+        for topic, key, value, time, _, _ in rows
+    ]
 
 
 def _internal(value: object) -> str:

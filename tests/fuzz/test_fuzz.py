@@ -6,13 +6,15 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from tests.fuzz import held, java_side
 from tests.fuzz.compare import Answer, differences
 from tests.fuzz.generate import Case, draw
-from tests.fuzz.run import run
+from tests.fuzz.run import compare, run
 from tests.fuzz.shrink import shrink
 
 N = int(os.environ.get("STREAMKIT_FUZZ_N", "200"))
 SEED = int(os.environ.get("STREAMKIT_FUZZ_SEED", "7000"))
+HELD_N = max(48, N // 4)
 REFUSED_AT_MOST = 0.1
 
 
@@ -22,6 +24,18 @@ def test_random_topologies_do_what_kafka_streams_does(tmp_path: Path):
     assert not failures, "\n\n".join(failures[:5])
     assert counts["refused by Java"] <= REFUSED_AT_MOST * N
     assert counts["records"] > N
+
+
+def test_full_caches_let_go_of_the_same_entries_as_those_of_kafka_streams(tmp_path: Path):
+    for seed in range(HELD_N):
+        held.write(SEED + seed, tmp_path / f"case-{seed:05d}")
+    with java_side.Oracle() as oracle:
+        oracle.run(tmp_path)
+    counts: Counter = Counter()
+    found = {folder.name: compare(folder, counts) for folder in sorted(tmp_path.iterdir())}
+    assert not {name: differences[0] for name, differences in found.items() if differences}
+    assert counts["accepted"] == HELD_N
+    assert counts["records"] > 10 * HELD_N
 
 
 def test_a_seed_gives_the_same_case():

@@ -11,6 +11,7 @@ from typing import Any
 from streamkit.errors import SerdeError
 from streamkit.record import Headers
 from streamkit.serdes.base import Serde
+from streamkit.state.base import CurrentTopic
 from streamkit.state.cache import CacheBudget
 from streamkit.state.definitions import StoreDef, create
 
@@ -71,6 +72,7 @@ class Recorder:
 
     logged: list[tuple[bytes, bytes | None, int | None, Headers | None]] = field(default_factory=list)
     drops: int = 0
+    topic: CurrentTopic = field(default_factory=CurrentTopic)
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
         self.logged.append((key, value, timestamp, headers))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streamkit.errors import SerdeError
+from streamkit.state.base import CurrentTopic
 from streamkit.state.cache import CONTEXT, DATA, ENTRY_BYTES, PUT, TIME, USED, VALUE, CacheBudget
 from streamkit.state.definitions import StoreDef, create
-from tests.state.support import JSON, Recorder, definition
+from tests.state.support import JSON, TEXT, Recorder, definition
+
+CONTEXT_IN_HAND = (None, "topic", 0, 7)
 
 
 class Listening:
@@ -30,13 +34,13 @@ def kv(**options: Any) -> Listening:
 def test_flush_forwards_the_last_update_of_each_key_in_the_order_of_last_puts() -> None:
     it = kv()
     for number, key in enumerate((b"a", b"b", b"c", b"a")):
-        it.store.put(key, number, 10 + number, ("context", number))
+        it.store.put(key, number, 10 + number, (None, number))
     assert it.forwarded == []
     it.store.flush()
     assert it.forwarded == [
-        (b"b", 1, None, 11, ("context", 1)),
-        (b"c", 2, None, 12, ("context", 2)),
-        (b"a", 3, None, 13, ("context", 3)),
+        (b"b", 1, None, 11, (None, 1)),
+        (b"c", 2, None, 12, (None, 2)),
+        (b"a", 3, None, 13, (None, 3)),
     ]
     assert [(key, timestamp) for key, _, timestamp, _ in it.context.logged] == [(b"b", 11), (b"c", 12), (b"a", 13)]
     it.store.flush()
@@ -78,7 +82,7 @@ def test_without_a_listener_every_dirty_entry_is_written() -> None:
 
 
 def entry_size(key: bytes) -> int:
-    return ENTRY_BYTES + len(key) + 8
+    return ENTRY_BYTES + len(key) + 16
 
 
 def test_evicting_a_dirty_entry_flushes_all_dirty_ones_it_first() -> None:
@@ -125,6 +129,94 @@ def test_caches_of_a_thread_share_their_budget() -> None:
     assert budget.used == 0
 
 
+@pytest.mark.parametrize(
+    ("store", "put", "bytes_more"),
+    [
+        (definition("timestamped_key_value"), ("value", 1), 8),
+        (definition("key_value"), ("value", 1), 0),
+        (definition("window"), (20, "value", 1), 8 + 8 + 12),
+        (definition("window", options={"plain": True}), (20, "value", 1), 8 + 12),
+        (definition("window", options={"time_ordered": True}), (20, "value", 1), 8 + 8 + 13),
+        (definition("window", options={"time_ordered": True}, persistent=False), (20, "value", 1), 8 + 8 + 12),
+        (definition("session"), (20, 25, "value", 1), 16 + 8),
+    ],
+)
+def test_entries_cost_what_they_cost_in_java(store: StoreDef, put: tuple, bytes_more: int) -> None:
+    it = Listening(replace(store, value_serde=TEXT))
+    it.context.topic.size = len("topic")
+    headers = [("näme", b"12"), ("none", None)]
+    it.store.put(b"key", *put, (headers, "topic", 0, 0))
+    assert it.budget.used == 45 + len("key") + len("value") + bytes_more + len("topic") + 4 + 2 + 4
+    it.store.put(b"key", *(None if part == "value" else part for part in put), None)
+    deleted = it.budget.used
+    it.store.flush()
+    assert (it.budget.used, deleted < 45 + len("key") + 8 + 8 + 13 + 8 + len("topic")) == (0, True)
+
+
+def test_what_a_flush_causes_further_down_costs_the_topic_of_its_record() -> None:
+    budget = CacheBudget(1 << 20)
+    upper, lower = kv(budget=budget), kv(budget=budget)
+    upper.context.topic = lower.context.topic = CurrentTopic()
+    upper.store = create(definition("timestamped_key_value"), None, upper.context, budget)
+    lower.store = create(definition("timestamped_key_value"), None, upper.context, budget)
+    upper.store.set_listener(lambda key, new, old, time, context: lower.store.put(key, new, time), False)
+    upper.context.topic.size = 5
+    upper.store.put(b"a", 1, 1)
+    upper.context.topic.size = 9
+    upper.store.flush()
+    assert budget.used == 2 * (entry_size(b"a") + 5)
+    assert upper.context.topic.size == 9
+
+
+def test_a_change_in_place_may_cost_more_and_make_room() -> None:
+    it = kv(budget=CacheBudget(2 * entry_size(b"a") + 8))
+    for key in (b"a", b"b"):
+        it.store.put(key, 1, 1)
+    it.store.flush()
+    it.forwarded.clear()
+    it.context.topic.size = 4
+    for key in (b"b", b"a"):
+        entry = it.store.entries[key]
+        entry[VALUE], entry[DATA] = 2, None
+        it.store.cache.renew(key, entry, None)
+    assert it.budget.used == 2 * (entry_size(b"a") + 4)
+    it.store.cache.renew(b"a", it.store.entries[b"a"], ([("h", b"")], "topic", 0, 0))
+    assert [update[:2] for update in it.forwarded] == [(b"b", 2), (b"a", 2)]
+    assert it.budget.used == entry_size(b"a") + 4 + 1
+
+
+def test_what_a_table_replaces_takes_room_first() -> None:
+    it = kv(budget=CacheBudget(2 * entry_size(b"a")))
+    it.store.put(b"a", 1, 1)
+    it.store.flush()
+    for key in (b"b", b"c"):
+        it.store.put(key, 1, 1)
+    it.forwarded.clear()
+    it.store.replace(b"a", 2, 2)
+    # The look at a lets go of b, and so writes c too, before the new value of a is there.
+    assert [update[0] for update in it.forwarded] == [b"b", b"c"]
+    assert set(it.store.entries) == {b"c", b"a"}
+    big = kv()
+    big.store.put(b"a", 1, 1)
+    big.store.flush()
+    big.store.forget()
+    big.store.cache.load = None  # nothing is read where there is room for anything
+    big.budget.max_bytes = 1 << 22
+    big.store.replace(b"a", 2, 2)
+    assert big.store.get(b"a") == (2, 2)
+
+
+def test_what_is_looked_at_by_its_task_leaves_last() -> None:
+    it = kv(budget=CacheBudget(3 * entry_size(b"a")))
+    for key in (b"a", b"b", b"c"):
+        it.store.put(key, 1, 1)
+    it.store.flush()
+    assert [row[0] for row in it.store.range(None, b"b", use=True)] == [b"a", b"b"]
+    assert [row[0] for row in it.store.range(b"c", None)] == [b"c"]
+    it.store.put(b"d", 1, 1)
+    assert set(it.store.entries) == {b"a", b"b", b"d"}
+
+
 def test_a_listener_may_put_into_the_same_store() -> None:
     it = kv()
     seen = []
@@ -152,13 +244,14 @@ def test_entries_may_be_changed_in_place() -> None:
     cache = it.store.cache
     for value in (5, 6):
         entry = it.store.entries[b"a"]
-        entry[VALUE], entry[TIME], entry[CONTEXT], entry[DATA] = value, 9, "context", None
-        if not entry[PUT]:
-            cache.dirty.append(b"a")
-        entry[PUT] = entry[USED] = cache.tick()
+        entry[VALUE], entry[TIME], entry[DATA] = value, 9, None
+        if entry[PUT] and entry[CONTEXT] is CONTEXT_IN_HAND:
+            entry[PUT] = entry[USED] = cache.tick()
+        else:
+            cache.renew(b"a", entry, CONTEXT_IN_HAND)
     assert it.store.get(b"a") == (6, 9)
     it.store.flush()
-    assert it.forwarded[1:] == [(b"a", 6, 1, 9, "context")]
+    assert it.forwarded[1:] == [(b"a", 6, 1, 9, CONTEXT_IN_HAND)]
     assert it.context.logged[1:] == [(b"a", (6).to_bytes(8, "big"), 9, None)]
 
 
@@ -183,9 +276,9 @@ def test_a_value_of_the_wrong_type_fails_at_the_put() -> None:
 
 def test_windows_and_sessions_forward_key_start_and_end() -> None:
     window = Listening(definition("window"))
-    window.store.put(b"a", 20, 1, 21, "context")
+    window.store.put(b"a", 20, 1, 21, CONTEXT_IN_HAND)
     window.store.flush()
-    assert window.forwarded == [(b"a", 20, 30, 1, None, 21, "context")]
+    assert window.forwarded == [(b"a", 20, 30, 1, None, 21, CONTEXT_IN_HAND)]
     session = Listening(definition("session"))
     session.store.put(b"a", 20, 25, 1, 25)
     session.store.flush()

@@ -10,6 +10,7 @@ import pytest
 from streamkit.errors import QueryError
 from streamkit.record import WindowedKey
 from streamkit.serdes import parse
+from streamkit.state.base import CurrentTopic
 from streamkit.state.cache import USED, CacheBudget
 from streamkit.state.definitions import StoreDef, create
 from streamkit.state.reading import Query, read
@@ -18,6 +19,8 @@ KEYS = [b"a", b"aa", b"ab", b"b", b"\xff"]
 
 
 class Context:
+    topic = CurrentTopic()
+
     def log(self, key, value, timestamp, headers):
         pass
 

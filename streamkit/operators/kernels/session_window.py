@@ -30,7 +30,7 @@ class SessionWindowAggregate:
         close_time = self._observed - work.grace - gap
         start = end = t
         aggregate = work.initial()
-        merged = store.find(kb, t - gap, t + gap)
+        merged = store.find(kb, t - gap, t + gap, use=True)
         for _, low, high, value in merged:
             aggregate = self._merge(k, aggregate, value)
             start, end = min(start, low), max(end, high)

@@ -47,7 +47,7 @@ class SlidingWindowAggregate:
         right: Found | None = None
         has_left = has_right = False
         previous: int | None = None
-        for _, start, value, time in self._store.fetch_range(kb, max(0, t - 2 * difference), t + 1, reverse=True):
+        for _, start, value, time in self._store.walk(kb, max(0, t - 2 * difference), t + 1, reverse=True):
             starts.add(start)
             end = start + difference
             if start == t + 1:
@@ -80,7 +80,7 @@ class SlidingWindowAggregate:
         right: Found | None = None
         has_right = False
         previous: int | None = None
-        for _, start, value, time in self._store.fetch_range(kb, 0, t + 1):
+        for _, start, value, time in self._store.walk(kb, 0, t + 1):
             starts.add(start)
             if start == 0:
                 first = (value, time)

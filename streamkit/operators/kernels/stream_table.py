@@ -26,7 +26,11 @@ class GraceJoin:
         if not self._buffer.put(kb, v, RecordContext(t, offset, topic, partition, headers)):
             self._join(k, v, t, c)
             return
+        current = self._buffer.topic
+        in_hand = current.size
         for entry in self._buffer.release():
             at = entry.context
             context = (at.headers, at.topic, at.partition, at.offset)
+            current.size = len(at.topic or "")
             self._join(self._decode_key(entry.key), entry.new, at.timestamp, context)
+        current.size = in_hand

@@ -64,7 +64,10 @@ class Suppress:
         if entry.new is not None or not work.drop_tombstones:
             at = entry.context
             context = (at.headers, at.topic, at.partition, at.offset)
+            current = self._buffer.topic
+            in_hand, current.size = current.size, len(at.topic or "")
             work.forward(work.decode_key(entry.key), entry.new, entry.old, at.timestamp, context, True)
+            current.size = in_hand
 
 
 def _shown(bound: int | None) -> int:

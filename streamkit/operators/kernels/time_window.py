@@ -87,7 +87,7 @@ class TimeWindowAggregate:
         low = 0 if last == NO_TIMESTAMP else max(0, last - work.size) + 1
         if last != NO_TIMESTAMP and self._starts(high) == self._starts(low - 1):
             return
-        for kb, start, value, time in self._store.fetch_all(low, high):
+        for kb, start, value, time in self._store.fetch_all(low, high, use=True):
             work.forward(WindowedKey(work.decode_key(kb), start, start + work.size), value, None, time, c, True)
         emitter.emitted(close_time)
 

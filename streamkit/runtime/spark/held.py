@@ -76,7 +76,7 @@ class _Held(CachedMapStore):
             data = self._encode(value)
             if not self.holds_decoded:
                 value = None
-        self.entries[row] = [value, timestamp, context, 1, 1, data, 0]
+        self.entries[row] = [value, timestamp, context, 1, 1, data, 0, 0]
 
     def _held(self, entry: list[Any]) -> tuple[Any, int] | None:
         value = self._entry_value(entry)

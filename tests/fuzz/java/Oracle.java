@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,6 +19,7 @@ import java.util.stream.Stream;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
@@ -43,6 +45,7 @@ public final class Oracle {
     private final Path folder;
     private String stage = "read";
     private long clock;
+    private Held held;
 
     private Oracle(Path folder) {
         this.folder = folder;
@@ -71,7 +74,7 @@ public final class Oracle {
 
     private void run() {
         try {
-            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "layout.json")) {
+            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "changelogs.jsonl", "layout.json")) {
                 Files.deleteIfExists(folder.resolve(old));
             }
             Path state = Files.createTempDirectory("fuzz-oracle");
@@ -113,6 +116,7 @@ public final class Oracle {
         try (TopologyTestDriver driver = new TopologyTestDriver(topology, config, Instant.EPOCH)) {
             stage = "run";
             Here.begin(driver);
+            held = Files.exists(folder.resolve("held")) ? new Held(driver) : null;
             try {
                 for (String line : Files.readAllLines(inputs)) {
                     feed(driver, model, Data.JSON.readTree(line));
@@ -120,6 +124,7 @@ public final class Oracle {
                 Files.writeString(folder.resolve("stores.json"), storesText(driver));
             } finally {
                 Here.end();
+                Files.writeString(folder.resolve("changelogs.jsonl"), changelogs(driver));
                 collect(driver, model, expected);
                 Files.writeString(folder.resolve("expected.jsonl"), expected.isEmpty() ? "" : String.join("\n", expected) + "\n");
             }
@@ -154,8 +159,14 @@ public final class Oracle {
         line.path("headers").forEach(header -> headers.add(header.get(0).asText(), header.get(1).asText().getBytes(StandardCharsets.UTF_8)));
         Object key = fromJson(line.path("key"), entry.key());
         Object value = fromJson(line.path("value"), entry.value());
+        long timestamp = line.path("timestamp").asLong(clock);
+        if (held != null) {
+            byte[] keyBytes = entry.key().serializer().serialize(topic, key);
+            held.pipe(topic, timestamp, keyBytes, entry.value().serializer().serialize(topic, value), headers, clock);
+            return;
+        }
         driver.createInputTopic(topic, entry.key().serializer(), entry.value().serializer())
-            .pipeInput(new TestRecord<>(key, value, headers, line.path("timestamp").asLong(clock)));
+            .pipeInput(new TestRecord<>(key, value, headers, timestamp));
     }
 
     private static Object fromJson(JsonNode node, Serde<Object> serde) {
@@ -171,6 +182,23 @@ public final class Oracle {
                     .forEach(record -> expected.add(line(topic, record)));
             }
         }
+    }
+
+    private static String changelogs(TopologyTestDriver driver) {
+        StringBuilder lines = new StringBuilder();
+        for (String topic : new TreeSet<>(driver.producedTopicNames())) {
+            if (topic.endsWith("-changelog")) {
+                driver.createOutputTopic(topic, new ByteArrayDeserializer(), new ByteArrayDeserializer())
+                    .readRecordsToList()
+                    .forEach(record -> lines.append(Data.text(
+                        Arrays.asList(topic, hex(record.key()), hex(record.value()), record.timestamp()))).append('\n'));
+            }
+        }
+        return lines.toString();
+    }
+
+    private static String hex(byte[] bytes) {
+        return bytes == null ? null : HexFormat.of().formatHex(bytes);
     }
 
     private static String line(String topic, TestRecord<Object, Object> record) {
