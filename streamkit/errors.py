@@ -60,6 +60,23 @@ class SerdeError(StreamkitError):
     """Bytes that do not decode, or a value that does not encode (SerializationException)."""
 
 
+class SerdeTypeError(SerdeError):
+    """A value of a type that a serde does not take at all (ClassCastException)."""
+
+
+class RefusedError(StreamkitError):
+    """A record that a sink could not take, which the node above answers for, or nobody.
+
+    cause: the sink's error; record: what the sink had, a compile.services.FailedRecord; step: the sink's, `pipeline.step`.
+    """
+
+    def __init__(self, message: str, cause: Exception, record: object, step: str):
+        super().__init__(message)
+        self.cause = cause
+        self.record = record
+        self.step = step
+
+
 class RegistryError(StreamkitError):
     """The schema registry does not answer, refuses, or does not have what is asked for (`is_missing`).
 

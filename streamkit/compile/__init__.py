@@ -15,6 +15,7 @@ from streamkit.errors import (
     DeserializationError,
     ProcessingError,
     ProductionError,
+    RefusedError,
     StateError,
     StreamkitError,
     TransportError,
@@ -40,6 +41,16 @@ def bind(rt):
         if isinstance(error, FATAL):
             raise error
         rt.on_error(node, error, failed(k, v, t))
+
+    def refuse(node, error, k, v, t, c):
+        if isinstance(error, FATAL):
+            raise error
+        rt.on_refusal(node, error, failed(k, v, t), False)
+
+    def unencodable(node, error, k, v, t, c):
+        if isinstance(error, FATAL):
+            raise error
+        rt.on_refusal(node, error, failed(k, v, t), True)
 
     def leave():
         nonlocal kb, vb, o, here, batch
@@ -102,6 +113,7 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter
         FATAL=FATAL,
         NODES=gen.nodes,
         ProcessingError=ProcessingError,
+        RefusedError=RefusedError,
         not_initialised=_not_initialised,
         source_headers=_source_headers,
     )

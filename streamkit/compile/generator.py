@@ -37,6 +37,8 @@ from streamkit.serdes.base import Serde
 
 # Beyond this the code moves to a function of its own: Python refuses about 100 levels of indentation.
 MAX_DEPTH = 30
+# Python refuses 20 loops and `try` within each other.
+MAX_ANSWERS = 8
 
 
 RT = symbol("rt")
@@ -59,6 +61,7 @@ class Generator(Writer):
         self._functions: dict[tuple, Code] = {}
         self._pending: list[tuple[Code, Callable[[Code], None]]] = []
         self._node: Any = None
+        self._answers = 0
 
     # -- What processors use -------------------------------------------------------------------------------------
 
@@ -185,8 +188,11 @@ class Generator(Writer):
         return self.caching and self.plan.stores[store].caching
 
     @contextmanager
-    def guard(self, node: Any = None) -> Iterator[None]:
-        """Write lines whose failure is this node's; what follows in this block runs only where they succeeded."""
+    def guard(self, node: Any = None, answer: str = "") -> Iterator[None]:
+        """Write lines whose failure is this node's; what follows in this block runs only where they succeeded.
+
+        answer: the function that is told of a failure; by default `refuse` for a sink, else `fail`.
+        """
         node = node or self._node
         born = self._count
         with self.attempt() as guarded:
@@ -197,7 +203,8 @@ class Generator(Writer):
         hand = self.hand
         key, value = self._known(hand.key, born), self._known(hand.value, born)
         with self.rescue():
-            self.do(call("fail", self.index(node), symbol("e"), key, value, hand.time, hand.context))
+            answer = answer or ("refuse" if isinstance(node, SinkNode) else "fail")
+            self.do(call(answer, self.index(node), symbol("e"), key, value, hand.time, hand.context))
         self._rest("else:")
 
     def _known(self, slot: Slot, born: int) -> Code:
@@ -234,7 +241,7 @@ class Generator(Writer):
         return self.node_function(self.sub_topology.nodes[child], table)
 
     def _child(self, child: Any, hand: Hand) -> None:
-        if len(child.parents) == 1 and self._depth < MAX_DEPTH:
+        if len(child.parents) == 1 and self._depth < MAX_DEPTH and self._answers < MAX_ANSWERS:
             self.emit_node(child, hand)
         else:
             with self.holding(hand):
@@ -307,9 +314,26 @@ class Generator(Writer):
             emit_sink(node, self)
         else:
             processor: Processor = node.processor
-            processor.emit(node, self)
+            with self._answering(node):
+                processor.emit(node, self)
         self.fill_empty()
         self.hand, self._depth, self._node = saved
+
+    @contextmanager
+    def _answering(self, node: Any) -> Iterator[None]:
+        """Write the work of a node; where a sink directly below refuses a record, what the node has left to do is not done."""
+        if not any(isinstance(self.sub_topology.nodes[child], SinkNode) for child in node.children):
+            yield
+            return
+        hand, born = self.hand, self._count
+        self._answers += 1
+        with self.attempt():
+            yield
+            self.fill_empty()
+        self._answers -= 1
+        key, value = self._known(hand.key, born), self._known(hand.value, born)
+        with self.block("except RefusedError as e:"):
+            self.do(call("fail", self.index(node), symbol("e"), key, value, hand.time, hand.context))
 
     def comment(self, node: Any) -> None:
         """Write which node, and which step of the file, the next lines are."""
@@ -330,7 +354,7 @@ class Generator(Writer):
         """Write every function that a call was written for, until no new ones appear."""
         while self._pending:
             name, write = self._pending.pop(0)
-            saved, self._depth = self._depth, 1
+            saved, self._depth, self._answers = self._depth, 1, 0
             write(name)
             self.fill_empty()
             self._depth = saved

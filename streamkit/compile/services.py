@@ -71,6 +71,12 @@ class TaskServices(Protocol):
     def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Handle the failure of a node (index into Program.nodes): return to drop the record there, or raise ProcessingError."""
 
+    def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
+        """Handle a record that a sink can't take: return to drop it there, or raise RefusedError for the node above.
+
+        encoding: whether its key or value does not encode; else its topic or partition is what fails.
+        """
+
     def on_deserialization_error(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Handle bytes that do not decode: return to skip the record, or raise DeserializationError."""
 

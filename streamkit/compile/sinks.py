@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 def emit_sink(node: SinkNode, gen: Generator) -> None:
     """Write the encoding of the record in hand and the row that it becomes."""
     with gen.guard(node):
+        topic = _topic(node, gen)
+        given = None if node.partition is None else _given_partition(node, gen, topic)
+    with gen.guard(node, "unencodable"):
         if node.route is None:
-            topic = _topic(node, gen)
             key, value = gen.raw(gen.hand.key, node.key_serde), _value(node, gen)
         else:
-            key, value, topic = _routed_record(node, gen)
-        where = _partition(node, gen, key, topic)
+            key, value = _routed_record(node, gen, topic)
+        where = given or _partition(node, gen, key, topic)
     row = (topic, key, value, gen.hand.time, gen.headers())
     if node.partition is None or node.value_kind in ("subscription", "response"):
         gen.do(call("out", tuple_of(*row, where)))
@@ -53,8 +55,8 @@ def _value(node: SinkNode, gen: Generator) -> Code:
     return item(value, 0) if node.value_kind == "response" else value
 
 
-def _routed_record(node: SinkNode, gen: Generator) -> tuple[Code, Code, Code]:
-    """Return the variables of key, value and topic; a registry's serdes write by the subject of each record's topic."""
+def _routed_record(node: SinkNode, gen: Generator, topic: Code) -> tuple[Code, Code]:
+    """Return the variables of key and value; a registry's serdes write by the subject of each record's topic."""
     found: list[Code] = []
     by_topic: list[tuple[int, Code, Serde]] = []
     for slot, serde in ((gen.hand.key, node.key_serde), (gen.hand.value, node.value_serde)):
@@ -63,11 +65,10 @@ def _routed_record(node: SinkNode, gen: Generator) -> tuple[Code, Code, Code]:
             found.append(gen.var("b"))
         else:
             found.append(gen.raw(slot, serde))
-    topic = _topic(node, gen)
     for index, variable, serde in by_topic:
         encode = gen.name_of(RoutedEncoder(serde, index == 0), "encode")
         gen.assign(found[index], unless_none(variable, call(encode, topic, variable)))
-    return found[0], found[1], topic
+    return found[0], found[1]
 
 
 class RoutedEncoder:
@@ -94,15 +95,18 @@ def _topic(node: SinkNode, gen: Generator) -> Code:
     return topic
 
 
+def _given_partition(node: SinkNode, gen: Generator, topic: Code) -> Code:
+    """Return the variable of what the sink's own expression gives."""
+    count, found = gen.var("count"), gen.var("partition")
+    gen.assign(count, call("rt.partitions", topic))
+    given = gen.expr(node.partition, partitions=count)
+    check = joining_partition if node.value_kind in ("subscription", "response") else checked_partition
+    gen.assign(found, call(gen.name_of(check, "checked"), given, count))
+    return found
+
+
 def _partition(node: SinkNode, gen: Generator, key: Code, topic: Code) -> Code:
     partitions = call("rt.partitions", topic)
-    if node.partition is not None:
-        count, found = gen.var("count"), gen.var("partition")
-        gen.assign(count, partitions)
-        given = gen.expr(node.partition, partitions=count)
-        check = joining_partition if node.value_kind in ("subscription", "response") else checked_partition
-        gen.assign(found, call(gen.name_of(check, "checked"), given, count))
-        return found
     if node.value_kind == "response":
         return item(gen.obj(gen.hand.value), 1)
     tail = windowed_tail(node.key_serde)

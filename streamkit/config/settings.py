@@ -96,7 +96,7 @@ _SETTINGS = (
     Setting("processing.exception.handler", "handler", "fail", "What happens to records at which a step fails."),
     Setting("processing.exception.handler.global.enabled", "bool", False, "Whether processing.exception.handler holds for global stores too."),
     Setting("processing.guarantee", "text", "at_least_once", "How often a record takes effect.", words=("at_least_once", "exactly_once_v2")),
-    Setting("production.exception.handler", "handler", "fail", "What happens to records that can't be written."),
+    Setting("production.exception.handler", "handler", "fail", "What happens to records that can't be encoded or written."),
     Setting("rack.aware.assignment.non_overlap_cost", "int", None, "The cost of moving tasks.", minimum=0, maximum=INT, no_effect=_NO_RACKS),
     Setting("rack.aware.assignment.strategy", "text", "none", "How racks count when tasks are assigned.", words=("none", "min_traffic", "balance_subtopology"), no_effect=_NO_RACKS),
     Setting("rack.aware.assignment.tags", "list", (), "Keys of client tags by which standbys are spread.", longest=5),

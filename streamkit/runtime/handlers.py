@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from streamkit.compile.services import FailedRecord
-from streamkit.errors import ConfigError, DeserializationError, ProcessingError, RegistryError
+from streamkit.errors import (
+    ConfigError,
+    DeserializationError,
+    ProcessingError,
+    RefusedError,
+    RegistryError,
+    SerdeTypeError,
+)
 from streamkit.runtime.dead_letters import SETTING, dead_letter, step_of
 from streamkit.runtime.reasons import human_reason, one_line
 
@@ -76,15 +83,44 @@ class ErrorPolicy:
     def processing(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Return when the record is dropped at this node. Raises ProcessingError when the handler says fail."""
         plan_node = self._nodes[node]
+        step, text = step_of(plan_node), None
+        if isinstance(error, RefusedError):
+            # A sink below could not take what this node gave it; that is what is shown.
+            record, step, text = cast(FailedRecord, error.record), error.step, str(error)
+            error = error.cause
         if isinstance(error, RegistryError):
             raise ProcessingError(describe_failure(plan_node, error, record)) from error
         own = getattr(plan_node, "on_error", None)
         action = own.action if own is not None else self._handlers.processing
         topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
         if action == DEAD_LETTER or (own is None and topic):
-            self._send(dead_letter(topic, error, record, step_of(plan_node)))
+            self._send(dead_letter(topic, error, record, step))
         if action == FAIL:
-            raise ProcessingError(describe_failure(plan_node, error, record)) from error
+            raise ProcessingError(text or describe_failure(plan_node, error, record)) from error
+
+    def refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
+        """Return when the record is dropped at this sink (RecordCollectorImpl.send, SinkNode.process).
+
+        Only what does not encode is the production handler's; a value of another type than the serde's is not
+        (ClassCastException), nor a failing route or partition. Raises RefusedError for those and where it says fail,
+        ProcessingError where the schema registry fails.
+        """
+        plan_node = self._nodes[node]
+        text = describe_failure(plan_node, error, record)
+        if isinstance(error, RegistryError):
+            raise ProcessingError(text) from error
+        asked = encoding and not isinstance(error, SerdeTypeError)
+        if not asked or self._handlers.production == FAIL:
+            raise RefusedError(text, error, record, step_of(plan_node)) from error
+        if self._handlers.dead_letter_topic:
+            self._send(dead_letter(self._handlers.dead_letter_topic, error, record, step_of(plan_node)))
+
+    def unanswered(self, error: RefusedError) -> ProcessingError:
+        """Return what ends the application, when no node stands above the sink; the dead letter is written first."""
+        topic = self._handlers.dead_letter_topic
+        if topic:
+            self._send(dead_letter(topic, error.cause, cast(FailedRecord, error.record), error.step))
+        return ProcessingError(str(error))
 
     def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> None:
         """Return when the record is skipped. Raises DeserializationError when the handler says fail."""

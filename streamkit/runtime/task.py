@@ -9,7 +9,7 @@ from typing import Any
 
 from streamkit.compile import FATAL
 from streamkit.compile.services import BoundProgram, FailedRecord
-from streamkit.errors import ProcessingError, StateError, StreamkitError
+from streamkit.errors import ProcessingError, RefusedError, StateError, StreamkitError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime import metadata
 from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSpec
@@ -85,6 +85,11 @@ class Task:
     def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Answer a node's failure by the step's `on_error` or the application's handler. Raises ProcessingError."""
         self._policy.processing(node, error, record)
+        self.dropped_total += 1
+
+    def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
+        """Answer a sink's failure by the production handler. Raises RefusedError where that says fail, ProcessingError."""
+        self._policy.refusal(node, error, record, encoding)
         self.dropped_total += 1
 
     def on_deserialization_error(self, node: int | None, error: Exception, record: FailedRecord) -> None:
@@ -347,6 +352,9 @@ class Task:
         self.current_topic.size = len(partition.topic)
         try:
             run(keys, values, timestamps, headers, offsets, partition.partition)
+        except RefusedError as error:
+            # The sink stands directly below the source: no processing handler is asked (SourceNode.process).
+            raise self._policy.unanswered(error) from error.cause
         except StreamkitError:
             raise
         except Exception as error:

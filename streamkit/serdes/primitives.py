@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any
 
 from streamkit.code import TRUE, Code, all_of, attribute, binary, call, compare, either, item, literal, method, symbol
-from streamkit.errors import SerdeError
+from streamkit.errors import SerdeError, SerdeTypeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
 from streamkit.serdes.utf8 import JAVA
@@ -37,10 +37,12 @@ def kind_of(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def refused(serde: str, expected: str, value: Any) -> SerdeError:
+def refused(serde: str, expected: str, value: Any) -> SerdeTypeError:
     """Return the error of a value that a serde can't encode."""
     shown = repr(value)
-    return SerdeError(f"serde {serde} takes {expected}, not {kind_of(value)}: {shown[:80]}{'…' * (len(shown) > 80)}")
+    return SerdeTypeError(
+        f"serde {serde} takes {expected}, not {kind_of(value)}: {shown[:80]}{'…' * (len(shown) > 80)}"
+    )
 
 
 class StringSerde(Serde):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
-from streamkit.errors import SerdeError
+from streamkit.errors import SerdeError, SerdeTypeError
 from streamkit.expressions.types import INTEGER, Record, Type
 from streamkit.record import WindowedKey
 from streamkit.serdes.base import Binding, Serde
@@ -50,7 +50,7 @@ class _WindowedBase(Serde):
 
     def _checked(self, value: Any) -> WindowedKey:
         if not isinstance(value, WindowedKey):
-            raise SerdeError(f"serde {self.spec} takes a windowed key, not {repr(value)[:80]}")
+            raise SerdeTypeError(f"serde {self.spec} takes a windowed key, not {repr(value)[:80]}")
         return value
 
     def _parts(self, data: Any) -> tuple[Any, int, int | None]:
