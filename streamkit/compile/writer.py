@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from streamkit.code import ATOM, CONDITION, Code, names_of, symbol
@@ -90,23 +90,23 @@ class Writer:
             found.empty = True
             del self.lines[-1]
 
-    def rescue(self) -> Any:
+    def rescue(self) -> AbstractContextManager[None]:
         """Write `except Exception as e:` around the block."""
         return self.block("except Exception as e:")
 
-    def when(self, test: Code) -> Any:
+    def when(self, test: Code) -> AbstractContextManager[None]:
         """Write `if test:` around the block."""
         return self.block(f"if {test.at(CONDITION)}:")
 
-    def otherwise(self, test: Code | None = None) -> Any:
+    def otherwise(self, test: Code | None = None) -> AbstractContextManager[None]:
         """Write `else:` around the block, or `elif test:`."""
         return self.block("else:" if test is None else f"elif {test.at(CONDITION)}:")
 
-    def each(self, targets: tuple[Code, ...], items: Code) -> Any:
+    def each(self, targets: tuple[Code, ...], items: Code) -> AbstractContextManager[None]:
         """Write `for targets in items:` around the block."""
         return self.block(f"for {names_of(targets)} in {items.at(CONDITION)}:")
 
-    def function(self, name: Code, *parameters: str) -> Any:
+    def function(self, name: Code, *parameters: str) -> AbstractContextManager[None]:
         """Write `def name(parameters):` around the block."""
         return self.block(f"def {name.at(ATOM)}({', '.join(parameters)}):")
 
