@@ -258,6 +258,8 @@ def suppress(draft, flow, written):
             options["when_full"] = "emit_early"
     if draft.chance(0.2):
         options["logging"] = False
+    elif draft.chance(0.1):
+        options["config"] = {"segment.bytes": "1000000"}
     write(draft, written, "suppress", "until", named(draft, options))
     return replace(flow, versioned=False)
 

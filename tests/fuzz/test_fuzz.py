@@ -6,9 +6,11 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz import held, java_side
+from streamkit.operators import OPERATORS
+from tests.fuzz import forms, held, java_side
 from tests.fuzz.compare import Answer, differences
 from tests.fuzz.generate import Case, draw
+from tests.fuzz.processors import OPERATIONS
 from tests.fuzz.run import compare, run
 from tests.fuzz.shrink import shrink
 
@@ -36,6 +38,38 @@ def test_full_caches_let_go_of_the_same_entries_as_those_of_kafka_streams(tmp_pa
     assert not {name: differences[0] for name, differences in found.items() if differences}
     assert counts["accepted"] == HELD_N
     assert counts["records"] > 10 * HELD_N
+
+
+def test_every_step_option_and_form_is_drawn():
+    forms.drawn.clear()
+    seen: set[str] = set()
+    for seed in range(SEED, SEED + 1000):
+        for pipeline in draw(seed).topology["pipelines"].values():
+            seen |= options_of(pipeline.get("steps", []))
+    known = {f"{name}.{field.name}" for name, step in OPERATORS.items() for field in step.fields}
+    # Two tables are joined by a foreign key, and that join has no outer form.
+    assert known - seen == {f"outer_join.{name}" for name in ("on", "partition", "other_partition")}
+    shapes = {f"{kind}: {name}" for kind, shapes in forms.FORMS.items() for name in shapes}
+    shapes |= {f"iterable: {name}" for name in forms.ITERABLES}
+    shapes |= {f"condition: {name}" for name in (*forms.TRUTHS, *forms.CHAINED, *forms.TRUE_OR_NOT)}
+    shapes |= {f"script: {word.partition('_')[0]}" for words in OPERATIONS.values() for word in words}
+    assert shapes <= forms.drawn.keys()
+
+
+def options_of(steps: list) -> set[str]:
+    """The options of steps as `STEP.OPTION`, those of branches included."""
+    found: set[str] = set()
+    for step in steps:
+        name, body = (step, {}) if isinstance(step, str) else next(iter(step.items()))
+        main = OPERATORS[name].main
+        if not isinstance(body, dict) or (main != "call" and set(body) == {"call"}):
+            body = {main: body}
+        found |= {f"{name}.{option}" for option in body}
+        branches = body.get("when", [])
+        for branch in branches.values() if isinstance(branches, dict) else branches:
+            if isinstance(branch, dict):
+                found |= options_of(branch.get("steps", []))
+    return found
 
 
 def test_a_seed_gives_the_same_case():

@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.KTable;
@@ -122,6 +123,9 @@ final class TableSteps {
         }
         if (!options.get("logging").asBoolean(true)) {
             buffer = buffer.withLoggingDisabled();
+        }
+        if (options.node().has("config")) {
+            buffer = buffer.withLoggingEnabled(Data.JSON.convertValue(options.get("config"), Map.class));
         }
         Suppressed suppressed = closes
             ? Suppressed.untilWindowCloses((Suppressed.StrictBufferConfig) buffer)
