@@ -78,7 +78,7 @@ class Generator(Writer):
         self.at_moment(moment, call, self._index[node.name])
 
     def expr(self, expression: Expression, **others: Code) -> Code:
-        """Return the piece of an expression over the record in hand; `others` binds further names, such as aggregate."""
+        """Return the piece of an expression over the current record; `others` binds further names, such as aggregate."""
         bindings = dict(others)
         for name in expression.names:
             if name not in bindings:
@@ -103,11 +103,11 @@ class Generator(Writer):
         raise AssertionError(f"no binding for {name}")
 
     def headers(self) -> Code:
-        """Return the piece of the headers of the record in hand (a list or None)."""
+        """Return the piece of the headers of the current record (a list or None)."""
         return item(self.hand.context, 0) if self.full_context else self.hand.context
 
     def with_headers(self, headers: Code) -> Code:
-        """Return the piece of a context like the one in hand, with other headers."""
+        """Return the piece of a context like the current one, with other headers."""
         return tuple_of(headers, starred(sliced(self.hand.context, 1))) if self.full_context else headers
 
     def nowhere(self) -> Code:
@@ -116,7 +116,7 @@ class Generator(Writer):
 
     @contextmanager
     def holding(self, hand: Hand) -> Iterator[None]:
-        """Make another record the one in hand while the block is written."""
+        """Make another record the current one while the block is written."""
         saved, self.hand = self.hand, hand
         yield
         self.hand = saved
@@ -198,7 +198,7 @@ class Generator(Writer):
         with self.attempt() as guarded:
             yield
         if guarded.empty:
-            # The bytes in hand are used as they are.
+            # The bytes at this point are used as they are.
             return
         hand = self.hand
         key, value = self._known(hand.key, born), self._known(hand.value, born)
@@ -227,13 +227,13 @@ class Generator(Writer):
         self._rest("else:")
 
     def forward(self, node: Any, **changes: Unpack[Changes]) -> None:
-        """Write the children of a node for the record in hand, with what `changes` replaces."""
+        """Write the children of a node for the current record, with what `changes` replaces."""
         hand = dataclasses.replace(self.hand, **changes)
         for name in node.children:
             self._child(self.sub_topology.nodes[name], hand.copy())
 
     def forward_to(self, node: Any, child: str) -> None:
-        """Write one child of a node for the record in hand."""
+        """Write one child of a node for the current record."""
         self._child(self.sub_topology.nodes[child], self.hand.copy())
 
     def child_function(self, child: str, table: bool = False) -> Code:

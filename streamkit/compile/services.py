@@ -42,7 +42,7 @@ class TaskServices(Protocol):
     application_id: str
     partition: int
     current_topic: CurrentTopic
-    """What entries of caches are charged for the topic of the record in hand."""
+    """What entries of caches are charged for the topic of the current record."""
     processor_metadata: dict[str, int]
     """Times kept in the metadata of committed offsets (ProcessorMetadata)."""
 
@@ -94,7 +94,7 @@ class TaskServices(Protocol):
 
 @dataclass(slots=True)
 class FailedRecord:
-    """The record on which something failed: where it was read, its bytes and headers, and what the node had in hand."""
+    """The record on which something failed: where it was read, its bytes and headers, and what the node was given."""
 
     topic: str | None
     partition: int
@@ -128,6 +128,6 @@ class BoundProgram:
     close: Callable[[], None] = lambda: None
     """Calls processors' close."""
     position: Callable[[], tuple | None] = lambda: None
-    """(topic, partition, offset) of the record in hand, for messages about failures outside a node."""
+    """(topic, partition, offset) of the current record, for messages about failures outside a node."""
     leave: Callable[[], None] = lambda: None
-    """Forgets the record in hand: what fails afterwards, in a timer or a flush, is not that record's failure."""
+    """Forgets the current record: what fails afterwards, in a timer or a flush, is not that record's failure."""

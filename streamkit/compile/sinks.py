@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def emit_sink(node: SinkNode, gen: Generator) -> None:
-    """Write the encoding of the record in hand and the row that it becomes."""
+    """Write the encoding of the current record and the row that it becomes."""
     with gen.guard(node):
         topic = _topic(node, gen)
         given = None if node.partition is None else _given_partition(node, gen, topic)

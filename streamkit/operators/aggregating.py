@@ -92,7 +92,7 @@ def _keep(work: StreamAggregate | TableAggregate, node: Node, gen: CodeWriter, m
     new, old, time = made
     put_time = time
     if work.aggregation.kind != "count" and gen.plan.stores[work.store].type != "versioned":
-        # A deletion has the time of the record in hand in store and changelog, whatever is forwarded. A versioned
+        # A deletion has the time of the current record in store and changelog, whatever is forwarded. A versioned
         # store takes the time that goes with the aggregate.
         put_time = gen.var("at")
         gen.assign(put_time, either(is_none(new), gen.hand.time, time))

@@ -72,5 +72,5 @@ class Processor:
     """The work of one node, as immutable data; picklable. Subclasses add fields and know how to write their code."""
 
     def emit(self, node: ProcessorNode, gen: CodeWriter) -> None:
-        """Write the code of `node` for the record in hand."""
+        """Write the code of `node` for the current record."""
         raise StreamkitError(f"{node.name}: there is no code for {type(self).__name__}")

@@ -60,7 +60,7 @@ def emit_keep(
     time: Code | None = None,
     put: str = "put",
 ) -> None:
-    """Write the putting of a table's new value under the key in hand, and the forwarding of the change.
+    """Write the putting of a table's new value under the current key, and the forwarding of the change.
 
     `new`: a variable; `old`: a variable, or None where old values are not sent. `put_time` stands in the store and the
     changelog, `time` (default the same) on the forwarded record: they differ for deletions by an aggregation. A cache
@@ -94,7 +94,7 @@ def emit_keep(
 
 
 def emit_row(gen: CodeWriter, store: str, old: Code) -> None:
-    """Write the reading of the value that a table's store has for the key in hand into the variable `old`."""
+    """Write the reading of the value that a table's store has for the current key into the variable `old`."""
     key = gen.raw(gen.hand.key, gen.plan.stores[store].key_serde)
     gen.assign(old, method(gen.store(store), "get", key))
     gen.assign(old, unless_none(old, item(old, 0)))

@@ -63,7 +63,7 @@ class GroupByOperator(Operator):
         Field(
             "value_serde",
             SerdeField(),
-            "The serde of the value; the one in hand (with `value`: the default) where absent.",
+            "The serde of the value; that of the stream (with `value`: the default) where absent.",
         ),
         NAME,
     )
@@ -130,8 +130,10 @@ class GroupByKeyOperator(Operator):
 
     name: ClassVar[str] = "group_by_key"
     fields = (
-        Field("key_serde", SerdeField(), "The serde of keys in a repartition topic; the one in hand where absent."),
-        Field("value_serde", SerdeField(), "The serde of values in a repartition topic; the one in hand where absent."),
+        Field("key_serde", SerdeField(), "The serde of keys in a repartition topic; that of the stream where absent."),
+        Field(
+            "value_serde", SerdeField(), "The serde of values in a repartition topic; that of the stream where absent."
+        ),
         NAME,
     )
     summary = (

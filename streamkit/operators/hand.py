@@ -1,4 +1,4 @@
-"""The record in hand while code is written: which variables hold its parts, decoded or as bytes."""
+"""The current record while code is written: which variables hold its parts, decoded or as bytes."""
 
 from __future__ import annotations
 

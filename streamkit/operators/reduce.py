@@ -24,7 +24,7 @@ class ReduceOperator(Operator):
         Field("add", _EXPRESSION, "The new result, of `aggregate` (the result so far) and `value`.", required=True),
         Field("subtract", _EXPRESSION, "On tables: `aggregate` without `value`, which has left the group."),
         STORE,
-        Field("value_serde", SerdeField(), "The serde of the result; the one in hand where absent."),
+        Field("value_serde", SerdeField(), "The serde of the result; that of the stream where absent."),
         NAME,
     )
     accepts = ("grouped_stream", "grouped_table", "windowed_stream")

@@ -27,8 +27,8 @@ class RepartitionOperator(Operator):
             "The partition of each record, of `partitions` in number: a number, None for that of the key, or a list of "
             "them; an empty list drops the record.",
         ),
-        Field("key_serde", SerdeField(), "The serde of keys in the topic; the one in hand where absent."),
-        Field("value_serde", SerdeField(), "The serde of values in the topic; the one in hand where absent."),
+        Field("key_serde", SerdeField(), "The serde of keys in the topic; that of the stream where absent."),
+        Field("value_serde", SerdeField(), "The serde of values in the topic; that of the stream where absent."),
         NAME,
     )
     summary = (

@@ -86,15 +86,15 @@ class Statements(Protocol):
 
 
 class CodeWriter(Statements, Protocol):
-    """Writes the code of one sub-topology; `hand` is the record in hand (compile.generator.Generator)."""
+    """Writes the code of one sub-topology; `hand` is the current record (compile.generator.Generator)."""
 
     hand: Hand
     plan: Plan
 
-    # -- The record in hand --
+    # -- The current record --
 
     def expr(self, expression: Expression, **others: Code) -> Code:
-        """Return the piece of an expression over the record in hand; `others` binds further names, such as aggregate."""
+        """Return the piece of an expression over the current record; `others` binds further names, such as aggregate."""
 
     def obj(self, slot: Slot) -> Code:
         """Return the variable of a part's decoded value; writes its decoding here if that was not done."""
@@ -106,16 +106,16 @@ class CodeWriter(Statements, Protocol):
         """Return the piece that encodes a variable, None staying None."""
 
     def headers(self) -> Code:
-        """Return the piece of the headers of the record in hand (a list or None)."""
+        """Return the piece of the headers of the current record (a list or None)."""
 
     def with_headers(self, headers: Code) -> Code:
-        """Return the piece of a context like the one in hand, with other headers."""
+        """Return the piece of a context like the current one, with other headers."""
 
     def nowhere(self) -> Code:
         """Return the context of what has no record of its own: no headers, no topic, partition and offset -1."""
 
     def holding(self, hand: Hand) -> AbstractContextManager[None]:
-        """Make another record the one in hand while the block is written."""
+        """Make another record the current one while the block is written."""
 
     # -- Failing, dropping and forwarding --
 
@@ -129,10 +129,10 @@ class CodeWriter(Statements, Protocol):
         """Write the dropping of records for which a condition holds; what follows in this block is the other case."""
 
     def forward(self, node: Node, **changes: Unpack[Changes]) -> None:
-        """Write the children of a node for the record in hand, with what `changes` replaces."""
+        """Write the children of a node for the current record, with what `changes` replaces."""
 
     def forward_to(self, node: Node, child: str) -> None:
-        """Write one child of a node for the record in hand."""
+        """Write one child of a node for the current record."""
 
     # -- What the lines refer to --
 

@@ -120,7 +120,7 @@ class Task:
         return self.now()
 
     def request_commit(self) -> None:
-        """Ask for a commit after the records in hand (ProcessorContext.commit)."""
+        """Ask for a commit after the current records (ProcessorContext.commit)."""
         self.commit_requested = True
 
     # -- Life ------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Task:
             raise self._failed_outside_a_node(error) from error
 
     def leave_record(self) -> None:
-        """Forget the record in hand: what leaves a cache has nothing to do with it, and must not be blamed on it."""
+        """Forget the current record: what leaves a cache has nothing to do with it, and must not be blamed on it."""
         self.current_topic.size = 0
         self._bound.leave()
 
@@ -413,7 +413,7 @@ class _Run:
         self._at = 0
 
     def time_at(self, position: tuple | None) -> int:
-        """Return the highest timestamp up to the record in hand; without a position, that of the whole run."""
+        """Return the highest timestamp up to the current record; without a position, that of the whole run."""
         stop = len(self._offsets) if position is None else bisect_left(self._offsets, position[2]) + 1
         if stop > self._at:
             self._time = max(self._time, max(self._timestamps[self._at : stop]))

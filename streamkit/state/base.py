@@ -53,7 +53,7 @@ class BytesMap(ABC):
 
 
 class CurrentTopic:
-    """How long the name of the topic is that the record in hand came from: part of what a cached entry costs."""
+    """How long the name of the topic is that the current record came from: part of what a cached entry costs."""
 
     __slots__ = ("size",)
 
@@ -67,7 +67,7 @@ class StoreContext(Protocol):
 
     @property
     def topic(self) -> CurrentTopic:
-        """Return where the record in hand came from."""
+        """Return where the current record came from."""
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
         """Append a record to this store's changelog, in the task's partition."""

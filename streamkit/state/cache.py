@@ -34,7 +34,7 @@ Apply = Callable[[bytes, Any, int, Any, "bytes | None"], None]
 
 
 def headers_size(context: Any) -> int:
-    """Return what the headers of a record in hand cost (ProcessorRecordContext.residentMemorySizeEstimate)."""
+    """Return what the headers of a current record cost (ProcessorRecordContext.residentMemorySizeEstimate)."""
     headers = context[0] if context.__class__ is tuple else context
     if not headers:
         return 0

@@ -112,7 +112,7 @@ class OuterJoinStore(MapStore):
         self._serdes = (right, definition.value_serde)
 
     def put(self, key: bytes, left: bool, value: Any, timestamp: int, now: int) -> None:
-        """Add an unmatched record; `now` is the timestamp of the record in hand, which the changelog record gets."""
+        """Add an unmatched record; `now` is the timestamp of the current record, which the changelog record gets."""
         row = _outer_key(timestamp, left, key)
         item = (b"\x01" if left else b"\x00") + self._serdes[left].encode(value)
         before = self._map.get(row)

@@ -1,4 +1,4 @@
-"""Stores as custom processors see them: keys and values are objects, times come from the record in hand."""
+"""Stores as custom processors see them: keys and values are objects, times come from the current record."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NOWHERE = (None, None, -1, -1)
 class ProcessorContext:
     """What a custom processor may ask of its task; times in milliseconds (ProcessorContext).
 
-    `topic`, `partition`, `offset`, `headers` are those of the record in hand; in a timer they are None and -1.
+    `topic`, `partition`, `offset`, `headers` are those of the current record; in a timer they are None and -1.
     """
 
     def __init__(self, rt: Any, node: int, stores: ProcessorStores, forward: Forward, children: dict[str, Forward]):
@@ -112,27 +112,27 @@ class ProcessorContext:
 
     @property
     def topic(self) -> str | None:
-        """The topic that the record in hand was read from."""
+        """The topic that the current record was read from."""
         return self._at[1]
 
     @property
     def partition(self) -> int:
-        """The partition that the record in hand was read from."""
+        """The partition that the current record was read from."""
         return self._at[2]
 
     @property
     def offset(self) -> int:
-        """The offset of the record in hand."""
+        """The offset of the current record."""
         return self._at[3]
 
     @property
     def timestamp(self) -> int:
-        """The time of the record in hand, or of the timer that fires; -1 for a row that a look-up did not find."""
+        """The time of the current record, or of the timer that fires; -1 for a row that a look-up did not find."""
         return self._timestamp
 
     @property
     def headers(self) -> Headers:
-        """The headers of the record in hand."""
+        """The headers of the current record."""
         return list(self._at[0] or ())
 
     @property

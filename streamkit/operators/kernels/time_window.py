@@ -71,7 +71,7 @@ class TimeWindowAggregate:
             old, time = found
             time = max(time, t)
         new = work.add(k, v, old, t, c)
-        # A tombstone carries the time of the record in hand in the changelog, whatever is forwarded.
+        # A tombstone carries the time of the current record in the changelog, whatever is forwarded.
         store.put(kb, start, new, t if new is None else time, c)
         if not work.cached and not work.final:
             key = WindowedKey(k, start, start + work.size)

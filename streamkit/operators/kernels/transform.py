@@ -71,7 +71,7 @@ class Transformer:
     def look_up(self, k: Any, found: tuple[Any, int] | None) -> tuple[Any, int] | None:
         """Return the new (value, timestamp) of what a look-up found, also where that is nothing (KTableTransformValuesGetter).
 
-        The record in hand is not what is looked up: context has its time, and neither topic nor headers.
+        The current record is not what is looked up: context has its time, and neither topic nor headers.
         """
         v, t = found if found is not None else (None, UNKNOWN)
         value = self.transform(k, v, t, NOWHERE)
