@@ -76,7 +76,8 @@ class SubscriptionReceive(Processor):
         with gen.guard(node):
             hand = gen.hand
             key = gen.raw(hand.key, self.join.foreign_key_serde)
-            gen.do(method(instance, "process", key, gen.obj(hand.value), hand.time, hand.context))
+            value, headers = gen.obj(hand.value), gen.headers()
+            gen.do(method(instance, "process", key, value, hand.time, hand.context, headers))
 
 
 @frozen

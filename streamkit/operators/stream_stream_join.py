@@ -38,7 +38,7 @@ class JoinWindow(Processor):
         # The join comes before the record is kept: it must not meet itself.
         gen.forward(node)
         with gen.when(is_not_none(key)), gen.guard(node):
-            gen.do(method(gen.store(self.store), "put", key, value, hand.time))
+            gen.do(method(gen.store(self.store), "put", key, value, hand.time, gen.headers()))
 
 
 @frozen

@@ -23,7 +23,8 @@ class JoinWindowStore(MapStore):
     """One side's records by key, timestamp and arrival (RocksDBWindowStore with retainDuplicates).
 
     Map and changelog have the key key + timestamp8 + sequence4; the sequence counts from 1 and, as in Java, starts
-    anew with each run. Values are plain.
+    anew with each run. Values are plain. The changelog has the headers of the records
+    (ChangeLoggingTimestampedWindowBytesStoreWithHeaders), the store has none.
     """
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
@@ -39,7 +40,7 @@ class JoinWindowStore(MapStore):
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
 
-    def put(self, key: bytes, value: Any, timestamp: int) -> bool:
+    def put(self, key: bytes, value: Any, timestamp: int, headers: Headers | None = None) -> bool:
         """Add a record; False if it had expired: counted as dropped, but logged, as in Java; so is one without a value."""
         self._sequence = (self._sequence + 1) & MAX_SEQUENCE
         suffix = _SUFFIX.pack(timestamp, self._sequence)
@@ -48,13 +49,13 @@ class JoinWindowStore(MapStore):
             # it moves the clock.
             if not self.persistent and not self._segments.touch(timestamp):
                 self._dropped()
-            self._log(key + suffix, None, timestamp, None)
+            self._log(key + suffix, None, timestamp, headers)
             return True
         data = self._encode(value)
         kept = self._segments.put(timestamp, key, suffix, data)
         if not kept:
             self._dropped()
-        self._log(key + suffix, data, timestamp, None)
+        self._log(key + suffix, data, timestamp, headers)
         return kept
 
     def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Any]]:

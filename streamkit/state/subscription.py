@@ -14,7 +14,8 @@ class SubscriptionStore(MapStore):
     """Subscription bytes (SubscriptionWrapper) with a timestamp, by foreign key and primary key; never cached.
 
     Keys are length4 of the foreign key + foreign key + primary key. In the map a value is timestamp8 + subscription,
-    in the changelog it is plain and the timestamp is the record's.
+    in the changelog it is plain, and timestamp and headers are the record's
+    (ChangeLoggingTimestampedKeyValueBytesStoreWithHeaders).
     """
 
     def get(self, foreign: bytes, primary: bytes) -> tuple[bytes, int] | None:
@@ -22,11 +23,18 @@ class SubscriptionStore(MapStore):
         data = self._map.get(combined_key(foreign, primary))
         return None if data is None else (data[8:], unpack_long(data)[0])
 
-    def put(self, foreign: bytes, primary: bytes, subscription: bytes | None, timestamp: int) -> None:
+    def put(
+        self,
+        foreign: bytes,
+        primary: bytes,
+        subscription: bytes | None,
+        timestamp: int,
+        headers: Headers | None = None,
+    ) -> None:
         """Set a subscription, or delete it with None."""
         key = combined_key(foreign, primary)
         self._map.put(key, None if subscription is None else pack_long(timestamp) + subscription)
-        self._log(key, subscription, timestamp, None)
+        self._log(key, subscription, timestamp, headers)
 
     def prefix(self, foreign: bytes) -> list[tuple[bytes, bytes, int]]:
         """Return (primary key, subscription, timestamp) of all who wait for a foreign key, by primary key bytes."""

@@ -59,6 +59,20 @@ def test_join_windows_count_from_one() -> None:
     assert store.fetch(b"k", 6, 2**63 - 1) == [(6, 1)]
 
 
+def test_join_windows_and_subscriptions_log_headers() -> None:
+    headers = [("h", b"x")]
+    window, windows = make(definition("join_window"))
+    window.put(b"k", 1, 5, headers)
+    window.put(b"k", None, 6, headers)
+    key = b"k" + long(5) + (1).to_bytes(4, "big")
+    assert windows.logged == [(key, ONE, 5, headers), (b"k" + long(6) + (2).to_bytes(4, "big"), None, 6, headers)]
+    store, subscriptions = make(definition("subscription"))
+    store.put(b"f", b"p", b"s", 5, headers)
+    store.put(b"f", b"p", None, 6, headers)
+    key = combined_key(b"f", b"p")
+    assert subscriptions.logged == [(key, b"s", 5, headers), (key, None, 6, headers)]
+
+
 def test_outer_join_changelog_is_the_whole_list() -> None:
     store, context = make(definition("outer_join", options={"right_serde": TEXT}))
     store.put(b"k", False, "r", 3, 9)

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from streamkit.errors import SerdeError
+from streamkit.record import Headers
 from streamkit.serdes.base import Serde
 from streamkit.serdes.murmur3 import murmur3_128
 
@@ -115,7 +116,7 @@ class SubscriptionReceiver:
         self._store = store
         self._forward = forward
 
-    def process(self, foreign_key: bytes | None, data: bytes, t: int, c: Any) -> None:
+    def process(self, foreign_key: bytes | None, data: bytes, t: int, c: Any, headers: Headers | None) -> None:
         """Store or delete a subscription, then forward (foreign key bytes, subscription)."""
         subscription = unpack_subscription(data)
         if foreign_key is None:
@@ -124,7 +125,7 @@ class SubscriptionReceiver:
                 return
         else:
             gone = subscription.instruction in (DELETE_SILENTLY, DELETE_AND_RESPOND)
-            self._store.put(foreign_key, subscription.primary_key, None if gone else data, t)
+            self._store.put(foreign_key, subscription.primary_key, None if gone else data, t, headers)
         self._forward(foreign_key, subscription, t, c)
 
 
