@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.fuzz.compare import HELD, Answer
+from tests.fuzz.compare import Answer
 from tests.java import build
 
 # Many small state directories are made and deleted: memory is faster than a disk where the machine has such a folder.
@@ -60,8 +60,7 @@ def answer(folder: Path) -> Answer:
         return result
     with (folder / "expected.jsonl").open(encoding="utf-8") as lines:
         result.records = [json.loads(line) for line in lines]
-    if (folder / HELD).exists():
-        with (folder / "changelogs.jsonl").open(encoding="utf-8") as lines:
-            result.changelogs = [json.loads(line) for line in lines]
+    with (folder / "changelogs.jsonl").open(encoding="utf-8") as lines:
+        result.changelogs = [json.loads(line) for line in lines]
     result.stores = json.loads((folder / "stores.json").read_text(encoding="utf-8"))
     return result

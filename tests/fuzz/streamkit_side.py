@@ -31,8 +31,7 @@ def answer(folder: Path) -> Answer:
         with contextlib.redirect_stderr(io.StringIO()), _driver(plan, folder) as driver:
             # Records and rows as JSON text has them, so that both sides compare as the same kind of thing.
             result.records = json.loads(json.dumps(list(run_lines(driver, lines))))
-            if (folder / HELD).exists():
-                result.changelogs = _changelogs(driver)
+            result.changelogs, result.buffers = _changelogs(driver), _buffers(plan)
             result.stores = json.loads(json.dumps(driver.stores(), default=_internal))
     except StreamkitError as error:
         result.stage, result.error = stage, str(error)
@@ -61,11 +60,21 @@ def _driver(plan: Any, folder: Path) -> Any:
 
 
 def _changelogs(driver: Any) -> list[list]:
+    """What stores logged; the driver keeps source topics that serve as changelogs beside it."""
+    stores = driver.plan.stores.values()
     return [
-        [topic, key.hex(), None if value is None else value.hex(), time]
-        for rows in driver.remains.changelogs.values()
-        for topic, key, value, time, _, _ in rows
+        [topic, key.hex(), None if value is None else value.hex(), time, _texts(headers)]
+        for topic in {driver.plan.changelog_name(store.name) for store in stores if store.source_topic is None}
+        for topic, key, value, time, headers, _ in driver.remains.changelogs.get(topic, ())
     ]
+
+
+def _buffers(plan: Any) -> set[str]:
+    return {plan.changelog_name(store.name) for store in plan.stores.values() if store.type == "suppress"}
+
+
+def _texts(headers: Any) -> list[list]:
+    return [[name, None if value is None else value.decode()] for name, value in headers or ()]
 
 
 def _internal(value: object) -> str:

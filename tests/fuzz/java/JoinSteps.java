@@ -126,7 +126,7 @@ final class JoinSteps {
         Stores store = new Stores(options.get("store"));
         Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> kv = store.given() ? store.keyValue(flow.key(), value) : null;
         if (!options.get("on").isMissingNode()) {
-            return foreign(left, right, options, joiner, kv);
+            return foreign(left, right, options, joiner, kv == null ? Materialized.with(flow.key(), value) : kv);
         }
         Named named = options.named();
         if (kv == null) {
@@ -150,13 +150,7 @@ final class JoinSteps {
         TableJoined<Object, Object> joined = joined(options);
         boolean inner = options.step().equals("join");
         if (joined == null) {
-            if (kv == null) {
-                return inner ? left.join(right, key, joiner) : left.leftJoin(right, key, joiner);
-            }
             return inner ? left.join(right, key, joiner, kv) : left.leftJoin(right, key, joiner, kv);
-        }
-        if (kv == null) {
-            return inner ? left.join(right, key, joiner, joined) : left.leftJoin(right, key, joiner, joined);
         }
         return inner ? left.join(right, key, joiner, joined, kv) : left.leftJoin(right, key, joiner, joined, kv);
     }

@@ -42,6 +42,7 @@ import org.apache.kafka.streams.test.TestRecord;
  * Where a case has `counts.json`, the sizes of its input topics, `layout.json` says what Kafka Streams makes of them.
  */
 public final class Oracle {
+    private static final boolean LOGS_HEADERS = logsHeaders();
     private final Path folder;
     private String stage = "read";
     private long clock;
@@ -190,11 +191,21 @@ public final class Oracle {
             if (topic.endsWith("-changelog")) {
                 driver.createOutputTopic(topic, new ByteArrayDeserializer(), new ByteArrayDeserializer())
                     .readRecordsToList()
-                    .forEach(record -> lines.append(Data.text(
-                        Arrays.asList(topic, hex(record.key()), hex(record.value()), record.timestamp()))).append('\n'));
+                    .forEach(record -> lines.append(Data.text(Arrays.asList(topic, hex(record.key()), hex(record.value()),
+                        record.timestamp(), LOGS_HEADERS ? headers(record.getHeaders()) : null))).append('\n'));
             }
         }
         return lines.toString();
+    }
+
+    /** Versions before 4.3 write no headers of records to changelogs; then they are null in the answer. */
+    private static boolean logsHeaders() {
+        try {
+            Class.forName("org.apache.kafka.streams.state.TimestampedWindowStoreWithHeaders");
+            return true;
+        } catch (ClassNotFoundException e) {
+            return false;
+        }
     }
 
     private static String hex(byte[] bytes) {
@@ -207,15 +218,20 @@ public final class Oracle {
         line.put("key", Data.plain(record.getKey()));
         line.put("value", Data.plain(record.getValue()));
         line.put("timestamp", record.timestamp());
-        List<List<String>> headers = new ArrayList<>();
-        for (Header header : record.getHeaders()) {
-            String value = header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8);
-            headers.add(Arrays.asList(header.key(), value));
-        }
+        List<List<String>> headers = headers(record.getHeaders());
         if (!headers.isEmpty()) {
             line.put("headers", headers);
         }
         return Data.text(line);
+    }
+
+    private static List<List<String>> headers(Headers headers) {
+        List<List<String>> texts = new ArrayList<>();
+        for (Header header : headers) {
+            String value = header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8);
+            texts.add(Arrays.asList(header.key(), value));
+        }
+        return texts;
     }
 
     /** The rows of the tables' stores; buffers, versioned stores and those of stream joins and foreign keys are left out. */
