@@ -120,7 +120,9 @@ def _check_grace(step: Step, table: Table, getter: Getter, grace: int) -> None:
             "KTable must be versioned to use a grace period in a stream table join. "
             "Give the table a store with `versioned`, how long it keeps history",
         )
-    store = getattr(table.work, "store", None)
-    history = getattr(store, "history", None)
-    if history is not None and grace > history:
+    # Steps without a store of their own are looked up in that of a table above them.
+    work: Any = table.work
+    while getattr(work, "store", None) is None:
+        work = work.parents[0] if hasattr(work, "parents") else work.parent.work
+    if grace > work.store.history:
         raise BuildError(step.at("grace"), "History retention must be at least grace period.")

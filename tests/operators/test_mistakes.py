@@ -161,6 +161,17 @@ CASES = {
         "p: {stream: a, steps: [join: {with: {table: b, store: {name: s, versioned: 1s}}, value: left, grace: 2s}]}",
         "History retention must be at least grace period.",
     ),
+    "grace beyond the history of a table above": (
+        "t: {table: b, store: {name: s, versioned: 1s}, steps: [filter: value, map_values: value]}\n"
+        "p: {stream: a, steps: [join: {with: t, value: left, grace: 2s}]}",
+        "History retention must be at least grace period.",
+    ),
+    "grace beyond the history of a cogroup": (
+        "t: {stream: a, steps: [group_by_key, cogroup: {add: value}, "
+        "aggregate: {initial: '1', store: {name: s, versioned: 1s}}]}\n"
+        "p: {stream: b, steps: [join: {with: t, value: left, grace: 2s}]}",
+        "History retention must be at least grace period.",
+    ),
     "suppress without a window": (
         "p: {table: a, steps: [suppress: window_closes]}",
         "Window close time is only defined for windowed computations. Got [root->KTABLE-SOURCE-0000000002].",
