@@ -139,8 +139,9 @@ def foreign_key(draft, flow, written):
     options: dict = {"on": draft.expressions.new_key(key, flow.key, flow.value, null=0.2, context=False)}
     if draft.chance(0.35):
         options["store"] = steps.store(draft, "kv", versions=True)
+    # The driver of Java does not know how many partitions the topics of the join have: `partitions` is -1 there.
     for name in ("partition", "other_partition"):
         if draft.chance(0.1):
-            options[name] = draft.rng.choice(["None", "0", "partitions - 1", "0 if key is None else None"])
+            options[name] = draft.rng.choice(["None", "0", "0 if key is None else None"])
     after = joined(draft, written, draft.rng.choice(["join", "left_join"]), found[0], options, flow, found[1])
     return replace(after, closes=False)
