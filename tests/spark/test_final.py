@@ -23,6 +23,7 @@ from streamkit.runtime.spark.options import FINAL, JSON_LINES, PARQUET, UPDATES,
 from streamkit.runtime.spark.submit import submit
 from streamkit.runtime.spark.worker import run_tasks
 from streamkit.serdes import parse
+from streamkit.state.base import CurrentTopic
 from streamkit.state.definitions import StoreDef
 from streamkit.state.maps import open_map
 from tests.spark.support import by_key, read_lines, tried, write_lines
@@ -272,6 +273,8 @@ def test_only_what_no_other_key_has_a_say_in_is_cut(path: Path) -> None:
 
 class Forwarded:
     """What a store needs around it, and what it forwards."""
+
+    topic = CurrentTopic()
 
     def __init__(self) -> None:
         self.rows: list[tuple] = []
