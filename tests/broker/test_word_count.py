@@ -12,7 +12,7 @@ import pytest
 from streamkit.runtime.metadata import decode
 from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.state.checkpoint import read_checkpoint
-from tests.broker.kafka_broker import jars
+from tests.broker.kafka_broker import VERSION, jars
 from tests.broker.support import LIMIT_S, App, Log, finish, kill, until
 from tests.broker.word_count import LINES, feed, latest, lines, truth, word_count
 from tests.cli.support import streamkit
@@ -114,8 +114,10 @@ def test_javas_consumer_reads_the_counts(counted: App, tmp_path: Path) -> None:
     command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
     command += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", counted.log.address]
     command += ["--topic", counted.topic("counts"), "--from-beginning", "--max-messages", str(total)]
+    # The older name works in newer versions too, which say so on stdout.
+    option = "--property" if VERSION.startswith("4.1") else "--formatter-property"
     deserializers = "org.apache.kafka.common.serialization."
-    command += ["--property", "print.key=true", "--key-deserializer", f"{deserializers}StringDeserializer"]
+    command += [option, "print.key=true", "--key-deserializer", f"{deserializers}StringDeserializer"]
     command += ["--value-deserializer", f"{deserializers}LongDeserializer"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr

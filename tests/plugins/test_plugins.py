@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_installing import ROOT, run
+from tests.packaging.test_installing import GENERATED, ROOT, run
 
 EXAMPLE = Path(__file__).parent / "example"
+IGNORED = shutil.ignore_patterns(*GENERATED)
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of an environment that has streamkit and the example plugin, which was built as a package."""
     folder = tmp_path_factory.mktemp("plugin")
-    source = folder / "source"
-    shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    # Copies: pip builds in the folder itself, which several processes may do at once.
+    sources = [shutil.copytree(path, folder / path.name, ignore=IGNORED) for path in (EXAMPLE, ROOT)]
     run(sys.executable, "-m", "venv", folder / "env")
     python = folder / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", source, ROOT)
+    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", *sources)
     (packages,) = (folder / "env").glob("lib/python*/site-packages")
     # Dependencies only: streamkit itself is the one that was installed here.
     theirs = [path for path in sys.path if path.endswith("site-packages")]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,13 +14,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
-from streamkit.errors import TopicError, TransportError
+from streamkit.errors import RetriableTransportError, TopicError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.base import Admin, NewTopic, TopicInfo
 from streamkit.transport.kafka.errors import Refusals, kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
 
 _LOOK_SECONDS = 1.0
+_PAUSE_SECONDS = 0.2
 
 
 class KafkaAdmin(Admin):
@@ -101,6 +102,17 @@ class KafkaAdmin(Admin):
             self._result(future, f"records of {partition.topic} [{partition.partition}] could not be deleted")
 
     def group_members(self, group: str) -> list[str]:
+        deadline = monotonic() + self._timeout
+        while True:
+            try:
+                return self._described(group)
+            except RetriableTransportError:
+                # A broker that has just started, or a coordinator that has just moved.
+                if monotonic() > deadline:
+                    raise
+            sleep(_PAUSE_SECONDS)
+
+    def _described(self, group: str) -> list[str]:
         futures = self._client.describe_consumer_groups([group], request_timeout=self._timeout)
         described = self._result(futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND)
         return [member.member_id for member in described.members] if described is not None else []
