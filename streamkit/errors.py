@@ -65,7 +65,7 @@ class SerdeTypeError(SerdeError):
 
 
 class RefusedError(StreamkitError):
-    """A record that a sink could not take, which the node above answers for, or nobody.
+    """A record that a sink could not take, for which the node above answers, if there is one.
 
     cause: the sink's error; record: what the sink had, a compile.services.FailedRecord; step: the sink's, `pipeline.step`.
     """

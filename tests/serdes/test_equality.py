@@ -45,7 +45,7 @@ class Word:
         self.text = text
 
     def __eq__(self, other: object) -> bool:
-        raise AssertionError("nobody may ask")
+        raise AssertionError("a registry was asked")
 
 
 class WordSerde:
@@ -106,7 +106,7 @@ def test_records_are_equal_by_their_fields(tmp_path: Path, spec: Any, framed: bo
     (tmp_path / "r.proto").write_text(PROTO)
     serde = serdes.parse(spec, str(tmp_path))
     if framed:
-        # Nobody listens there: comparing asks no registry.
+        # No registry listens there: comparing asks none.
         serde = serde.bind(Binding(Registry({"schema.registry.url": ("http://127.0.0.1:1",)}), "topic", True))
     assert serde.same({"n": 1, "m": {}}, {"m": {}, "n": 1.0})
     assert serde.same({"n": 1.0, "m": {"a": 1, "b": 2}}, {"m": {"b": 2, "a": 1}, "n": 1.0})

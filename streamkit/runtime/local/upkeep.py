@@ -14,7 +14,7 @@ _OWNER = "state cleaner"
 
 
 class StateCleaner:
-    """Looks for directories that nobody holds and that have not changed for the delay, each time that the delay is over."""
+    """Looks for directories that no thread holds and that have not changed for the delay, each time that the delay is over."""
 
     def __init__(self, shared: Shared):
         self._shared = shared
