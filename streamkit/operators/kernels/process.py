@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from streamkit import durations
 from streamkit.errors import ConfigError, StreamkitError
@@ -161,36 +161,54 @@ class ProcessorStores:
         self.shared = shared
 
 
-class CustomProcessor:
-    """A processor of the user's: an instance of their class, made when the task begins, or their function."""
+class UserCode:
+    """An instance of the user's class, made when the task begins, or their function.
 
-    def __init__(self, target: Any, context: ProcessorContext, fixed_key: bool):
+    `method`: what a class must have; `parameters`: its own, after which a function may take the context.
+    """
+
+    method: ClassVar[str]
+    parameters: ClassVar[tuple[str, ...]]
+
+    def __init__(self, target: Any, context: Any):
         self._target = target
         self._context = context
-        self._fixed_key = fixed_key
         self._instance: Any = None
         self._call: Any = target
-        self._arguments: tuple[Any, ...] = (context,) if not inspect.isclass(target) and _takes_context(target) else ()
+        takes_context = not inspect.isclass(target) and _takes_more_than(target, len(self.parameters))
+        self._arguments: tuple[Any, ...] = (context,) if takes_context else ()
 
     def init(self) -> None:
         """Make the instance of a class, and call its init, if it has one. Raises StreamkitError, and as the user's code."""
         target = self._target
         if not inspect.isclass(target):
             return
-        if not callable(getattr(target, "process", None)):
-            raise StreamkitError(f"class {target.__name__} has no method process(self, record)")
+        if not callable(getattr(target, self.method, None)):
+            expected = f"{self.method}({', '.join(('self', *self.parameters))})"
+            raise StreamkitError(f"class {target.__name__} has no method {expected}")
         self._instance = target()
-        self._call = self._instance.process
+        self._call = getattr(self._instance, self.method)
         init = getattr(self._instance, "init", None)
         if init is not None:
             init(self._context)
 
     def close(self) -> None:
-        """Call the processor's close, if it has one."""
+        """Call its close, if it has one."""
         instance, self._instance = self._instance, None
         close = getattr(instance, "close", None)
         if close is not None:
             close()
+
+
+class CustomProcessor(UserCode):
+    """A processor of the user's."""
+
+    method = "process"
+    parameters = ("record",)
+
+    def __init__(self, target: Any, context: ProcessorContext, fixed_key: bool):
+        super().__init__(target, context)
+        self._fixed_key = fixed_key
 
     def process(self, k: Any, v: Any, t: int, c: Any) -> None:
         """Hand a record to the processor and forward what it gives."""
@@ -206,9 +224,9 @@ class CustomProcessor:
             context._at, context._timestamp, context._fixed_key = saved
 
 
-def _takes_context(function: Any) -> bool:
+def _takes_more_than(function: Any, count: int) -> bool:
     try:
-        return len(inspect.signature(function).parameters) >= 2
+        return len(inspect.signature(function).parameters) > count
     except (TypeError, ValueError):
         return True
 

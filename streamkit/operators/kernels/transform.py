@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from streamkit.errors import StreamkitError
-from streamkit.operators.kernels.process import NOWHERE, ProcessorContext, ProcessorStores
+from streamkit.operators.kernels.process import NOWHERE, ProcessorContext, ProcessorStores, UserCode
 from streamkit.record import Record
 
 UNKNOWN = -1
@@ -24,36 +23,11 @@ class TransformContext(ProcessorContext):
         raise StreamkitError("process_values of a table can't forward records; what it returns is the row's new value")
 
 
-class Transformer:
-    """An instance of the user's class, made when the task begins, or their function of key and value."""
+class Transformer(UserCode):
+    """What gives a table's rows their values: the user's class, or their function of key and value."""
 
-    def __init__(self, target: Any, context: TransformContext):
-        self._target = target
-        self._context = context
-        self._instance: Any = None
-        self._call: Any = target
-        takes_context = not inspect.isclass(target) and _takes_context(target)
-        self._arguments: tuple[Any, ...] = (context,) if takes_context else ()
-
-    def init(self) -> None:
-        """Make the instance of a class, and call its init, if it has one. Raises StreamkitError, and as the user's code."""
-        target = self._target
-        if not inspect.isclass(target):
-            return
-        if not callable(getattr(target, "transform", None)):
-            raise StreamkitError(f"class {target.__name__} has no method transform(self, key, value)")
-        self._instance = target()
-        self._call = self._instance.transform
-        init = getattr(self._instance, "init", None)
-        if init is not None:
-            init(self._context)
-
-    def close(self) -> None:
-        """Call its close, if it has one."""
-        instance, self._instance = self._instance, None
-        close = getattr(instance, "close", None)
-        if close is not None:
-            close()
+    method = "transform"
+    parameters = ("key", "value")
 
     def transform(self, k: Any, v: Any, t: int, c: Any) -> Any:
         """Return the new value of a row; its present value may be None. Raises StreamkitError for a record."""
@@ -80,10 +54,3 @@ class Transformer:
 
 def _nowhere(k: Any, v: Any, t: int, c: Any) -> None:
     raise AssertionError("forward is refused")
-
-
-def _takes_context(function: Any) -> bool:
-    try:
-        return len(inspect.signature(function).parameters) >= 3
-    except (TypeError, ValueError):
-        return True
