@@ -112,6 +112,8 @@ class Driver:
         environment = dataclasses.replace(environment, global_stores=shared)
         self._task = _make_task(whole, environment, reached) if whole else None
         self._task_topics = {partition.topic for partition in self._task.inputs} if self._task else set()
+        self._counters: dict[str, TopicPartition] = {}
+        """What counts the offsets of a topic that a pattern found."""
         self._patterns = [
             re.compile(node.pattern)
             for sub in plan.sub_topologies
@@ -194,8 +196,10 @@ class Driver:
             return False
         if topic in self._task_topics:
             return True
-        if topic in self._internal or not any(pattern.fullmatch(topic) for pattern in self._patterns):
+        found = next((each for each in self._patterns if each.fullmatch(topic)), None)
+        if topic in self._internal or found is None:
             return False
+        self._counters[topic] = TopicPartition(found.pattern, 0)
         self._task.add_input(TopicPartition(topic, 0))
         self._task_topics.add(topic)
         return True
@@ -211,8 +215,10 @@ class Driver:
     def _batch(self, row: tuple) -> RecordBatch:
         topic, key, value, timestamp, headers, _ = row
         partition = TopicPartition(topic, 0)
-        offset = self._offsets.get(partition, 0)
-        self._offsets[partition] = offset + 1
+        # Java's driver counts the records of all topics of a pattern together.
+        counter = self._counters.get(topic, partition)
+        offset = self._offsets.get(counter, 0)
+        self._offsets[counter] = self._offsets[partition] = offset + 1
         time = self.clock if timestamp is None or (timestamp < 0 and topic in self._internal) else timestamp
         if topic in self._sources_as_changelogs:
             self.remains.changelogs.setdefault(topic, []).append((topic, key, value, time, headers, 0))
