@@ -6,31 +6,44 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from streamkit.state.keys import pack_long
+from streamkit.state.keys import pack_long, unpack_long
 from streamkit.state.memory import KeyOrder
 
-MAX_ROWS = 1 << 18
-"""Rows and keys that are held at most; beyond them the keys that came first are read anew when they are asked for."""
+MAX_BYTES = 64 << 20
+"""What the rows of one store may take here; beyond it the keys that came first are read again when they are asked for."""
+ROW_BYTES, KEY_BYTES = 120, 400
+"""What Python's objects take beside the bytes of a value and of a key: headers, slots of lists, an entry of the dict."""
 _TRIM_FROM = 32
+_LARGE = 4
+"""A key whose rows take more than this part of what may be held is not held again: they are read by time."""
 
-Load = Callable[[bytes], Iterable[tuple[bytes, bytes]]]
+Load = Callable[[bytes, int], Iterable[tuple[bytes, bytes]]]
 
 
 class KeyRows:
     """The rows of keys by suffix, which is what follows the key in a row and begins with its time.
 
-    All that is alive of a key is held, or nothing of it. `load` reads a key's rows as (suffix, data), in order;
-    `first_alive` tells the time before which rows are never read again; `complete`: the map is empty now.
+    All that is alive of a key is held, or nothing of it. `load` reads a key's rows from a time (ms) on as (suffix, data), in
+    order; `first_alive` tells the time before which rows are never read again; `complete`: the map is empty now.
     """
 
-    __slots__ = ("_complete", "_count", "_first_alive", "_keys", "_load")
+    __slots__ = ("_bytes", "_complete", "_first_alive", "_keys", "_large", "_load")
 
     def __init__(self, load: Load, first_alive: Callable[[], int], complete: bool):
         self._load = load
         self._first_alive = first_alive
         self._complete = complete
         self._keys: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
-        self._count = 0
+        self._large: set[bytes] = set()
+        self._bytes = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes are held."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def put(self, key: bytes, suffix: bytes, data: bytes | None) -> None:
         """Set or delete a row."""
@@ -43,22 +56,23 @@ class KeyRows:
         if data is not None and (not suffixes or suffix > suffixes[-1]):
             suffixes.append(suffix)
             values.append(data)
-            self._count += 1
+            self._bytes += ROW_BYTES + len(data)
             if len(suffixes) > _TRIM_FROM:
                 self._trim(suffixes, values)
+            if self._bytes > MAX_BYTES:
+                self._evict()
             return
         place = bisect_left(suffixes, suffix)
         there = place < len(suffixes) and suffixes[place] == suffix
-        if data is None:
-            if there:
-                del suffixes[place], values[place]
-                self._count -= 1
-        elif there:
-            values[place] = data
-        else:
+        if there:
+            self._bytes -= ROW_BYTES + len(values[place])
+            del suffixes[place], values[place]
+        if data is not None:
             suffixes.insert(place, suffix)
             values.insert(place, data)
-            self._count += 1
+            self._bytes += ROW_BYTES + len(data)
+            if self._bytes > MAX_BYTES:
+                self._evict()
 
     def between(self, key: bytes, first: bytes, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
         """Return suffixes and data of a key's rows from suffix `first` to `last`, both included, as they are now."""
@@ -66,37 +80,71 @@ class KeyRows:
         if rows is None:
             if self._complete:
                 return (), ()
-            found = list(self._load(key))
-            rows = self._hold(key, [suffix for suffix, _ in found], [data for _, data in found])
-        suffixes, values = rows
-        low = bisect_left(suffixes, first)
-        if low == len(suffixes):
-            return (), ()
-        high = bisect_right(suffixes, last, low)
-        return suffixes[low:high], values[low:high]
+            return self._between_stored(key, first, last)
+        return _cut(*rows, first, last)
+
+    def _between_stored(self, key: bytes, first: bytes, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        large = key in self._large
+        found = list(self._load(key, unpack_long(first)[0] if large else 0))
+        suffixes, values = [suffix for suffix, _ in found], [data for _, data in found]
+        if not large:
+            self._hold(key, suffixes, values)
+            if self._bytes > MAX_BYTES:
+                self._evict()
+        return _cut(suffixes, values, first, last)
+
+    def expire(self) -> None:
+        """Let go of all rows that are never read again, and of keys that have no others."""
+        alive = pack_long(self._first_alive())
+        self._large.clear()
+        for key, (suffixes, values) in list(self._keys.items()):
+            if not suffixes or suffixes[-1] < alive:
+                self._drop(key)
+            elif suffixes[0] < alive:
+                self._drop_first(suffixes, values, bisect_left(suffixes, alive))
 
     def _hold(self, key: bytes, suffixes: list[bytes], values: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         rows = self._keys[key] = (suffixes, values)
-        self._count += len(suffixes) + 1
-        if self._count > MAX_ROWS:
-            self._evict()
+        self._bytes += _cost(key, values)
         return rows
 
     def _trim(self, suffixes: list[bytes], values: list[bytes]) -> None:
         """Drop what has expired when it is half of a key's rows, so that a row is moved once on average."""
         alive = pack_long(self._first_alive())
         if suffixes[len(suffixes) // 2] < alive:
-            gone = bisect_left(suffixes, alive)
-            del suffixes[:gone], values[:gone]
-            self._count -= gone
+            self._drop_first(suffixes, values, bisect_left(suffixes, alive))
+
+    def _drop_first(self, suffixes: list[bytes], values: list[bytes], count: int) -> None:
+        self._bytes -= ROW_BYTES * count + sum(map(len, values[:count]))
+        del suffixes[:count], values[:count]
+
+    def _drop(self, key: bytes) -> int:
+        cost = _cost(key, self._keys.pop(key)[1])
+        self._bytes -= cost
+        return cost
 
     def _evict(self) -> None:
-        """Drop the keys that came first, down to half of what may be held, but never the one in hand."""
+        """Drop the keys that came first, down to half of what may be held."""
         self._complete = False
         keys = self._keys
-        while self._count > MAX_ROWS // 2 and len(keys) > 1:
-            suffixes, _ = keys.pop(next(iter(keys)))
-            self._count -= len(suffixes) + 1
+        while self._bytes > MAX_BYTES // 2 and keys:
+            key = next(iter(keys))
+            if self._drop(key) > MAX_BYTES // _LARGE:
+                self._large.add(key)
+
+
+def _cost(key: bytes, values: list[bytes]) -> int:
+    return KEY_BYTES + len(key) + ROW_BYTES * len(values) + sum(map(len, values))
+
+
+def _cut(
+    suffixes: list[bytes], values: list[bytes], first: bytes, last: bytes
+) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    low = bisect_left(suffixes, first)
+    if low == len(suffixes):
+        return (), ()
+    high = bisect_right(suffixes, last, low)
+    return suffixes[low:high], values[low:high]
 
 
 class KeyedOrder(KeyOrder):

@@ -42,6 +42,7 @@ class Segments:
         """How much older than the retention a row may be and still be read (AbstractDualSchemaRocksDBSegmentedBytesStore)."""
         self._persistent = persistent
         self._first, self._last = self._existing()
+        self._expired_at = 0
         self._key_rows = KeyRows(self._rows_of, lambda: self.first_alive(0), complete=self._last < self._first)
 
     def _existing(self) -> tuple[int, int]:
@@ -89,6 +90,10 @@ class Segments:
 
     def _drop_below(self, segment: int) -> None:
         self._first = segment
+        if self.observed - self._expired_at >= self.retention // 2:
+            # Not more often, so that a row is looked at a few times at most, also where stream time leaps.
+            self._expired_at = self.observed
+            self._key_rows.expire()
         self._rows.delete_range(None, pack_long(segment))
         if self.indexed:
             self._rows.delete_range(_TIME_INDEX, _TIME_INDEX + pack_long(segment * self.interval))
@@ -111,9 +116,9 @@ class Segments:
         """
         return self._key_rows.between(key, first, last)
 
-    def _rows_of(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield a key's rows that are alive, segment by segment."""
-        low, high = self._bounded(0, MAX_LONG)
+    def _rows_of(self, key: bytes, low: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield a key's rows from the time `low` on that are alive, segment by segment."""
+        low, high = self._bounded(low, MAX_LONG)
         if low > high:
             return
         length = len(key) + self._suffix

@@ -17,7 +17,7 @@ TIMES = st.integers(0, 400_000)
 WRITES = st.lists(st.tuples(KEYS, TIMES, st.booleans(), st.booleans()), max_size=60)
 
 
-@pytest.mark.parametrize("held", [2, 10, 1 << 18])
+@pytest.mark.parametrize("held", [700, 3_000, 1 << 26])
 @pytest.mark.parametrize("restarts", [False, True])
 @given(writes=WRITES, asked=st.lists(st.tuples(KEYS, TIMES, TIMES), max_size=10))
 def test_as_the_map(writes: list, asked: list, held: int, restarts: bool) -> None:
@@ -25,18 +25,86 @@ def test_as_the_map(writes: list, asked: list, held: int, restarts: bool) -> Non
     segments = Segments(rows, 120_000, True, suffix=8)
     expected: dict[tuple[bytes, int], bytes] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_rows, "MAX_ROWS", held)
+        patch.setattr(key_rows, "MAX_BYTES", held)
         for number, (key, time, deletes, reads) in enumerate(writes):
             data = None if deletes else b"%d" % number
             if segments.put(time, key, pack_long(time), data):
                 expected[key, time] = data
             if reads:
                 assert found(segments, key, 0, 400_000) == wanted(expected, segments, key, 0, 400_000)
+                assert found(segments, key, time, 400_000) == wanted(expected, segments, key, time, 400_000)
+            assert_counted(segments, held)
         if restarts:
             before, segments = segments, Segments(rows, 120_000, True, suffix=8)
             segments.observed = before.observed
         for key, low, high in asked:
             assert found(segments, key, low, high) == wanted(expected, segments, key, low, high)
+
+
+def assert_counted(segments: Segments, held: int) -> None:
+    rows = segments._key_rows
+    assert rows.size <= held
+    assert rows.size == sum(key_rows._cost(key, values) for key, (_, values) in rows._keys.items())
+
+
+def test_keys_that_do_not_recur_leave_with_their_windows() -> None:
+    segments = Segments(MemoryMap(), 120_000, True, suffix=8)
+    most = []
+    for minute in range(1, 31):
+        for number in range(100):
+            time = minute * 60_000 + number
+            segments.put(time, b"%d-%d" % (minute, number), pack_long(time), b"")
+        most.append(len(segments._key_rows))
+    # Retention is two minutes.
+    assert max(most) == 300
+
+
+def test_a_burst_leaves_nothing_behind() -> None:
+    segments = Segments(MemoryMap(), 120_000, True, suffix=8)
+    for number in range(10_000):
+        segments.put(number, b"%d" % number, pack_long(number), b"")
+    assert len(segments._key_rows) == 10_000
+    segments.put(300_000, b"later", pack_long(300_000), b"")
+    assert len(segments._key_rows) == 1
+
+
+def test_stream_time_that_leaps_looks_at_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = Segments(MemoryMap(), 3_600_000, True, suffix=8, interval=1)
+    passes: list[int] = []
+    expire = key_rows.KeyRows.expire
+    monkeypatch.setattr(key_rows.KeyRows, "expire", lambda rows: passes.append(len(rows)) or expire(rows))
+    for number in range(10_000):
+        segments.put(number * 1_000, b"%d" % number, pack_long(number * 1_000), b"")
+    # 10,000 rows in as many segments: each is looked at three times at most.
+    assert 1 <= sum(passes) <= 30_000
+
+
+def test_values_count_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_rows, "MAX_BYTES", 100_000)
+    segments = Segments(MemoryMap(), 120_000, True, suffix=8)
+    for number in range(100):
+        segments.put(number, b"key", pack_long(number), bytes(10_000))
+        assert segments._key_rows.size <= 100_000
+    assert len(found(segments, b"key", 0, 400_000)) == 100
+
+
+def test_a_key_with_too_much_is_read_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_rows, "MAX_BYTES", 100_000)
+    rows = MemoryMap()
+    segments = Segments(rows, 120_000, True, suffix=8)
+    for number in range(1_000):
+        segments.put(number, b"key", pack_long(number), b"x")
+    read: list[int] = []
+    between = rows.range
+
+    def counted(*arguments: object, **options: object) -> object:
+        found = list(between(*arguments, **options))  # type: ignore[arg-type]
+        read.append(len(found))
+        return iter(found)
+
+    monkeypatch.setattr(rows, "range", counted)
+    assert len(found(segments, b"key", 990, 995)) == 6
+    assert sum(read) <= 10
 
 
 def found(segments: Segments, key: bytes, low: int, high: int) -> list[tuple[bytes, bytes]]:

@@ -1,0 +1,108 @@
+"""Runs the command `streamkit` and writes, at each SIGUSR1, what its process holds as a line of JSON.
+
+    python -m tests.memory.inside FILE [--diff] [--collect] run TOPOLOGY …
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import signal
+import sys
+import threading
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+TYPES = 25
+"""How many types of objects are listed, the most frequent first."""
+
+
+class _MallInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+
+def c_library() -> dict[str, int]:
+    """Return what the C library's allocator has in use, and free but not given back, in kB (glibc; else nothing)."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return {}
+    mallinfo.restype = _MallInfo
+    found = mallinfo()
+    return {"used": (found.uordblks + found.hblkhd) >> 10, "free": found.fordblks >> 10}
+
+
+def held() -> dict[str, int]:
+    """Return how many rows the state package's containers hold in memory: maps, overlays, caches, rows by key, buffers."""
+    found: Counter[str] = Counter()
+    for each in gc.get_objects():
+        kind = type(each)
+        if not str(kind.__module__).startswith("streamkit.state"):
+            continue
+        for attribute in ("_data", "_pending", "entries", "dirty", "_keys", "_touched", "_entries", "_queue", "_suffixes", "_eldest"):
+            size = _size(getattr(each, attribute, None))
+            if size:
+                found[f"{kind.__name__}.{attribute}"] += size
+        count = getattr(each, "_bytes", None)
+        if isinstance(count, int):
+            found[f"{kind.__name__}._bytes"] += count
+    return dict(found)
+
+
+def _size(container: Any) -> int:
+    return len(container) if hasattr(container, "__len__") else 0
+
+
+def snapshot(collect: bool) -> dict[str, Any]:
+    """Return objects by type, Python's memory blocks, threads, and the C library's figures."""
+    before = sum(1 for _ in gc.get_objects())
+    garbage = gc.collect() if collect else None
+    types = Counter(type(each).__name__ for each in gc.get_objects())
+    return {
+        "blocks": sys.getallocatedblocks(),
+        "objects": before,
+        "garbage": garbage,
+        "types": dict(types.most_common(TYPES)),
+        "held": held(),
+        "threads": threading.active_count(),
+        "malloc": c_library(),
+    }
+
+
+def watch(file: Path, collect: bool, traced: bool) -> None:
+    """Write a line into the file at each SIGUSR1, from a thread of its own."""
+    asked = threading.Semaphore(0)
+    signal.signal(signal.SIGUSR1, lambda *_: asked.release())
+
+    def write() -> None:
+        while True:
+            asked.acquire()
+            line = snapshot(collect)
+            if traced:
+                top = tracemalloc.take_snapshot().statistics("traceback")[:40]
+                line["traced"] = [(each.size >> 10, each.count, [str(frame) for frame in each.traceback]) for each in top]
+            with file.open("a") as out:
+                out.write(json.dumps(line) + "\n")
+
+    threading.Thread(target=write, name="watch", daemon=True).start()
+
+
+def main() -> None:
+    """Watch, and run the command."""
+    file, *arguments = sys.argv[1:]
+    options = {each for each in arguments if each in ("--collect", "--traced")}
+    arguments = [each for each in arguments if each not in options]
+    if "--traced" in options:
+        tracemalloc.start(4)
+    watch(Path(file), "--collect" in options, "--traced" in options)
+    sys.argv[1:] = arguments
+    from streamkit_cli.main import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()
