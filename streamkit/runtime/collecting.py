@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Callable
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 """The options of mallopt(3)."""
 _KEPT, _STEP, _MAPPED = 128 << 20, 4 << 20, 32 << 20
 _NEW_OBJECTS, _YOUNG, _OLD = 100_000, 50, 100
+_SETTLED_MS = 1_000
+"""What closes something may still have it in its variables for a moment; and many things are often closed together."""
 
 
 def collect_rarely() -> None:
@@ -35,3 +38,28 @@ def keep_memory() -> None:
         return
     for option, value in ((_TRIM_THRESHOLD, _KEPT), (_TOP_PAD, _STEP), (_MMAP_THRESHOLD, _MAPPED)):
         set_option(option, value)
+
+
+class Leftovers:
+    """Cycles that are made of what was closed: a task and its functions, a producer and its callbacks.
+
+    Rare passes of the collector would leave them for good. Threads note them; `collect_if_due` is called now and then.
+    """
+
+    def __init__(self, clock: Callable[[], int]):
+        """`clock`: in milliseconds, only ever forward."""
+        self._clock = clock
+        self._noted: int | None = None
+
+    def note(self) -> None:
+        """Note that something was closed; any thread may."""
+        self._noted = self._clock()
+
+    def collect_if_due(self) -> bool:
+        """Have the collector free what was closed, once nothing was for a while; return whether it was called."""
+        noted = self._noted
+        if noted is None or self._clock() - noted < _SETTLED_MS:
+            return False
+        self._noted = None
+        gc.collect()
+        return True

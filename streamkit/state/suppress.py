@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamkit.errors import StateError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
 _VERSION: Headers = [("v", b"\x03")]
+_PLACES = 1_000
+"""Places in the queue of updates that are gone, up to which it is left as it is."""
 
 
 class Eviction(NamedTuple):
@@ -160,12 +162,19 @@ class SuppressBuffer(Store):
             if entry is not None:
                 # Its place in the queue is passed over later: looking for it here would make restoring quadratic.
                 self.size -= 8 + len(key) + entry[1].size()
+                self._tidy()
             return
         versions = [data for name, data in headers or () if name == "v"]
         if versions[-1:] != [b"\x03"]:
             raise StateError(f"The changelog of {self.name} has a record of an unknown format: header v is not 03")
         buffered, time = decode_buffer_value(value)
         self._place(time, key, buffered)
+
+    def _tidy(self) -> None:
+        """Take out the places of what is gone once they are the most: a standby never comes to their turn."""
+        if len(self._queue) > _PLACES + 2 * len(self._entries):
+            self._queue = [(time, key) for key, (time, _) in self._entries.items()]
+            heapify(self._queue)
 
     def close(self) -> None:
         """Drop everything."""

@@ -1,6 +1,6 @@
 """Runs the command `streamkit` and writes, at each SIGUSR1, what its process holds as a line of JSON.
 
-    python -m tests.memory.inside FILE [--diff] [--collect] run TOPOLOGY …
+python -m tests.memory.inside FILE [--diff] [--collect] run TOPOLOGY …
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ TYPES = 25
 
 
 class _MallInfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
 
 
 def c_library() -> dict[str, int]:
@@ -42,7 +45,18 @@ def held() -> dict[str, int]:
         kind = type(each)
         if not str(kind.__module__).startswith("streamkit.state"):
             continue
-        for attribute in ("_data", "_pending", "entries", "dirty", "_keys", "_touched", "_entries", "_queue", "_suffixes", "_eldest"):
+        for attribute in (
+            "_data",
+            "_pending",
+            "entries",
+            "dirty",
+            "_keys",
+            "_touched",
+            "_entries",
+            "_queue",
+            "_suffixes",
+            "_eldest",
+        ):
             size = _size(getattr(each, attribute, None))
             if size:
                 found[f"{kind.__name__}.{attribute}"] += size
@@ -83,7 +97,9 @@ def watch(file: Path, collect: bool, traced: bool) -> None:
             line = snapshot(collect)
             if traced:
                 top = tracemalloc.take_snapshot().statistics("traceback")[:40]
-                line["traced"] = [(each.size >> 10, each.count, [str(frame) for frame in each.traceback]) for each in top]
+                line["traced"] = [
+                    (each.size >> 10, each.count, [str(frame) for frame in each.traceback]) for each in top
+                ]
             with file.open("a") as out:
                 out.write(json.dumps(line) + "\n")
 

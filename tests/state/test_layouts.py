@@ -136,6 +136,19 @@ def test_suppress_evicts_by_time_then_key() -> None:
         store.restore(b"d", b"", 0, [("v", b"\x01")])
 
 
+def test_a_standby_of_suppress_holds_no_more_than_what_waits() -> None:
+    store, _ = make(definition("suppress"))
+    value = BufferValue(None, None, ONE, RecordContext(0, 0, "t", 0, None)).encode(5)
+    for number in range(20_000):
+        store.restore(b"%d" % number, value, 5, [("v", b"\x03")])
+        if number >= 100:
+            store.restore(b"%d" % (number - 100), None, 5, None)
+    assert store.count == 100
+    assert len(store._queue) <= 1_500
+    assert [entry.key for entry in store.evict_until(5)] == sorted(b"%d" % number for number in range(19_900, 20_000))
+    assert store.size == store.count == 0
+
+
 @pytest.mark.parametrize("prior", [None, b"", b"p"])
 @pytest.mark.parametrize("old", [None, b"", b"p"])
 def test_buffer_values_come_back(prior: bytes | None, old: bytes | None) -> None:

@@ -168,6 +168,9 @@ class Committer:
             self._producer.close()
         except TransportError:
             log.debug("closing the producer failed", exc_info=True)
+        finally:
+            # The client ends with its object, which its own callbacks hold.
+            self._shared.leftovers.note()
 
     def _count_dropped(self, held: LocalTask) -> None:
         task = held.task

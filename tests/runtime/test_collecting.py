@@ -1,0 +1,83 @@
+"""What is closed is freed although the collector runs rarely."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from streamkit.errors import RetriableTransportError
+from streamkit.runtime import collecting
+from streamkit.runtime.collecting import Leftovers
+from streamkit.runtime.local.setup import Settings
+from streamkit.transport.embedded import EmbeddedTransport
+from tests.broker.support import until
+from tests.runtime.counting import create
+from tests.runtime.fake_log import FakeProducer
+from tests.runtime.fakes import Clock, FakeProgram
+from tests.runtime.test_local import Harness
+from tests.runtime.test_updater import ALL, Started
+
+
+class Ring:
+    """A cycle."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture(autouse=True)
+def by_hand() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_once_nothing_was_closed_for_a_second() -> None:
+    clock = Clock()
+    leftovers = Leftovers(clock)
+    ring = weakref.ref(Ring())
+    clock.now = 5_000
+    assert not leftovers.collect_if_due()
+    leftovers.note()
+    clock.now = 5_900
+    leftovers.note()
+    clock.now = 6_100
+    assert not leftovers.collect_if_due()
+    assert ring() is not None
+    clock.now = 6_900
+    assert leftovers.collect_if_due()
+    assert ring() is None
+    assert not leftovers.collect_if_due()
+
+
+def test_a_task_that_moves_away_leaves_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(collecting, "_SETTLED_MS", 0)
+    log = EmbeddedTransport(tmp_path / "log")
+    create(log)
+    with Started(log, tmp_path) as started:
+        started.assign(ALL)
+        tasks = [weakref.ref(held.task) for held in started.thread._tasks.running.values()]
+        assert len(tasks) == len(ALL)
+        started.assign([])
+        until(lambda: started.application._look_after() or not any(task() for task in tasks), "closed tasks are freed")
+    log.close()
+
+
+def test_a_producer_that_is_replaced_leaves_nothing(tmp_path, monkeypatch) -> None:
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True))
+    committer = harness.thread._committer
+    committer._producer.me = committer._producer
+    before = weakref.ref(committer._producer)
+
+    def abort(producer: FakeProducer) -> None:
+        raise RetriableTransportError("gone")
+
+    monkeypatch.setattr(FakeProducer, "abort", abort)
+    committer.restart()
+    harness.clock.now = 2_000
+    assert before() is not None
+    assert harness.shared.leftovers.collect_if_due()
+    assert before() is None
