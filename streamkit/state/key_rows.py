@@ -80,10 +80,16 @@ class KeyRows:
         if rows is None:
             if self._complete:
                 return (), ()
-            return self._between_stored(key, first, last)
-        return _cut(*rows, first, last)
+            rows = self._stored(key, first)
+        suffixes, values = rows
+        low = bisect_left(suffixes, first)
+        if low == len(suffixes):
+            return (), ()
+        high = bisect_right(suffixes, last, low)
+        return suffixes[low:high], values[low:high]
 
-    def _between_stored(self, key: bytes, first: bytes, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    def _stored(self, key: bytes, first: bytes) -> tuple[list[bytes], list[bytes]]:
+        """Return the rows of a key that is not held, and hold them; of a large one those from suffix `first` on."""
         large = key in self._large
         found = list(self._load(key, unpack_long(first)[0] if large else 0))
         suffixes, values = [suffix for suffix, _ in found], [data for _, data in found]
@@ -91,7 +97,7 @@ class KeyRows:
             self._hold(key, suffixes, values)
             if self._bytes > MAX_BYTES:
                 self._evict()
-        return _cut(suffixes, values, first, last)
+        return suffixes, values
 
     def expire(self) -> None:
         """Let go of all rows that are never read again, and of keys that have no others."""
@@ -135,16 +141,6 @@ class KeyRows:
 
 def _cost(key: bytes, values: list[bytes]) -> int:
     return KEY_BYTES + len(key) + ROW_BYTES * len(values) + sum(map(len, values))
-
-
-def _cut(
-    suffixes: list[bytes], values: list[bytes], first: bytes, last: bytes
-) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    low = bisect_left(suffixes, first)
-    if low == len(suffixes):
-        return (), ()
-    high = bisect_right(suffixes, last, low)
-    return suffixes[low:high], values[low:high]
 
 
 class KeyedOrder(KeyOrder):

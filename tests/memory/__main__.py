@@ -2,7 +2,7 @@
 
     python -m tests.memory [--minutes 60] [--rate 1000] [--engine leveldb] [--http] [--plain]
 
-Once a minute it prints resident and private memory, Python's memory blocks, objects, open files, the size of the state
+Once a minute it prints resident and anonymous memory, Python's memory blocks, objects, open files, the size of the state
 directory, and what came in and out. At the end it gives the growth a minute after the warm-up with its noise; the exit code is 1
 where memory, objects, files or state grow.
 """
@@ -33,7 +33,7 @@ OUTPUTS = ("per-page", "closed", "hopping", "sessions", "paid", "named")
 TOLERANCES = {"rss_kb": 100.0, "blocks": 1000.0, "objects": 250.0, "files": 0.05, "state_kb": 100.0}
 """How much of each may be added a minute."""
 COLUMNS = {
-    "minute": "min", "rss_kb": "RSS MB", "private_kb": "private MB", "used_kb": "malloc MB", "free_kb": "free MB",
+    "minute": "min", "rss_kb": "RSS MB", "anonymous_kb": "anon MB", "used_kb": "malloc MB", "free_kb": "free MB",
     "blocks": "blocks k", "objects": "objects k", "lists": "lists k", "files": "files", "threads": "threads",
     "state_kb": "state MB", "records_in": "in/s", "records_out": "out/s", "lag": "lag", "cpu": "cpu %",
 }  # fmt: skip
@@ -45,7 +45,7 @@ class Sample:
 
     minute: int
     rss_kb: int
-    private_kb: int
+    anonymous_kb: int
     files: int
     state_kb: int
     records_in: float
@@ -129,7 +129,7 @@ class Application:
         found = Sample(
             minute=minute,
             rss_kb=sampling.resident_kb(pid),
-            private_kb=sampling.private_kb(pid),
+            anonymous_kb=sampling.anonymous_kb(pid),
             files=sampling.open_files(pid),
             state_kb=sampling.size_kb(self._state),
             records_in=records_in,

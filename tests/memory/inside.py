@@ -21,9 +21,16 @@ TYPES = 25
 
 
 class _MallInfo(ctypes.Structure):
+    """struct mallinfo2, of which only those figures are named that are read."""
+
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+        ("arena", ctypes.c_size_t),
+        ("not_read", ctypes.c_size_t * 3),
+        ("mapped", ctypes.c_size_t),
+        ("not_read_either", ctypes.c_size_t * 2),
+        ("used", ctypes.c_size_t),
+        ("free", ctypes.c_size_t),
+        ("top", ctypes.c_size_t),
     ]
 
 
@@ -35,7 +42,7 @@ def c_library() -> dict[str, int]:
         return {}
     mallinfo.restype = _MallInfo
     found = mallinfo()
-    return {"used": (found.uordblks + found.hblkhd) >> 10, "free": found.fordblks >> 10}
+    return {"used": (found.used + found.mapped) >> 10, "free": found.free >> 10}
 
 
 def held() -> dict[str, int]:

@@ -13,10 +13,9 @@ def resident_kb(pid: int) -> int:
     return _fields(Path(f"/proc/{pid}/status"))["VmRSS"]
 
 
-def private_kb(pid: int) -> int:
-    """Return what would be free without the process, in kB."""
-    fields = _fields(Path(f"/proc/{pid}/smaps_rollup"))
-    return fields["Private_Clean"] + fields["Private_Dirty"]
+def anonymous_kb(pid: int) -> int:
+    """Return what of the resident set is no file's, in kB: stores map their files."""
+    return _fields(Path(f"/proc/{pid}/smaps_rollup"))["Anonymous"]
 
 
 def open_files(pid: int) -> int:
