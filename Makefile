@@ -15,7 +15,7 @@ JOBS ?= 2
 MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate bench bench-quick bench-spark fuzz chaos screenshots clean
+.PHONY: help demo test check format generate bench bench-quick bench-spark fuzz chaos memory screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): 
 
 chaos: $(READY) ## Kill, stop and fence instances and the broker for some time, then look for gaps and repeats: make chaos MINUTES=10 SEED=1
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
+
+memory: $(READY) ## Run at a steady rate and look whether memory, files and state grow: make memory MINUTES=60
+	@$(BIN)/python -m tests.memory --minutes $(MINUTES)
 
 screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots
