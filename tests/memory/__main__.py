@@ -32,6 +32,7 @@ INPUTS = ("clicks", "visits", "orders", "payments", "users")
 OUTPUTS = ("per-page", "closed", "hopping", "sessions", "paid", "named")
 TOLERANCES = {"rss_kb": 100.0, "blocks": 1000.0, "objects": 250.0, "files": 0.05, "state_kb": 100.0}
 """How much of each may be added a minute."""
+MIDDLE_S = 30
 COLUMNS = {
     "minute": "min", "rss_kb": "RSS MB", "anonymous_kb": "anon MB", "used_kb": "malloc MB", "free_kb": "free MB",
     "blocks": "blocks k", "objects": "objects k", "lists": "lists k", "files": "files", "threads": "threads",
@@ -157,15 +158,17 @@ def measure(folder: Path, broker: Broker, options: argparse.Namespace) -> list[S
         until(lambda: wanted <= {f"{APPLICATION}.{name}" for name in log.topics(f"{APPLICATION}.")}, "the topics")
         feeder.start()
         print(" | ".join(COLUMNS.values()), flush=True)
-        began = time.monotonic()
-        before = (0, app.written(), sampling.cpu_seconds(app.process.pid))
+        # In the middle of minutes: at their turns segments of windows are dropped.
+        began = time.time() // 60 * 60 + MIDDLE_S
+        before = (time.time(), 0, app.written(), sampling.cpu_seconds(app.process.pid))
         for minute in range(1, options.minutes + 1):
-            while time.monotonic() < began + 60 * minute:
+            while time.time() < began + 60 * minute:
                 time.sleep(0.2)
                 if app.process.poll() is not None or feeder.error is not None:
                     raise RuntimeError(f"the application or its input ended: {app.process.poll()}, {feeder.error}")
-            now = (feeder.written, app.written(), sampling.cpu_seconds(app.process.pid))
-            each = [(after - then) / 60 for after, then in zip(now, before, strict=True)]
+            now = (time.time(), feeder.written, app.written(), sampling.cpu_seconds(app.process.pid))
+            seconds, *each = [after - then for after, then in zip(now, before, strict=True)]
+            each = [change / seconds for change in each]
             before = now
             samples.append(app.sample(minute, each[0], each[1], 100 * each[2]))
             print(samples[-1].line(), flush=True)
