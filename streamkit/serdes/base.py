@@ -32,7 +32,8 @@ class Serde(ABC):
     """The form that the topology file uses: a name, or a mapping with arguments."""
 
     immutable = False
-    """Whether decoded values can't be changed in place, so that a cache may hold them decoded."""
+    """Whether decoded values can't be changed in place, and are what their bytes decode to, so that a cache may hold them
+    decoded (see `held`)."""
 
     type: Type = ANY
     """What is known of its values."""
@@ -79,6 +80,10 @@ class Serde(ABC):
             return self.encode(one) == self.encode(other)
         except SerdeError:
             return False  # what can't be written is reported where it is written
+
+    def held(self, value: Any) -> Any:
+        """Return a value that was encoded as a cache of an immutable serde holds it: as its bytes would decode."""
+        return value
 
     def json_column(self, column: Sequence[bytes | None]) -> list[Any]:
         """Return the JSON forms of many values' bytes. Raises SerdeError when one of them is not the serde's."""

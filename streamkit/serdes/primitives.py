@@ -144,10 +144,9 @@ _NAN = struct.pack(">d", float("nan"))
 class NumberSerde(Serde):
     """A number of fixed size."""
 
-    immutable = True
-
     def __init__(self, name: str, code: str, floating: bool = False):
         self.spec = name
+        self.immutable = name != "float"  # which loses digits when it is written
         self._code = code
         self._floating = floating
         self._size = struct.calcsize(code)
@@ -163,7 +162,13 @@ class NumberSerde(Serde):
         return {f"_s_{name}_unpack": self._unpack, f"_s_{name}_pack": self._pack, f"_s_{name}_encode": self.encode}
 
     def __getstate__(self) -> Any:
-        return {"spec": self.spec, "_code": self._code, "_floating": self._floating, "_size": self._size}
+        return {
+            "spec": self.spec,
+            "immutable": self.immutable,
+            "_code": self._code,
+            "_floating": self._floating,
+            "_size": self._size,
+        }
 
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update(state)
@@ -183,6 +188,9 @@ class NumberSerde(Serde):
             return self._pack(value)
         except (struct.error, OverflowError) as error:
             raise SerdeError(f"serde {self.spec}: {value} does not fit into {self._size} bytes") from error
+
+    def held(self, value: Any) -> Any:
+        return float(value) if self._floating else value
 
     def decode(self, data: bytes) -> Any:
         try:
@@ -270,7 +278,6 @@ class UuidSerde(Serde):
     """
 
     spec = "uuid"
-    immutable = True
 
     def encode(self, value: Any) -> bytes:
         try:

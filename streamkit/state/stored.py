@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
 # Serdes whose values all take the same number of bytes: writing one over another needs no accounting.
-_FIXED_SIZE = ("long", "integer", "short", "double", "float", "boolean")
+_FIXED_SIZE = ("long", "integer", "short", "double", "boolean")
 
 Log = Callable[[bytes, "bytes | None", "int | None", "Headers | None"], None]
 
@@ -111,7 +111,8 @@ class CachedMapStore(MapStore):
     def _cache_put(self, key: bytes, value: Any, timestamp: int, context: Any) -> None:
         assert self.cache is not None
         data = None if value is None else self._encode(value)
-        self.cache.put(key, value if self.holds_decoded else None, timestamp, context, data)
+        held = self.value_serde.held(value) if data is not None and self.holds_decoded else None
+        self.cache.put(key, held, timestamp, context, data)
 
     def _entry_value(self, entry: list[Any]) -> Any:
         """Return the value of a cache entry: VALUE where it is held, else DATA decoded."""

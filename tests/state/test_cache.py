@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamkit.errors import SerdeError
+from streamkit.serdes.primitives import PRIMITIVES
 from streamkit.state.base import CurrentTopic
 from streamkit.state.cache import CONTEXT, DATA, ENTRY_BYTES, PUT, TIME, USED, VALUE, CacheBudget
 from streamkit.state.definitions import StoreDef, create
@@ -300,3 +301,22 @@ def test_a_cached_window_stays_readable_and_forwards_although_it_has_expired() -
     assert it.context.drops == 1
     assert len(it.context.logged) == 3
     assert [(key.key, key.start, value) for key, value in it.store.rows()] == [("a", 0, 2), ("b", 500_000, 1)]
+
+
+@pytest.mark.parametrize(
+    ("serde", "given", "found"),
+    [
+        ("float", 0.7, 0.699999988079071),
+        ("double", 3, 3.0),
+        ("double", 0.7, 0.7),
+        ("uuid", "1-2-3-4-5", "00000001-0002-0003-0004-000000000005"),
+    ],
+)
+def test_cached_values_are_those_that_their_bytes_decode_to(serde: str, given: Any, found: Any) -> None:
+    store = replace(definition("timestamped_key_value"), value_serde=PRIMITIVES[serde])
+    it = Listening(store)
+    it.store.put(b"a", given, 1)
+    values = [it.store.get(b"a")[0]]
+    it.store.flush()
+    values += [it.store.get(b"a")[0], it.forwarded[0][1]]
+    assert [repr(value) for value in values] == [repr(found)] * 3

@@ -74,8 +74,7 @@ class _Held(CachedMapStore):
             data = None
         else:
             data = self._encode(value)
-            if not self.holds_decoded:
-                value = None
+            value = self.value_serde.held(value) if self.holds_decoded else None
         self.entries[row] = [value, timestamp, context, 1, 1, data, 0, 0]
 
     def _held(self, entry: list[Any]) -> tuple[Any, int] | None:
