@@ -20,6 +20,7 @@ LONG, STRING, JSON, LIST, DOUBLE, INTEGER, BOOLEAN, ANY = (
     "boolean",
     "any",
 )
+SHORT, FLOAT, UUID, BYTES, VOID = "short", "float", "uuid", "bytes", "void"
 
 # What was drawn by name: the suite's own test asks whether everything was.
 drawn: Counter[str] = Counter()
@@ -140,6 +141,11 @@ FORMS: dict[str, dict[str, str]] = {
     DOUBLE: {**COMMON, **FRACTIONS},
     ANY: COMMON,
     BOOLEAN: TRUTHS,
+    SHORT: COMMON,
+    FLOAT: {**COMMON, **FRACTIONS},
+    UUID: COMMON,
+    BYTES: COMMON,
+    VOID: {},
 }
 ITERABLES = {
     "bare tuple": "{a}, {b}",

@@ -13,12 +13,25 @@ KEYS = {
 
 
 def __getattr__(name):
+    if name.startswith("K__"):
+        return lambda record, context: keep(record, context.store(stored(name[3:])))
     if not name.startswith("S__"):
         raise AttributeError(name)
     _, store, keys, unit, *operations = name.split("__")
-    fields = {"store_name": store, "keys": KEYS[keys], "unit": int(unit), "operations": operations}
+    fields = {"store_name": stored(store), "keys": KEYS[keys], "unit": int(unit), "operations": operations}
     made = globals()[name] = type(name, (Script,), fields)
     return made
+
+
+def stored(name):
+    """The name of a store: those of steps have hyphens, which names of Python have not."""
+    return name.replace("_", "-")
+
+
+def keep(record, store):
+    """For global stores: every row but those of odd times, which delete."""
+    if record.key is not None:
+        store.put(record.key, None if record.timestamp & 1 else record.value)
 
 
 class Script:
@@ -70,6 +83,9 @@ class Script:
 
     def do_later(self, key, time):
         self.context.forward(self.last.replace(value=["later"], timestamp=self.last.timestamp + 1))
+
+    def do_to(self, key, time, child):
+        self.context.forward(self.last.replace(value=["to", child], timestamp=time), to=f"kid{child}")
 
     def do_rekey(self, key, time, at):
         self.context.forward(self.last.replace(key=self.keys[at], value=["rekey"]))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import yaml
 
-from tests.fuzz import inputs, steps
-from tests.fuzz.forms import DOUBLE, JSON, LONG, STRING
+from tests.fuzz import inputs, processors, steps
+from tests.fuzz.forms import BYTES, DOUBLE, FLOAT, JSON, LONG, SHORT, STRING, UUID, VOID
 from tests.fuzz.vocabulary import SCALARS, VALUES, Expressions, Type, Windowed, serde
 
 # How often a form of its own stands at the top of an expression, by topology.
@@ -16,6 +16,8 @@ SHAPED = (0.0, 0.3, 0.8)
 # Small ones evict in the middle of a record; where a global table shares the cache, only extremes are compared.
 AMPLE = 100_000
 CACHES = (0, 0, 1, 60, 100, 150, 200, 300, 500, 1000, 2000)
+FANNED = tuple(processors.KEYS)
+STREAM_TIME = ("__ts_", "spawn", "where", "Seen")
 POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time")
 STREAM, TABLE, GLOBAL, GROUPED, GROUPED_TABLE = "stream", "table", "global", "grouped", "grouped_table"
 
@@ -29,6 +31,17 @@ class Flow:
     value: Type
     closes: bool = False  # a windowed table of which Java knows the grace period
     versioned: bool = False
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A store that processors can look into: that of a step, of a table, or a global one, which is only read."""
+
+    name: str
+    kind: str
+    key: Type
+    value: Type
+    shared: bool = False
 
 
 @dataclass
@@ -56,10 +69,13 @@ class Draft:
     numbers: dict[str, int] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     stores: dict[str, dict] = field(default_factory=dict)
+    kept: list[Kept] = field(default_factory=list)
 
     def __post_init__(self):
         self.failing = self.chance(0.12)
         self.functions = self.chance(0.2)
+        self.undecodable = self.chance(0.1)
+        self.late = False  # whether a processor needs a store that a step before it makes
         self.expressions = Expressions(self.rng, self.failing, self.functions, self.rng.choice(SHAPED))
 
     def chance(self, probability: float) -> bool:
@@ -90,6 +106,15 @@ class Draft:
         self.topics[name], self.types[name], self.roles[name] = entry, (key, value), role
         return name
 
+    def keep(self, options: dict, kind: str, key: Type, value: Type, shared: bool = False) -> None:
+        """Remembers the store of a step's options, where it has a name."""
+        store = options.get("store")
+        if isinstance(store, dict):
+            kind = "versioned" if "versioned" in store else kind
+            store = store.get("name")
+        if store:
+            self.kept.append(Kept(store, kind, key, value, shared))
+
     def duration(self, low: int = 1, high: int = 10) -> str:
         return f"{self.milliseconds(low, high)}ms"
 
@@ -108,8 +133,10 @@ class Draft:
             if used:
                 name = self.rng.choice(used)
                 return {"stream": name}, Flow(STREAM, *self.types[name])
-        key = self.rng.choice(SCALARS)
-        return self.new_source(role, key, self.rng.choice(VALUES))
+        key, value = self.rng.choice(SCALARS), self.rng.choice(VALUES)
+        if role == STREAM and self.chance(0.03):
+            key, value = self.rng.choice([(VOID, value), (key, VOID)])
+        return self.new_source(role, key, value)
 
     def new_source(self, role: str, key: Type, value: Type) -> tuple[dict, Flow]:
         name = self.topic({STREAM: "in", TABLE: "tab", GLOBAL: "glob"}[role], key, value, role)
@@ -129,6 +156,7 @@ class Draft:
                 self, "kv" if role == TABLE else "global", versions=role == TABLE, nameless=role == TABLE
             )
             versioned = isinstance(start["store"], dict) and "versioned" in start["store"]
+            self.keep(start, "key_value", key, value, shared=role == GLOBAL)
         if self.chance(0.15):
             start["name"] = self.unique("source")
         return start, Flow(role, key, value, versioned=versioned)
@@ -166,12 +194,13 @@ def draw(seed: int) -> Case:
     rng = random.Random(seed)
     draft = Draft(rng, scale=rng.choice([1, 5, 100, 1000, 1000, 20_000]))
     if draft.chance(0.6):
-        keys, values = [STRING, STRING, STRING, LONG, LONG, DOUBLE, JSON], [STRING, LONG, JSON]
+        keys = [STRING, STRING, STRING, LONG, LONG, DOUBLE, JSON, UUID, BYTES]
+        values = [STRING, STRING, LONG, LONG, JSON, JSON, FLOAT, SHORT, BYTES]
         draft.defaults = {"key": rng.choice(keys), "value": rng.choice(values)}
     for _ in range(rng.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8])):
-        pipeline(draft)
+        draft.rng.choices((pipeline, global_store, fan, look), (20, 1, 1, 3))[0](draft)
     order = list(draft.pipelines.items())
-    if draft.chance(0.3):
+    if draft.chance(0.3) and not draft.late:
         rng.shuffle(order)
     topology: dict = {"streamkit": 1, "application": f"fuzz-{seed}"}
     if options := config(draft):
@@ -194,10 +223,14 @@ def windows_in_memory(draft: Draft, options: dict) -> bool:
     return in_memory and any(kind in text for kind in ("'sliding'", "'session'"))
 
 
-def timers_meet_foreign_keys(draft: Draft) -> bool:
-    """Whether a record from a timer may reach a foreign-key join: Java fails there, which a handler would hide."""
+def java_fails_alone(draft: Draft) -> bool:
+    """Whether Java may fail where streamkit does not (docs/guarantees.md), which a handler would hide.
+
+    A record from a timer may reach a foreign-key join, or a record without a key a left join with grace.
+    """
     text = str(draft.pipelines)
-    return "'on':" in text and ("__ts_" in text or "__tw_" in text)
+    timers = "'on':" in text and ("__ts_" in text or "__tw_" in text)
+    return timers or ("left_join" in text and "'grace'" in text)
 
 
 def functions(draft: Draft) -> dict:
@@ -236,8 +269,12 @@ def config(draft: Draft) -> dict:
             "single.store.self.join",
         ]
         options["topology.optimization"] = draft.rng.choice(optimizations)
-    if draft.failing and draft.chance(0.9) and not timers_meet_foreign_keys(draft):
+    if draft.failing and draft.chance(0.9) and not java_fails_alone(draft):
         options["processing.exception.handler"] = "continue"
+    # The time of a record that does not decode counts for timers here (docs/guarantees.md).
+    draft.undecodable = draft.undecodable and not any(word in str(draft.pipelines) for word in STREAM_TIME)
+    if draft.undecodable:
+        options["deserialization.exception.handler"] = "continue"
     if draft.chance(0.1):
         options["default.dsl.store"] = draft.rng.choice(["in_memory", "in_memory", "rocksDB"])
     if draft.chance(0.07):
@@ -281,6 +318,52 @@ def pipeline(draft: Draft) -> None:
         body["to"] = steps.to(draft, flow)
     if flow.kind == STREAM and "to" not in body and draft.chance(0.3):
         body["for_each"] = steps.named(draft, {"call": "fuzz_functions:ignore"})
+
+
+def global_store(draft: Draft) -> None:
+    """A global store that a processor keeps, or the rows of its topic."""
+    key, value = draft.rng.choice((STRING, LONG)), draft.rng.choice((STRING, LONG, JSON))
+    topic = draft.topic("shared", key, value, GLOBAL)
+    name = draft.unique("global-rows-")
+    body = {"global_store": topic, "store": name}
+    if draft.chance(0.5):
+        body["process"] = f"fuzz_scripts:K__{name.replace('-', '_')}"
+    if draft.chance(0.3):
+        body["name"] = draft.unique("keeper")
+    draft.stores[name] = {"type": "key_value", "key": key, "value": value}
+    draft.pipelines[draft.unique("p")] = body
+    draft.kept.append(Kept(name, "key_value", key, value, shared=True))
+
+
+def fan(draft: Draft) -> None:
+    """A processor that chooses which of its children get a record."""
+    key, value = draft.rng.choice(FANNED), draft.rng.choice(VALUES)
+    body, flow = draft.new_source(STREAM, key, value)
+    name = draft.unique("p")
+    children = [draft.unique("kid") for _ in range(draft.rng.choice([1, 2, 3]))]
+    step, flow = processors.fan(draft, flow, children)
+    draft.pipelines[name] = {**body, "steps": [step]}
+    draft.ends[name] = flow
+    for child in children:
+        written = draft.rng.choice(
+            [{"peek": {"do": "value", "name": child}}, {"filter": {"if": "True", "name": child}}]
+        )
+        draft.pipelines[draft.unique("p")] = {
+            "from": name,
+            "steps": [written],
+            "to": draft.topic("out", flow.key, flow.value, "out"),
+        }
+
+
+def look(draft: Draft) -> None:
+    """A processor that looks into the store of another step, for each record of a stream of its own."""
+    keys = sorted({each.key for each in draft.kept if each.key in FANNED})
+    if not keys:
+        return pipeline(draft)
+    body, flow = draft.new_source(STREAM, draft.rng.choice(keys), draft.rng.choice(VALUES))
+    written: list = []
+    flow = processors.look(draft, flow, written)
+    end(draft, draft.unique("p"), {**body, "to": steps.to(draft, flow)}, written, flow)
 
 
 def end(draft: Draft, name: str, body: dict, written: list, flow: Flow) -> None:

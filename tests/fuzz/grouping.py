@@ -104,6 +104,8 @@ def aggregation(draft, flow, written):
         if sessions:
             initial["merge"] = steps.called(draft, "right_one", draft.expressions.unite(value))
         written.append({"aggregate": initial | options | draft.serde_option("value", value)})
+    inner = key.inner if windowed else key
+    draft.keep(options, "session" if sessions else "window" if windowed else "key_value", inner, value)
     return replace(flow, kind=TABLE, key=key, value=value, closes=windowed, versioned=steps.is_versioned(options))
 
 

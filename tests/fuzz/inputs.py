@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
-from tests.fuzz.forms import ANY, BOOLEAN, DOUBLE, INTEGER, JSON, LONG, STRING
-from tests.fuzz.vocabulary import ANYTHING, FRACTIONS
+from tests.fuzz.forms import ANY, BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, JSON, LONG, SHORT, STRING, UUID, VOID
+from tests.fuzz.vocabulary import ANYTHING, FRACTIONS, IDS
 
-WORDS = ["a", "b", "c", "ab", "bc", "abc", "Kite", "x y"]
+UNDECODABLE = {
+    **dict.fromkeys((LONG, INTEGER, SHORT, DOUBLE, FLOAT), b"abc"),
+    BOOLEAN: b"\x07",
+    JSON: b'{"n": 1',
+    ANY: b"[1,",
+    UUID: b"no-uuid",
+    VOID: b"0",
+    STRING: b"a\xff\xfeb",
+}
+"""Bytes that the serde of a type refuses; text is never refused, what is malformed there is replaced."""
+WORDS = ["a", "b", "c", "ab", "bc", "abc", "Kite", "x y", ""]
 
 
 def draw(draft) -> list[dict]:
@@ -42,6 +53,9 @@ def record(draft, topic: str, time: int) -> dict:
     }
     if rng.random() > 0.01:
         line["timestamp"] = time
+    side, kind = rng.choice([("key", key), ("value", value)])
+    if draft.undecodable and kind in UNDECODABLE and rng.random() < 0.15:
+        line["raw"] = {side: UNDECODABLE[kind].hex()}
     if rng.random() < 0.08:
         line["headers"] = [["h", rng.choice(["1", "two"])]] * rng.choice([1, 1, 2])
     return line
@@ -50,18 +64,24 @@ def record(draft, topic: str, time: int) -> dict:
 def drawn_key(rng, kind: str):
     if kind == STRING:
         return rng.choice(["a", "b", "c", "d"][: rng.choice([2, 3, 4])])
-    if kind in (LONG, INTEGER):
+    if kind in (LONG, INTEGER, SHORT):
         return rng.randint(0, 3)
     return drawn_value(rng, kind)
 
 
 def drawn_value(rng, kind: str):
-    if kind in (LONG, INTEGER):
+    if kind in (LONG, INTEGER, SHORT):
         return rng.randint(-3, 12)
     if kind == BOOLEAN:
         return rng.random() < 0.5
-    if kind == DOUBLE:
+    if kind in (DOUBLE, FLOAT):
         return float(rng.choice(FRACTIONS))
+    if kind == UUID:
+        return rng.choice(IDS)
+    if kind == BYTES:
+        return {"base64": base64.b64encode(rng.choice(WORDS).encode()).decode()}
+    if kind == VOID:
+        return None
     if kind == ANY:
         return json.loads(rng.choice(ANYTHING).lower())
     word = rng.choice(WORDS)

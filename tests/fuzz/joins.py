@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.fuzz.forms import LIST, drawn
+from tests.fuzz.forms import BYTES, LIST, drawn
 from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed
 
 STREAM, TABLE, GLOBAL = "stream", "table", "global"
@@ -32,13 +32,14 @@ def joined(draft, written, step: str, right, options: dict, flow, other, null: b
     from tests.fuzz import steps
 
     value = draft.rng.choice([LIST, LIST, *VALUES])
-    if keyed and not isinstance(flow.key, Windowed) and draft.chance(0.1) and value == LIST:
+    plain = BYTES not in (flow.key, flow.value, other.value)
+    if keyed and plain and not isinstance(flow.key, Windowed) and draft.chance(0.1) and value == LIST:
         text = "[key, left, right]"
     else:
         text = draft.expressions.combine(value, ("left", flow.value), ("right", other.value))
     if null and draft.chance(0.1):
         text = f"None if left is None else {text}"
-    if value == LIST and not isinstance(flow.value, Windowed):
+    if value == LIST and plain and not isinstance(flow.value, Windowed):
         text = steps.called(draft, "pair" if keyed or "on" not in options else "two", text)
     body = {"with": right, "value": text, **options, **draft.serde_option("value", value)}
     written.append({step: steps.named(draft, body)})

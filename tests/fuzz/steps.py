@@ -89,6 +89,7 @@ def filter_(draft, flow, written):
     if flow.kind == TABLE and draft.chance(0.35):
         options["store"] = store(draft, "kv", versions=True)
         versioned = is_versioned(options)
+        draft.keep(options, "key_value", flow.key, flow.value)
     write(draft, written, draft.rng.choice(["filter", "filter", "filter_not"]), "if", options)
     return replace(flow, versioned=versioned)
 
@@ -103,6 +104,7 @@ def map_values(draft, flow, written):
     if flow.kind == TABLE and draft.chance(0.35):
         options["store"] = store(draft, "kv", versions=True)
         versioned = is_versioned(options)
+        draft.keep(options, "key_value", flow.key, value)
     write(draft, written, "map_values", "value", options)
     return replace(flow, value=value, versioned=versioned)
 
@@ -224,6 +226,7 @@ def to_table(draft, flow, written):
     options = named(draft, {})
     if draft.chance(0.5):
         options["store"] = store(draft, "kv", versions=True)
+        draft.keep(options, "key_value", flow.key, flow.value)
     write(draft, written, "to_table", "store", options)
     return replace(flow, kind=TABLE, versioned=is_versioned(options))
 

@@ -10,7 +10,7 @@ from streamkit.operators import OPERATORS
 from tests.fuzz import forms, held, java_side
 from tests.fuzz.compare import Answer, differences
 from tests.fuzz.generate import Case, draw
-from tests.fuzz.processors import OPERATIONS
+from tests.fuzz.processors import OPERATIONS, READING
 from tests.fuzz.run import compare, run
 from tests.fuzz.shrink import shrink
 
@@ -43,7 +43,7 @@ def test_full_caches_let_go_of_the_same_entries_as_those_of_kafka_streams(tmp_pa
 def test_every_step_option_and_form_is_drawn():
     forms.drawn.clear()
     seen: set[str] = set()
-    for seed in range(SEED, SEED + 1000):
+    for seed in range(SEED, SEED + 2000):
         for pipeline in draw(seed).topology["pipelines"].values():
             seen |= options_of(pipeline.get("steps", []))
     known = {f"{name}.{field.name}" for name, step in OPERATORS.items() for field in step.fields}
@@ -53,6 +53,7 @@ def test_every_step_option_and_form_is_drawn():
     shapes |= {f"iterable: {name}" for name in forms.ITERABLES}
     shapes |= {f"condition: {name}" for name in (*forms.TRUTHS, *forms.CHAINED, *forms.TRUE_OR_NOT)}
     shapes |= {f"script: {word.partition('_')[0]}" for words in OPERATIONS.values() for word in words}
+    shapes |= {f"script beside: {kind}, step" for kind in READING} | {"script beside: key_value, global", "script: to"}
     assert shapes <= forms.drawn.keys()
 
 

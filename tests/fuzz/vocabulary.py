@@ -9,11 +9,30 @@ import random
 from dataclasses import dataclass
 
 from tests.fuzz import forms
-from tests.fuzz.forms import ANY, BOOLEAN, DOUBLE, INTEGER, JSON, LIST, LONG, STRING
+from tests.fuzz.forms import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    JSON,
+    LIST,
+    LONG,
+    SHORT,
+    STRING,
+    UUID,
+    VOID,
+)
 
-SCALARS = (STRING, STRING, STRING, LONG, LONG, LONG, DOUBLE, ANY, INTEGER, BOOLEAN)
+OTHERS = (DOUBLE, ANY, INTEGER, BOOLEAN, SHORT, FLOAT, UUID, BYTES)
+SCALARS = (STRING,) * 4 + (LONG,) * 4 + OTHERS
 """Types of keys, the frequent ones more than once."""
-VALUES = (STRING, STRING, STRING, LONG, LONG, LONG, JSON, JSON, DOUBLE, ANY, INTEGER, BOOLEAN)
+VALUES = (STRING,) * 4 + (LONG,) * 5 + (JSON,) * 3 + OTHERS
+
+FAMILY = {SHORT: INTEGER, FLOAT: DOUBLE, UUID: STRING, BYTES: STRING, VOID: LONG}
+"""What a present value of a type is to expressions, where that has another name: bytes are decoded first."""
+IDS = tuple(f"12345678-9abc-4ef0-8000-00000000000{number}" for number in range(4))
 
 EMPTY = {
     LONG: "0",
@@ -24,6 +43,11 @@ EMPTY = {
     DOUBLE: "0.5",
     BOOLEAN: "False",
     ANY: '"none"',
+    SHORT: "0",
+    FLOAT: "0.5",
+    UUID: f'"{IDS[3]}"',
+    BYTES: '"z".encode()',
+    VOID: "7",
 }
 ANYTHING = (
     "True",
@@ -76,8 +100,10 @@ class Expressions:
     def present(self, name: str, kind: Type) -> tuple[str, str]:
         """The name as something that is never null, and its plain type."""
         if isinstance(kind, Windowed):
-            return f"{name}.key", kind.inner
-        return f"({name} or {EMPTY[kind]})", kind
+            text, kind = f"{name}.key", kind.inner
+        else:
+            text = f"({name} or {EMPTY[kind]})"
+        return f"{text}.decode()" if kind == BYTES else text, FAMILY.get(kind, kind)
 
     def number(self, name: str, kind: Type) -> str:
         """A whole number over one name, not negative only by chance."""
@@ -106,11 +132,15 @@ class Expressions:
             return f"either({number}, {constant})"
         if target == LONG:
             return self.whole(text, plain, number, constant)
-        if target == INTEGER:
+        if target in (INTEGER, SHORT):
             return f"{number} % 97 - {constant}"
         if target == STRING:
             return self.letters(text, plain, constant)
-        if target == DOUBLE:
+        if target in CONSTANT:
+            return CONSTANT[target](number)
+        if target == BYTES:
+            return f"({self.letters(text, plain, constant)}).encode()"
+        if target in (DOUBLE, FLOAT):
             return self.rng.choice(
                 [f"{number} / {constant + 1}", f"{number} * 0.5", f"{number} - 0.5", f"float({number})"]
             )
@@ -119,7 +149,7 @@ class Expressions:
         if target == ANY:
             return self.anything(name, text, number)
         if target == LIST:
-            return f"[{self.convert(name, plain if isinstance(kind, str) else kind, LONG)}, {constant}]"
+            return f"[{self.convert(name, kind, LONG)}, {constant}]"
         return f'{{"n": {self.convert(name, kind, LONG)}, "s": {self.convert(name, kind, STRING)}}}'
 
     def whole(self, text: str, kind: str, number: str, constant: int) -> str:
@@ -170,7 +200,7 @@ class Expressions:
                     return made
             return forms.dressed(self.rng, kind, lambda: operand(depth), condition, steady)
 
-        return whole(1) if self.rng.random() < self.shaped else draw()
+        return whole(1) if self.rng.random() < self.shaped and forms.FORMS[kind] else draw()
 
     def sometimes_null(self, text: str, chance: float, key: Type, value: Type) -> str:
         if self.rng.random() >= chance:
@@ -206,16 +236,19 @@ class Expressions:
         text, plain = self.present(name, kind)
         modulus = self.rng.randint(2, 4)
         number = self.number(name, kind)
-        if target in (LONG, INTEGER):
+        if target in (LONG, INTEGER, SHORT):
             return f"{number} % {modulus}"
+        if target in CONSTANT:
+            return CONSTANT[target](number)
         if target == BOOLEAN:
             return f"{number} % {modulus} == 0"
-        if target == DOUBLE:
+        if target in (DOUBLE, FLOAT):
             return f"[{', '.join(self.rng.sample(FRACTIONS, modulus))}][{number} % {modulus}]"
         if target == ANY:
             return f"[{', '.join(self.rng.sample(ANYTHING, modulus))}][{number} % {modulus}]"
         letters = {STRING: f"{text}[:1].lower()", JSON: f"{text}.s"}.get(plain)
-        return letters if letters and self.rng.random() < 0.7 else f'"abcd"[{number} % {modulus}]'
+        text = letters if letters and self.rng.random() < 0.7 else f'"abcd"[{number} % {modulus}]'
+        return f"({text}).encode()" if target == BYTES else text
 
     def plain_condition(self, key: Type, value: Type, context: bool = True) -> str:
         """A condition without a form of its own."""
@@ -268,7 +301,11 @@ class Expressions:
 
     def combined(self, target: str, left: tuple[str, Type], right: tuple[str, Type]) -> str:
         if target == LIST:
-            return f"[{left[0]}, {right[0]}]" if not windowed(left[1]) else f"[{self.convert(*left, LONG)}, {right[0]}]"
+            sides = [
+                self.convert(*side, LONG) if windowed(side[1]) or side[1] == BYTES else side[0]
+                for side in (left, right)
+            ]
+            return f"[{', '.join(sides)}]"
         if target == LONG:
             return f"({self.convert(*left, LONG)}) * 3 % 1009 + ({self.convert(*right, LONG)})"
         if target == STRING:
@@ -291,6 +328,10 @@ class Expressions:
             DOUBLE: "0.0",
             BOOLEAN: "False",
             ANY: self.rng.choice(ANYTHING),
+            SHORT: "3",
+            FLOAT: "0.0",
+            UUID: f'"{IDS[0]}"',
+            BYTES: '"0".encode()',
         }[kind]
         return self.shape(kind, lambda: plain, lambda: self.rng.choice(["1 < 2", "not 1", '"a" in "b"']), steady=True)
 
@@ -319,10 +360,10 @@ class Expressions:
             number, letters = self.convert(other, value, LONG), self.convert(other, value, STRING)
             before = f"(aggregate or {EMPTY[JSON]})"
             return f'{{"n": {before}.n + ({number}), "s": ({before}.s + ({letters}))[-6:]}}'
-        if kind == DOUBLE:
+        if kind in (DOUBLE, FLOAT):
             return f"(aggregate or 0.0) / 2 + ({self.convert(other, value, DOUBLE)})"
-        if kind == INTEGER:
-            return f"(aggregate or 0) % 50 + ({self.convert(other, value, INTEGER)})"
+        if kind in (INTEGER, SHORT):
+            return f"(aggregate or 0) % 50 + ({self.convert(other, value, kind)})"
         return self.rng.choice([self.convert(other, value, kind), "aggregate"])
 
     def unfold(self, kind: str, value: Type) -> str:
@@ -372,6 +413,10 @@ def windowed(kind: Type) -> bool:
     return isinstance(kind, Windowed)
 
 
+CONSTANT = {
+    UUID: lambda number: f"[{', '.join(map(repr, IDS))}][{number} % 4]",
+    VOID: lambda number: "None",
+}
 CONTEXT = {
     LONG: [
         "timestamp % 7",

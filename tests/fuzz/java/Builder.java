@@ -56,9 +56,25 @@ final class Builder {
     }
 
     void build() {
-        model.yaml.path("stores").properties().forEach(entry ->
+        model.yaml.path("stores").properties().stream().filter(entry -> !isGlobal(entry.getKey())).forEach(entry ->
             dsl.addStateStore(Scripts.store(model, entry.getKey(), entry.getValue())));
         model.yaml.path("pipelines").properties().forEach(entry -> pipeline(entry.getKey()));
+    }
+
+    private boolean isGlobal(String store) {
+        for (JsonNode pipeline : model.yaml.path("pipelines")) {
+            if (pipeline.has("global_store") && pipeline.get("store").asText().equals(store)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private void globalStore(JsonNode node) {
+        Model.Topic topic = model.topic(node.get("global_store").asText());
+        String store = node.get("store").asText();
+        dsl.addGlobalStore(Scripts.store(model, store, model.yaml.get("stores").get(store)).withLoggingDisabled(), topic.name(),
+            consumed(topic.key(), topic.value(), topic.timestamp(), node.path("name")), Scripts.keeper(store, node.has("process")));
     }
 
     /** What the pipeline or branch ends with; it is built if it is not yet. */
@@ -87,6 +103,10 @@ final class Builder {
             throw new IllegalArgumentException("pipeline " + name + " refers to itself");
         }
         JsonNode node = model.yaml.get("pipelines").path(name);
+        if (node.has("global_store")) {
+            globalStore(node);
+            return;
+        }
         Flow flow = node.has("from") ? reference(node.get("from").asText()) : source(node);
         flow = steps(name, flow, node.path("steps"));
         if (flow != null) {

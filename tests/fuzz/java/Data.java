@@ -6,17 +6,20 @@ import com.fasterxml.jackson.dataformat.yaml.YAMLFactory;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.UUID;
 import java.util.function.Function;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 
-/** Serdes, JSON and durations over plain data: null, Boolean, Long, Double, String, List, Map and Windowed. */
+/** Serdes, JSON and durations over plain data: null, Boolean, Long, Double, String, Bytes, List, Map and Windowed. */
 final class Data {
     static final ObjectMapper JSON = new ObjectMapper().enable(DeserializationFeature.USE_LONG_FOR_INTS);
     static final ObjectMapper YAML = new ObjectMapper(new YAMLFactory());
@@ -36,6 +39,11 @@ final class Data {
             case "integer" -> converting(Serdes.Integer(), value -> ((Long) value).intValue(), Integer::longValue);
             case "double" -> any(Serdes.Double());
             case "boolean" -> any(Serdes.Boolean());
+            case "short" -> converting(Serdes.Short(), value -> ((Long) value).shortValue(), Short::longValue);
+            case "float" -> converting(Serdes.Float(), value -> ((Double) value).floatValue(), Float::doubleValue);
+            case "uuid" -> converting(Serdes.UUID(), value -> UUID.fromString((String) value), UUID::toString);
+            case "bytes" -> any(Serdes.Bytes());
+            case "void" -> any(Serdes.Void());
             case "json" -> new Json();
             default -> throw new IllegalArgumentException("serde " + node);
         };
@@ -84,6 +92,9 @@ final class Data {
                 if (value instanceof Double fraction) {
                     return tagged('d', Serdes.Double().serializer().serialize(topic, fraction));
                 }
+                if (value instanceof Bytes bytes) {
+                    return tagged('b', bytes.get());
+                }
                 return value instanceof Long number
                     ? tagged('l', Serdes.Long().serializer().serialize(topic, number))
                     : tagged('j', text(value).getBytes(StandardCharsets.UTF_8));
@@ -100,6 +111,7 @@ final class Data {
                 return switch (bytes[0]) {
                     case 's' -> new String(rest, StandardCharsets.UTF_8);
                     case 'd' -> Serdes.Double().deserializer().deserialize(topic, rest);
+                    case 'b' -> Bytes.wrap(rest);
                     case 'l' -> Serdes.Long().deserializer().deserialize(topic, rest);
                     default -> parse(new String(rest, StandardCharsets.UTF_8));
                 };
@@ -146,8 +158,14 @@ final class Data {
         }
     }
 
+    /** What stands for bytes in JSON. */
+    static final String BASE64 = "base64";
+
     /** The JSON form of a key or value. */
     static Object plain(Object value) {
+        if (value instanceof Bytes bytes) {
+            return Map.of(BASE64, Base64.getEncoder().encodeToString(bytes.get()));
+        }
         if (!(value instanceof Windowed<?> windowed)) {
             return value;
         }

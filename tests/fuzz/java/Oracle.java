@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -20,11 +21,14 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
@@ -42,6 +46,9 @@ import org.apache.kafka.streams.test.TestRecord;
  * Where a case has `counts.json`, the sizes of its input topics, `layout.json` says what Kafka Streams makes of them.
  */
 public final class Oracle {
+    private static final Map<String, Class<?>> CONTINUING = Map.of(
+        "processing.exception.handler", LogAndContinueProcessingExceptionHandler.class,
+        "deserialization.exception.handler", LogAndContinueExceptionHandler.class);
     private static final boolean LOGS_HEADERS = logsHeaders();
     private final Path folder;
     private String stage = "read";
@@ -141,8 +148,8 @@ public final class Oracle {
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Data.Tagged.class.getName());
         model.yaml.path("config").properties().forEach(entry -> {
             String value = entry.getValue().asText();
-            boolean proceed = entry.getKey().equals("processing.exception.handler") && value.equals("continue");
-            config.put(entry.getKey(), proceed ? LogAndContinueProcessingExceptionHandler.class.getName() : value);
+            Class<?> handler = value.equals("continue") ? CONTINUING.get(entry.getKey()) : null;
+            config.put(entry.getKey(), handler == null ? value : handler.getName());
         });
         return config;
     }
@@ -166,11 +173,22 @@ public final class Oracle {
             held.pipe(topic, timestamp, keyBytes, entry.value().serializer().serialize(topic, value), headers, clock);
             return;
         }
-        driver.createInputTopic(topic, entry.key().serializer(), entry.value().serializer())
-            .pipeInput(new TestRecord<>(key, value, headers, timestamp));
+        byte[] keyBytes = bytes(line, "key", entry.key().serializer().serialize(topic, key));
+        byte[] valueBytes = bytes(line, "value", entry.value().serializer().serialize(topic, value));
+        driver.createInputTopic(topic, new ByteArraySerializer(), new ByteArraySerializer())
+            .pipeInput(new TestRecord<>(keyBytes, valueBytes, headers, timestamp));
+    }
+
+    /** The bytes of a side, or those that stand in the line because no serde gives them. */
+    private static byte[] bytes(JsonNode line, String side, byte[] encoded) {
+        JsonNode raw = line.path("raw").path(side);
+        return raw.isMissingNode() ? encoded : HexFormat.of().parseHex(raw.asText());
     }
 
     private static Object fromJson(JsonNode node, Serde<Object> serde) {
+        if (node.has(Data.BASE64)) {
+            return Bytes.wrap(Base64.getDecoder().decode(node.get(Data.BASE64).asText()));
+        }
         return node.isMissingNode() || node.isNull() ? null : Data.parse(node.toString());
     }
 

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 
 /** What operators and functions of the expressions do: None is null, int is Long, lists and tuples are List, dict is Map. */
@@ -32,6 +33,9 @@ final class Python {
         }
         if (value instanceof byte[] bytes) {
             return bytes.length > 0;
+        }
+        if (value instanceof Bytes bytes) {
+            return bytes.get().length > 0;
         }
         if (value instanceof List<?> list) {
             return !list.isEmpty();
@@ -292,10 +296,14 @@ final class Python {
         if (on instanceof List<?> list && name.equals("count")) {
             return list.stream().filter(each -> equal(each, arguments.get(0))).count();
         }
+        if (on instanceof Bytes bytes && name.equals("decode")) {
+            return new String(bytes.get(), StandardCharsets.UTF_8);
+        }
         if (!(on instanceof String text)) {
             throw new IllegalArgumentException("no method " + name + " of " + on);
         }
         return switch (name) {
+            case "encode" -> Bytes.wrap(text.getBytes(StandardCharsets.UTF_8));
             case "upper" -> text.toUpperCase();
             case "lower" -> text.toLowerCase();
             case "strip" -> text.strip();
@@ -426,6 +434,9 @@ final class Python {
         if (value instanceof String text) {
             String quote = text.contains("'") && !text.contains("\"") ? "\"" : "'";
             return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote;
+        }
+        if (value instanceof Bytes bytes) {
+            return "b" + repr(new String(bytes.get(), StandardCharsets.UTF_8));
         }
         if (value instanceof List<?> list) {
             return list.stream().map(Python::repr).collect(Collectors.joining(", ", "[", "]"));

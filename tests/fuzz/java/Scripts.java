@@ -11,18 +11,23 @@ import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.processor.Cancellable;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessingContext;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.ProcessorSupplier;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.StoreBuilder;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.TimestampedKeyValueStore;
+import org.apache.kafka.streams.state.TimestampedWindowStore;
+import org.apache.kafka.streams.state.ValueAndTimestamp;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
@@ -84,6 +89,11 @@ final class Scripts {
                     }
 
                     @Override
+                    public void child(String name, Object value, long time) {
+                        context.forward(last.withValue(value).withTimestamp(time), name);
+                    }
+
+                    @Override
                     public void key(Object key, Object value) {
                         context.forward(last.withKey(key).withValue(value));
                     }
@@ -112,6 +122,11 @@ final class Scripts {
                     }
 
                     @Override
+                    public void child(String name, Object value, long time) {
+                        context.forward(last.withValue(value).withTimestamp(time), name);
+                    }
+
+                    @Override
                     public void key(Object key, Object value) {
                         throw new IllegalStateException("the key is fixed");
                     }
@@ -126,7 +141,22 @@ final class Scripts {
         };
     }
 
+    /** What keeps a global store: a row for each record, or `K__STORE`, which deletes where the time is odd. */
+    static ProcessorSupplier<Object, Object, Void, Void> keeper(String name, boolean odd) {
+        return () -> new ContextualProcessor<>() {
+            @Override
+            public void process(Record<Object, Object> record) {
+                KeyValueStore<Object, Object> rows = context().getStateStore(name);
+                if (record.key() != null) {
+                    rows.put(record.key(), odd && (record.timestamp() & 1) == 1 ? null : record.value());
+                }
+            }
+        };
+    }
+
     private interface Forward {
+        void child(String name, Object value, long time);
+
         void value(Object value, long time);
 
         void key(Object key, Object value);
@@ -147,7 +177,7 @@ final class Scripts {
 
         Script(String call) {
             String[] parts = call.substring(call.indexOf(":") + 1).split("__");
-            storeName = parts[1];
+            storeName = parts[1].replace("_", "-");
             keys = KEYS.get(parts[2]);
             unit = Long.parseLong(parts[3]);
             Arrays.stream(parts).skip(4).forEach(operation -> operations.add(operation.split("_")));
@@ -202,7 +232,7 @@ final class Scripts {
                 found.add(step[0].startsWith("w") && !step[0].equals("where") ? window(step[0], key, time, numbers)
                     : step[0].startsWith("s") && !step[0].equals("spawn") ? session(step[0], key, time, numbers)
                     : step[0].startsWith("v") ? versioned(step[0], key, time, numbers)
-                    : plain(step[0], key, numbers));
+                    : plain(step[0], key, time, numbers));
             }
             return found;
         }
@@ -215,7 +245,17 @@ final class Scripts {
             return at == 9 ? null : keys.get(at);
         }
 
-        private Object plain(String word, Object key, int[] numbers) {
+        /** What is put: the stores of tables hold times too, those of processors and sessions don't. */
+        private Object row(long time) {
+            boolean stamped = store instanceof TimestampedKeyValueStore<?, ?> || store instanceof TimestampedWindowStore<?, ?>;
+            return stamped ? (Object) ValueAndTimestamp.make((Object) count, time) : (Object) count;
+        }
+
+        private static Object unwrapped(Object value) {
+            return value instanceof ValueAndTimestamp<?> stamped ? stamped.value() : value;
+        }
+
+        private Object plain(String word, Object key, long time, int[] numbers) {
             KeyValueStore<Object, Object> rows = store instanceof KeyValueStore<?, ?> ? (KeyValueStore<Object, Object>) store : null;
             switch (word) {
                 case "where" -> {
@@ -224,6 +264,7 @@ final class Scripts {
                 }
                 case "commit" -> context.commit();
                 case "later" -> forward.value(List.of("later"), lastTime + 1);
+                case "to" -> forward.child("kid" + numbers[0], List.of("to", (long) numbers[0]), time);
                 case "rekey" -> forward.key(keys.get(numbers[0]), List.of("rekey"));
                 case "spawn" -> {
                     if (count <= 3) {
@@ -231,15 +272,15 @@ final class Scripts {
                     }
                 }
                 case "get" -> {
-                    return rows.get(key);
+                    return unwrapped(rows.get(key));
                 }
-                case "put" -> rows.put(key, count);
+                case "put" -> rows.put(key, row(time));
                 case "clear" -> rows.put(key, null);
                 case "absent" -> {
-                    return rows.putIfAbsent(key, count);
+                    return unwrapped(rows.putIfAbsent(key, row(time)));
                 }
                 case "delete" -> {
-                    return rows.delete(key);
+                    return unwrapped(rows.delete(key));
                 }
                 case "range" -> {
                     return rows(numbers[2] == 1
@@ -265,8 +306,8 @@ final class Scripts {
                 while (found.hasNext()) {
                     KeyValue<?, ?> row = found.next();
                     rows.add(row.key instanceof Windowed<?> key
-                        ? Arrays.asList(key.key(), key.window().start(), key.window().end(), row.value)
-                        : Arrays.asList(row.key, row.value));
+                        ? Arrays.asList(key.key(), key.window().start(), key.window().end(), unwrapped(row.value))
+                        : Arrays.asList(row.key, unwrapped(row.value)));
                 }
             }
             return rows;
@@ -276,15 +317,15 @@ final class Scripts {
             WindowStore<Object, Object> windows = (WindowStore<Object, Object>) store;
             long from = before(time, numbers[0]);
             switch (word) {
-                case "wput" -> windows.put(key, count, from);
+                case "wput" -> windows.put(key, row(time), from);
                 case "wclear" -> windows.put(key, null, from);
                 case "wget" -> {
-                    return windows.fetch(key, from);
+                    return unwrapped(windows.fetch(key, from));
                 }
                 case "wfetch" -> {
                     List<Object> rows = new ArrayList<>();
                     try (WindowStoreIterator<Object> found = numbers[1] == 1 ? windows.backwardFetch(key, from, time) : windows.fetch(key, from, time)) {
-                        found.forEachRemaining(row -> rows.add(Arrays.asList(row.key, row.value)));
+                        found.forEachRemaining(row -> rows.add(Arrays.asList(row.key, unwrapped(row.value))));
                     }
                     return rows;
                 }
