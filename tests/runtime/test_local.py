@@ -21,7 +21,7 @@ from streamkit.serdes import base as serdes
 from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
 from streamkit.state.definitions import StoreDef
 from streamkit.state.directory import StateDirectory, store_path
-from tests.runtime.fake_log import FakeLog
+from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.fakes import Clock, FakeProgram
 
 IN = TopicPartition("in", 0)
@@ -273,6 +273,25 @@ def test_commits_when_the_interval_has_passed(tmp_path):
     harness.round()
     assert harness.log.offsets[IN].offset == 3
     assert harness.log.events == ["flush", "commit offsets"]
+
+
+def test_the_interval_begins_at_the_end_of_a_commit(tmp_path, monkeypatch):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=100))
+
+    def slow(producer: FakeProducer) -> None:
+        harness.clock.now += 500
+
+    monkeypatch.setattr(FakeProducer, "flush", slow)
+    harness.send(1)
+    harness.clock.now = 101
+    harness.round()
+    assert harness.clock.now == 601
+    harness.send(1)
+    harness.round()
+    assert harness.log.offsets[IN].offset == 1
+    harness.clock.now = 702
+    harness.round()
+    assert harness.log.offsets[IN].offset == 2
 
 
 def test_commits_on_request(tmp_path):

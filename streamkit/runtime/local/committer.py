@@ -68,11 +68,12 @@ class Committer:
 
     def commit_if_due(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
         """Commit when the interval has passed or a task asked for it; return what was committed."""
-        now = self._shared.elapsed()
-        if now - self._last_commit > self._settings.commit_interval_ms:
+        if self._shared.elapsed() - self._last_commit > self._settings.commit_interval_ms:
             done = self.commit(tasks)
             if self.put_off:
                 return []
+            # From the end of the commit on, or else one that takes an interval would leave no time to process anything.
+            now = self._shared.elapsed()
             self._purge(tasks, now)
             self._last_commit = now
             return done
