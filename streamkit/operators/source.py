@@ -59,7 +59,9 @@ class GlobalTableSource(Processor):
         with gen.guard(node):
             key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
             value, hand = gen.obj(gen.hand.value), gen.hand
-            gen.do(method(gen.store(self.store), "put", key, value, hand.time, hand.context))
+            # Looking at the old value takes room in a cache.
+            put = "replace" if gen.is_cached(self.store) else "put"
+            gen.do(method(gen.store(self.store), put, key, value, hand.time, hand.context))
 
 
 def source_work(work: SourceWork) -> TableSource:
@@ -126,8 +128,8 @@ def global_table_source(
         raise BuildError(store.position or ctx.graph.origin.position, "the store of a global table needs a `name`")
     topic = description["topics"][0]
     named = _definition(ctx, topic, serdes, store)
-    # The topic itself is what the store is restored from; nothing is cached, since nothing is forwarded.
-    definition = dataclasses.replace(named, caching=False, logging=False, changelog_topic=None, source_topic=topic)
+    # The topic itself is what the store is restored from.
+    definition = dataclasses.replace(named, logging=False, changelog_topic=None, source_topic=topic)
     source_name = ctx.graph.names.named(name, "KSTREAM-SOURCE-", "-source")
     table_name = ctx.graph.names.named(name, "KTABLE-SOURCE-")
     work = GlobalTableSource(definition.name)

@@ -39,11 +39,13 @@ class DirectoryStores:
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Any:
         """Return a store of a task. Raises StateError."""
         definition = self._plan.stores[name]
+        is_global = spec.sub_topology.is_global
         path = None
         if definition.persistent:
-            is_global = spec.sub_topology.is_global
             path = self._directory.global_state() if is_global else self._directory.task(spec.task_id)
-        return create(definition, path, services, self._budget, engine=self._directory.engine)
+        # A global store forwards nothing, so that a cache of its own would change nothing.
+        budget = None if is_global else self._budget
+        return create(definition, path, services, budget, engine=self._directory.engine)
 
 
 def cache_budget(max_bytes: int) -> CacheBudget | None:
