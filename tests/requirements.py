@@ -1,4 +1,4 @@
-"""What tests need beside Python packages: the JDK, Maven, a browser.
+"""What tests need beside the packages of the extra `dev`: the JDK, Maven, a browser, LevelDB where it has no wheel.
 
 A test that needs what is missing is skipped, with one line that names the command that installs it; where CI is set it fails.
 """
@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+
+import pytest
+
+from streamkit.state.maps import ENGINES, is_installed
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TOOLS = {
@@ -17,6 +21,18 @@ _TOOLS = {
     "browser": (BROWSERS, "a browser", "apt-get install chromium"),
 }
 """By name: the commands of which one must be on the path, what it is, and what installs it on Debian."""
+
+EVERY_ENGINE = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            not is_installed(name),
+            reason=f"needs the state engine {name}: pip install 'streamkit[{name}]', or Python 3.12 and older, for which it has wheels",
+        ),
+    )
+    for name in ENGINES
+]
+"""For parametrize: the engines of stores. LevelDB has no wheels beyond Python 3.12, so that even CI may have to do without."""
 
 
 class MissingTool(RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from streamkit.record import Headers, Record, WindowedKey
@@ -19,6 +20,7 @@ class ProcessorContext(Protocol):
     """What a processor may use of its task; times are milliseconds (ProcessorContext).
 
     topic, partition, offset and headers are those of the record that is processed; in a timer they are None, -1, -1, [].
+    timestamp is that of the record, or of the timer.
     """
 
     task_id: str
@@ -30,6 +32,8 @@ class ProcessorContext(Protocol):
     def partition(self) -> int: ...
     @property
     def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
     @property
     def headers(self) -> Headers: ...
     @property
@@ -44,9 +48,16 @@ class ProcessorContext(Protocol):
         """Forward a record to all children, or to the one that is named."""
 
     def schedule(
-        self, interval: str | int, kind: Literal["stream_time", "wall_clock"], callback: Callable[[int], Any]
+        self,
+        interval: str | int,
+        kind: Literal["stream_time", "wall_clock"],
+        callback: Callable[[int], Any],
+        start: int | datetime | None = None,
     ) -> Timer:
-        """Call back at an interval ("10s", or milliseconds); what the callback returns or yields is forwarded."""
+        """Call back at an interval ("10s", or milliseconds); what the callback returns or yields is forwarded.
+
+        `start`: a time (ms, or a datetime with a time zone) that all calls are aligned with (KIP-1146).
+        """
 
     def commit(self) -> None:
         """Request a commit as soon as possible."""
@@ -111,6 +122,9 @@ class WindowStore(Protocol):
 
     def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
         """Return (windowed key, value) of every window from low to high."""
+
+    def all(self, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
+        """Return (windowed key, value) of every window."""
 
 
 class SessionStore(Protocol):

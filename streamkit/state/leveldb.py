@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from streamkit.state.overlay import OverlayMap
 
@@ -14,13 +15,14 @@ class LevelMap(OverlayMap):
         import plyvel  # imported here: topologies without persistent stores run without it
 
         self._db = plyvel.DB(str(self._path), create_if_missing=True, bloom_filter_bits=10)
-        get: Callable[[bytes], bytes | None] = self._db.get
+        # As RocksDB does unasked: a block that is damaged must not pass for rows.
+        get: Callable[[bytes], bytes | None] = partial(self._db.get, verify_checksums=True)
         return get
 
     def _scan(self, low: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         # Backwards, plyvel loses a row that stands at the very start: the caller checks that bound.
         scan: Iterator[tuple[bytes, bytes]] = self._db.iterator(
-            start=None if reverse else low, stop=stop, reverse=reverse
+            start=None if reverse else low, stop=stop, reverse=reverse, verify_checksums=True
         )
         return scan
 

@@ -154,7 +154,8 @@ class OverlayMap(BytesMap):
 
 def state_error(path: Path, error: Exception) -> StateError:
     """Return what went wrong in a state directory as one line; engines explain themselves only by their text."""
-    text = str(error)
+    said = error.args[0] if error.args else ""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)  # plyvel passes on LevelDB's bytes
     number = getattr(error, "errno", None)
     lowered = text.lower()
     if "lock" in lowered and any(

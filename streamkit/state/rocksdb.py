@@ -35,8 +35,12 @@ class RocksMap(OverlayMap):
         options = ReadOptions()
         if stop is not None:
             options.set_iterate_upper_bound(stop)
-        begin = stop if reverse else low
-        rows = _rows(self._db.items(reverse, begin, options), options, stop)
+        place = self._db.iter(options)
+        if reverse:
+            place.seek_to_last() if stop is None else place.seek_for_prev(stop)
+        else:
+            place.seek_to_first() if low is None else place.seek(low)
+        rows = _rows(place, place.prev if reverse else place.next, options, stop)
         next(rows)  # now the generator holds the iterator
         self._scans.add(rows)
         return rows
@@ -59,10 +63,15 @@ class RocksMap(OverlayMap):
         self._db.close()
 
 
-def _rows(items: Iterator[Any], options: Any, stop: bytes | None) -> Generator[Any, None, None]:
+def _rows(place: Any, step: Callable[[], None], options: Any, stop: bytes | None) -> Generator[Any, None, None]:
     # rocksdict hands RocksDB a pointer to the bound's bytes and keeps neither options nor bound alive: the parameters do.
     yield None
-    yield from items
+    valid, key, value = place.valid, place.key, place.value
+    while valid():
+        yield key(), value()
+        step()
+    # Rows also end where a block is damaged. rocksdict's own generators, which are quicker, do not tell one from the other.
+    place.status()
 
 
 def _options() -> Any:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from streamkit.errors import ConfigError, StateError, StateLockedError
 from streamkit.state.base import BytesMap
 from streamkit.state.maps import ENGINES, check_engine, open_map
+from tests.requirements import EVERY_ENGINE
 
-KINDS = ("memory", *ENGINES)
+KINDS = ["memory", *EVERY_ENGINE]
 KEYS = st.binary(max_size=3)
 
 
@@ -116,7 +117,7 @@ def test_behaves_as_a_sorted_dict(kind: str, steps: list[tuple[str, bytes, bytes
         rows.close()
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=EVERY_ENGINE)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -132,6 +133,22 @@ def test_engines_keep_what_was_committed_only(engine: str, tmp_path: Path) -> No
     again.close()
 
 
+def test_a_commit_outlasts_a_process_that_dies(engine: str, tmp_path: Path) -> None:
+    program = f"""
+import os
+from streamkit.state.maps import open_map
+rows = open_map({engine!r}, {str(tmp_path / "map")!r})
+rows.put_many([(b"%04d" % number, b"v") for number in range(1000)])
+rows.commit()
+rows.put_many([(b"0000", None), (b"x", b"v")])
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    rows = open_map(engine, tmp_path / "map")
+    assert [key for key, _ in rows.range(None, None)] == [b"%04d" % number for number in range(1000)]
+    rows.close()
+
+
 def test_a_locked_directory_is_one_clear_line(engine: str, tmp_path: Path) -> None:
     rows = open_map(engine, tmp_path / "map")
     with pytest.raises(StateLockedError, match="in use by another process"):
@@ -142,7 +159,7 @@ def test_a_locked_directory_is_one_clear_line(engine: str, tmp_path: Path) -> No
 def test_a_directory_that_another_process_holds_is_one_clear_line(engine: str, tmp_path: Path) -> None:
     program = f"""
 import sys
-from streamkit.state.maps import ENGINES, check_engine, open_map
+from streamkit.state.maps import open_map
 rows = open_map({engine!r}, {str(tmp_path / "map")!r})
 print("open", flush=True)
 sys.stdin.read()
@@ -196,10 +213,11 @@ def test_bounds_are_kept_while_rows_are_read(engine: str, tmp_path: Path) -> Non
     rows.close()
 
 
-def test_a_missing_package_is_one_line_with_the_command(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamkit.state.maps.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=rf"pip install 'streamkit\[{engine}\]'"):
-        check_engine(engine)
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_missing_package_is_one_line_with_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamkit.state.maps.find_spec", lambda package: None)
+    with pytest.raises(ConfigError, match=rf"pip install 'streamkit\[{name}\]'"):
+        check_engine(name)
 
 
 def test_unknown_kinds_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import StateError, StateLockedError, TaskCorruptedError
-from streamkit.state.maps import ENGINES, open_map
+from streamkit.state.maps import open_map
 from streamkit.state.overlay import state_error
+from tests.requirements import EVERY_ENGINE
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,8 @@ from streamkit.state.overlay import state_error
         (RuntimeError("IO error: /x/000003.log: No space left on device"), "No space is left"),
         (OSError(errno.EROFS, "Read-only file system"), "can't be written"),
         (RuntimeError("IO error: /x/LOCK: Permission denied"), "can't be written"),
-        (RuntimeError("Corruption: bad block"), "is damaged"),
+        (RuntimeError("Corruption: bad block"), "is damaged: Corruption"),
+        (RuntimeError(b"Corruption: bad block"), "is damaged: Corruption"),
         (RuntimeError("Database is closed"), "can't be used"),
     ],
 )
@@ -50,7 +53,7 @@ def test_locks_have_an_error_of_their_own(words: str) -> None:
     assert isinstance(error, StateLockedError)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_a_damaged_store_says_so(engine: str, tmp_path: Path) -> None:
     rows = open_map(engine, tmp_path)
     rows.put(b"a", b"1")
@@ -61,7 +64,7 @@ def test_a_damaged_store_says_so(engine: str, tmp_path: Path) -> None:
         open_map(engine, tmp_path)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_a_range_over_both_layers_can_be_left_early(engine: str, tmp_path: Path) -> None:
     rows = open_map(engine, tmp_path)
     for number in range(1000):
@@ -76,7 +79,7 @@ def test_a_range_over_both_layers_can_be_left_early(engine: str, tmp_path: Path)
     rows.close()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_a_full_disk_is_one_clear_line_and_what_was_not_written_is_kept(engine: str, tmp_path: Path) -> None:
     """A process whose files may not grow beyond a megabyte: what a full disk does to a commit."""
     program = f"""
@@ -101,3 +104,41 @@ print(rows.get(b"a"), len(rows.get(b"b")))
     assert len(lines) == 2, done.stdout
     assert lines[0].startswith("StateError The store in ")
     assert lines[1] == f"b'1' {256 * 16384}"
+
+
+_READ_ONLY = """
+import os, sys
+from streamkit.errors import StateError
+from streamkit.state.maps import open_map
+# Packages are imported before the rights are given up: another user may not be able to read them.
+open_map({engine!r}, "warm").close()
+os.chmod("map", 0o555)
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    open_map({engine!r}, "map/store")
+except StateError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+@pytest.mark.parametrize("before", [False, True])
+def test_a_directory_that_may_only_be_read_is_one_clear_line(engine: str, before: bool, tmp_path: Path) -> None:
+    """With a store in it, and without."""
+    (tmp_path / "map").mkdir()
+    if before:
+        open_map(engine, tmp_path / "map" / "store").close()
+        os.chmod(tmp_path / "map" / "store", 0o555)
+        for file in (tmp_path / "map" / "store").iterdir():
+            file.chmod(0o444)
+    done = subprocess.run(
+        [sys.executable, "-c", _READ_ONLY.format(engine=engine)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("StateError The store in map/store can't be written: "), done.stdout
+    assert done.stdout.count("\n") == 1
