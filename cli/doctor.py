@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamkit.errors import StreamkitError, TopologyError
+from streamkit.errors import ConfigError, StreamkitError, TopologyError, UnreachableError
 
 from .guard import FAILED
 from .loading import load_plan
@@ -61,19 +61,25 @@ def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dic
     from streamkit.runtime.opening import address
     from streamkit.state.maps import check_engine, default_engine
 
+    from .reaching import attempts
+
     try:
         plan = load_plan(file, settings, env_file)
     except TopologyError as error:
         return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
+    engine = plan.config["state.engine"] or default_engine()
     found: dict[str, Any] = {"ok": True, "log": address(plan), "state.dir": str(plan.config["state.dir"])}
-    for name, check in (
-        ("engine", lambda: check_engine(plan.config["state.engine"] or default_engine())),
-        ("reached", lambda: _reach(plan)),
-    ):
-        try:
-            found[name] = check() or "ok"
-        except StreamkitError as error:
-            found.update({"ok": False, name: str(error)})
+    try:
+        check_engine(engine)
+        found["engine"] = engine
+    except ConfigError as error:
+        found.update({"ok": False, "engine": str(error)})
+    try:
+        found["reached"] = _reach(plan)
+    except StreamkitError as error:
+        found.update({"ok": False, "reached": str(error)})
+        if isinstance(error, UnreachableError):
+            found["brokers"] = attempts(address(plan))
     return found
 
 
@@ -115,6 +121,7 @@ def _about_file(found: dict[str, Any]) -> list[str]:
         return [f"  {found['problem']}"]
     return [
         f"  Log      {found['log']}: {found['reached']}",
+        *(f"           {server}: {what}" for server, what in found.get("brokers", {}).items()),
         f"  State    {found['state.dir']}",
         f"  Engine   {found['engine']}",
     ]

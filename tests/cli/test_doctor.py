@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
+import socket
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from streamkit_cli import doctor, installation
+from streamkit_cli.reaching import attempts
 
 from tests.cli.support import UPPER, streamkit
 
@@ -56,9 +58,19 @@ def test_the_log_of_a_file_is_reached(topology: Path):
 
 
 def test_a_log_that_does_not_answer_is_named_with_the_reason(topology: Path):
-    done = streamkit("doctor", topology, "--set", "bootstrap.servers=127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        listening = f"127.0.0.1:{silent.getsockname()[1]}"
+        servers = f"127.0.0.1:1,{listening}"
+        done = streamkit("doctor", topology, "--set", f"bootstrap.servers={servers}")
     assert done.code == 1
-    assert "127.0.0.1:1: topics could not be listed: no Kafka broker answers at 127.0.0.1:1" in done.out
+    assert f"{servers}: topics could not be listed: no Kafka broker answers at {servers}" in done.out
+    assert " 127.0.0.1:1: Connection refused: nothing listens there" in done.out
+    assert f" {listening}: accepts connections: it may be no Kafka broker" in done.out
+
+
+def test_addresses_that_are_none_are_told_apart():
+    assert "can't be resolved" in attempts("no-such-host.invalid:9092")["no-such-host.invalid:9092"]
+    assert attempts("[::1]:x, broker") == {"[::1]:x": "is not HOST:PORT", "broker": "is not HOST:PORT"}
 
 
 def test_a_wrong_file_is_for_validate(topology: Path):
