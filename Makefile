@@ -13,6 +13,8 @@ SEED ?= 1
 # How many processes run tests. Each has a broker of its own.
 JOBS ?= 2
 MINUTES ?= 10
+# Further options of a soak: python -m tests.chaos --help.
+OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format generate bench bench-quick bench-spark fuzz chaos memory screenshots clean
@@ -75,8 +77,8 @@ bench-spark: $(READY) ## Compare batch jobs with PySpark by hand (java; some min
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
 
-chaos: $(READY) ## Kill, stop and fence instances and the broker for some time, then look for gaps and repeats: make chaos MINUTES=10 SEED=1
-	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
+chaos: $(READY) ## Kill, stop and fence instances and the broker for some time, then look for gaps and repeats: make chaos MINUTES=10 SEED=1 OPTIONS="--engine rocksdb"
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) $(OPTIONS)
 
 memory: $(READY) ## Run at a steady rate and look whether memory, files and state grow: make memory MINUTES=60
 	@$(BIN)/python -m tests.memory --minutes $(MINUTES)

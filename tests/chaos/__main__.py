@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from streamkit.state.maps import ENGINES, check_engine, default_engine
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log
 from tests.chaos.brokers import Brokers
@@ -23,15 +24,17 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200, help="events a second")
     parser.add_argument("--guarantee", choices=(EXACTLY_ONCE, "at_least_once"), default=EXACTLY_ONCE)
     parser.add_argument("--log", choices=("kafka", "embedded"), default="kafka")
+    parser.add_argument("--engine", choices=ENGINES, default=default_engine(), help="what keeps stores on disk")
     parser.add_argument("--brokers", type=int, default=1, help="with 3, leaders and coordinators move")
     names = [name_of(kind) for kind, _ in KINDS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="KIND", help=f"of {', '.join(names)}")
     parser.add_argument("--folder", type=Path, default=None, help="keep everything there, logs of instances included")
     options = parser.parse_args()
+    check_engine(options.engine)
     with tempfile.TemporaryDirectory(prefix="streamkit-chaos-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"seed {options.seed}, {options.guarantee}, {options.log}", flush=True)
+        print(f"seed {options.seed}, {options.guarantee}, {options.log}, {options.engine}", flush=True)
         if options.log == "embedded":
             return _run(options, folder, f"embedded:{folder / 'log'}", None)
         several = options.brokers > 1
@@ -50,6 +53,7 @@ def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker
             seed=options.seed,
             seconds=options.minutes * 60,
             guarantee=options.guarantee,
+            engine=options.engine,
             rate=options.rate,
             most=options.faults,
             only=frozenset(options.only),

@@ -53,15 +53,21 @@ def soak(
     seed: int,
     seconds: float,
     guarantee: str = EXACTLY_ONCE,
+    engine: str | None = None,
     rate: int = 200,
     most: int | None = None,
     only: frozenset[str] = frozenset(),
     say: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """Run the application under faults for so many seconds, or `most` faults; then let it finish, and check."""
+    """Run the application under faults for so many seconds, or `most` faults; then let it finish, and check.
+
+    `engine`: state.engine; None: the one that is installed with streamkit.
+    """
     exactly_once = guarantee == EXACTLY_ONCE
     extra = faults.EXACTLY_ONCE_SETTINGS if exactly_once else {}
     settings = {name.replace(".", "_"): value for name, value in {**faults.SETTINGS, **extra}.items()}
+    if engine is not None:
+        settings["state_engine"] = engine
     app = workload.make(folder, log, guarantee, **settings)
     cluster = faults.Cluster(app, random.Random(seed), broker, only=only)
     feeder = workload.Feeder(app, seed, rate)
