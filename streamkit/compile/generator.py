@@ -25,6 +25,7 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
+from streamkit.compile.listeners import emit_listener
 from streamkit.compile.sinks import emit_sink
 from streamkit.compile.writer import Writer
 from streamkit.expressions import Expression
@@ -32,7 +33,6 @@ from streamkit.operators.base import Processor
 from streamkit.operators.hand import Hand, Slot, record_of_parameters
 from streamkit.operators.writer import Changes
 from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
-from streamkit.record import WindowedKey
 from streamkit.serdes.base import Serde
 
 # Beyond this the code moves to a function of its own: Python refuses about 100 levels of indentation.
@@ -208,6 +208,8 @@ class Generator(Writer):
         self._rest("else:")
 
     def _known(self, slot: Slot, born: int) -> Code:
+        if slot.var is None and slot.shown is not None:
+            return slot.shown
         # Variables born inside the failing try, whose numbers are higher, may be unbound in its handler.
         for variable in (slot.var, slot.raw):
             if variable is not None:
@@ -279,7 +281,7 @@ class Generator(Writer):
         return self.later(
             ("listener", node.name),
             f"l{self._index[node.name]}",
-            lambda name: self._listener(name, node, key_serde, window),
+            lambda name: emit_listener(self, name, node, key_serde, window),
         )
 
     def callable_of(self, expression: Expression, parameters: Mapping[str, str], *more: str) -> Code:
@@ -303,6 +305,10 @@ class Generator(Writer):
             self._functions[key] = name
             self._pending.append((name, write))
         return self._functions[key]
+
+    def within(self, node: Any) -> None:
+        """Note the node to which failures of the next lines belong."""
+        self._node = node
 
     def emit_node(self, node: Any, hand: Hand) -> None:
         """Write the work of a node for a record, at the present depth."""
@@ -367,21 +373,6 @@ class Generator(Writer):
             else:
                 self.hand, self._node = hand, node
                 self.forward(node)
-
-    def _listener(self, name: Code, node: Any, key_serde: Serde, window: str | None) -> None:
-        data, value, old, context = symbol("kb"), Slot(symbol("v")), Slot(symbol("old")), symbol("c")
-        bounds = () if window is None else ("start", "end")
-        with self.function(name, "kb", *bounds, "v", "old", "t", "c"):
-            if window is None:
-                key = Slot(raw=data, serde=key_serde, never_none=True)
-            else:
-                key = Slot(symbol("k"), never_none=True)
-                decoded = self.decoded(key_serde, data, True)
-                made = call(self.name_of(WindowedKey, "WindowedKey"), decoded, symbol("start"), symbol("end"))
-                self.assign(symbol("k"), made)
-            time = symbol("end" if window == "session" else "t")
-            self.hand, self._node = Hand(key, value, time, context, old), node
-            self.forward(node)
 
 
 def _needs_context(nodes: Iterable[Any]) -> bool:

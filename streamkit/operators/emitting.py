@@ -102,7 +102,7 @@ def emit_row(gen: CodeWriter, store: str, old: Code) -> None:
 
 def listen(gen: CodeWriter, node: Node, store: str, send_old: bool, window: str | None = None) -> None:
     """Write that what leaves a store's cache is forwarded to the children of a node."""
-    listener = gen.flush_listener(node, gen.plan.stores[store].key_serde, window)
+    listener = gen.flush_listener(node, gen.plan.stores[store].key_serde, window) if node.children else NONE
     gen.epilogue(method(gen.store(store), "set_listener", listener, literal(send_old)))
 
 

@@ -15,7 +15,7 @@ class Slot:
     `var` names the variable of the decoded value, `raw` that of its bytes under `serde`; at least one is set.
     `wire`: the variable of the bytes that `var` was decoded from, and their serde.
     `never_none`: known not to be None here. `requested` and `raw_used` tell the first
-    pass whether anyone asked for the decoded value, or for the bytes.
+    pass whether anyone asked for the decoded value, or for the bytes. `shown`: what a failure reports where `var` is not set.
     """
 
     var: Code | None = None
@@ -25,6 +25,7 @@ class Slot:
     wire: tuple[Code, Serde] | None = None
     requested: list[bool] = field(default_factory=lambda: [False])
     raw_used: list[bool] = field(default_factory=lambda: [False])
+    shown: Code | None = None
 
     def copy(self) -> Slot:
         """Return a copy that learns for itself; the note of requests is shared."""

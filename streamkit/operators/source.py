@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from streamkit.code import NONE, method
+from streamkit.code import NONE, method, symbol
 from streamkit.graph.node import SourceNode, TableSourceNode
 from streamkit.operators.base import BuildError, Processor
 from streamkit.operators.context import Context
@@ -43,9 +43,15 @@ class TableSource(Processor):
                 emit_row(gen, self.store, old)
         elif self.send_old:
             old = NONE
-        # Looking at the old value takes room in a cache.
-        put = "replace" if gen.is_cached(self.store) else "put"
-        emit_keep(gen, node, self.store, gen.obj(gen.hand.value), old, gen.hand.time, put=put)
+        value, serde = gen.hand.value, gen.plan.stores[self.store].value_serde
+        if not gen.is_cached(self.store):
+            emit_keep(gen, node, self.store, gen.obj(value), old, gen.hand.time)
+        elif value.var is None and value.serde == serde and serde.canonical_source(symbol("v")) is not None:
+            # Nothing has read the value, and what becomes of its bytes in a source is sure to be decodable.
+            emit_keep(gen, node, self.store, gen.raw(value, serde), old, gen.hand.time, put="replace_bytes")
+        else:
+            # Looking at the old value takes room in a cache.
+            emit_keep(gen, node, self.store, gen.obj(value), old, gen.hand.time, put="replace")
 
 
 @frozen

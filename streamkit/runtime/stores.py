@@ -34,7 +34,7 @@ class DirectoryStores:
     def resize(self, cache_bytes: int) -> None:
         """Change the size of the cache that the tasks share; stores that were made with one keep it."""
         if self._budget is not None and cache_bytes > 0:
-            self._budget.max_bytes = cache_bytes
+            self._budget.resize(cache_bytes)
 
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Any:
         """Return a store of a task. Raises StateError."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 from streamkit.state.base import CurrentTopic
@@ -28,6 +29,9 @@ ENTRY_BYTES = 45
 
 _LARGE = 1 << 20
 """Bytes that records hardly ever have: brokers refuse more by default."""
+
+_MAX_NOTED = 10_000
+"""For how many keys it is noted at most that their entries were used."""
 
 Apply = Callable[[bytes, Any, int, Any, "bytes | None"], None]
 """(key, value, timestamp, context, encoded value): write one dirty entry through and forward it."""
@@ -49,16 +53,18 @@ def _characters(text: str) -> int:
 class CacheBudget:
     """The bytes that all caches of one thread may hold together (ThreadCache)."""
 
-    __slots__ = ("max_bytes", "tick", "used")
+    __slots__ = ("max_bytes", "roomy_bytes", "tick", "used")
 
     def __init__(self, max_bytes: int):
-        self.max_bytes = max_bytes
+        self.resize(max_bytes)
         self.used = 0
         self.tick = count(1).__next__
 
-    def nearly_full(self) -> bool:
-        """Return whether one more entry might not fit, however large."""
-        return self.used > self.max_bytes - max(self.max_bytes // 2, _LARGE)
+    def resize(self, max_bytes: int) -> None:
+        """Set how many bytes the caches may hold; what is too much leaves them with the next put."""
+        self.max_bytes = max_bytes
+        self.roomy_bytes = max_bytes - max(max_bytes // 2, _LARGE)
+        """Up to this much in use there is room for one more entry, however large."""
 
 
 class Cache:
@@ -81,10 +87,12 @@ class Cache:
         self._base = ENTRY_BYTES + key_overhead
         self._value_overhead = value_overhead
         self._eldest: list[tuple[int, bytes]] = []
+        self._noted: dict[bytes, tuple[int, list[bytes]]] = {}
+        self._suffix = 0
 
     def put(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
         """Set a dirty entry; `data` is the encoded value, or None where value is None. May evict, that is flush."""
-        entry = self.entries.get(key)
+        budget = self.budget
         topic = self._topic.size
         size = self._base + len(key) + topic
         if data is not None:
@@ -92,27 +100,35 @@ class Cache:
         if context is not None:
             size += headers_size(context)
         stamp = self.tick()
+        entry = self.entries.get(key)
         if entry is None:
-            self._insert(key, [value, timestamp, context, stamp, stamp, data, size, topic])
+            self.entries[key] = [value, timestamp, context, stamp, stamp, data, size, topic]
+            if self.order.active:
+                self.order.touch(key)
             self.dirty.append(key)
+            budget.used += size
         else:
             if not entry[PUT]:
                 self.dirty.append(key)
-            self.budget.used += size - entry[SIZE]
+            budget.used += size - entry[SIZE]
             entry[:] = (value, timestamp, context, stamp, stamp, data, size, topic)
-        if self.budget.used > self.budget.max_bytes:
+        if budget.used > budget.max_bytes:
             self._evict()
 
     def renew(self, key: bytes, entry: list[Any], context: Any) -> None:
         """Finish a change in place, of a value by one of the same size, by a record that may cost more or less."""
         topic = self._topic.size
-        more = topic - entry[TOPIC] + headers_size(context) - headers_size(entry[CONTEXT])
+        more = topic - entry[TOPIC]
+        if context is not entry[CONTEXT]:
+            more += headers_size(context) - headers_size(entry[CONTEXT])
+            entry[CONTEXT] = context
         if not entry[PUT]:
             self.dirty.append(key)
-        entry[CONTEXT], entry[TOPIC] = context, topic
-        entry[SIZE] += more
-        self.budget.used += more
         entry[PUT] = entry[USED] = self.tick()
+        if more:
+            entry[TOPIC] = topic
+            entry[SIZE] += more
+            self.budget.used += more
         if self.budget.used > self.budget.max_bytes:
             self._evict()
 
@@ -140,6 +156,33 @@ class Cache:
         entries, tick = self.entries, self.tick
         for key in keys:
             entries[key][USED] = tick()
+
+    def use_later(self, key: bytes, suffixes: list[bytes]) -> None:
+        """Note that the entries of a record's key with these suffixes (all of one length, rising) were used now.
+
+        The last one was used first. They get their stamp when an eviction needs it: a later note about the same entries
+        makes up for this one, so that a search that looks at many entries costs no more than one that looks at few.
+        """
+        noted = self._noted
+        before = noted.get(key)
+        if before is not None and not (suffixes[0] <= before[1][0] and before[1][-1] <= suffixes[-1]):
+            self._stamp(key)
+        elif before is None and len(noted) >= _MAX_NOTED:
+            self._stamp_all()
+        self._suffix = len(suffixes[0])
+        noted[key] = self.tick(), suffixes
+
+    def _stamp(self, key: bytes) -> None:
+        """Give the entries of a record's key the stamp that was noted for them, where they have no later one."""
+        stamp, suffixes = self._noted.pop(key)
+        for suffix in suffixes:
+            entry = self.entries.get(key + suffix)
+            if entry is not None and entry[USED] < stamp:
+                entry[USED] = stamp
+
+    def _stamp_all(self) -> None:
+        for key in list(self._noted):
+            self._stamp(key)
 
     def looked_at(self, rows: Iterable[Any]) -> Iterator[Any]:
         """Yield rows that begin with their key, each noted as used when its turn comes."""
@@ -170,31 +213,46 @@ class Cache:
                 stamp, key = self._eldest.pop()
                 entry = entries.get(key)
                 if entry is not None and entry[USED] == stamp:
-                    return key
-            self._eldest = sorted(((entry[USED], key) for key, entry in entries.items()), reverse=True)
+                    if self._noted and key[: -self._suffix] in self._noted:
+                        self._stamp(key[: -self._suffix])
+                    if entry[USED] == stamp:
+                        return key
+            self._stamp_all()
+            # Entries with the same stamp are of one record's key, and were used in falling order.
+            keys = sorted(entries) if self._suffix else list(entries)
+            self._eldest = [(entries[key][USED], key) for key in keys]
+            self._eldest.sort(key=itemgetter(0), reverse=True)
 
     def flush(self, first: tuple[bytes, list[Any]] | None = None) -> None:
         """Write all dirty entries through in the order of their last put, an evicted one before all others."""
         if not self.dirty:
             return
         entries = self.entries
-        evicted = None if first is None else first[0]
-        batch = [(entries[key][PUT], key, entries[key]) for key in self.dirty if key != evicted]
+        keys = self.dirty if first is None else [key for key in self.dirty if key != first[0]]
+        found = [entries[key] for key in keys]
+        if first is not None:
+            keys.append(first[0])
+            found.append(first[1])
+            first[1][PUT] = 0
+        work = [
+            (entry[PUT], key, entry[VALUE], entry[TIME], entry[CONTEXT], entry[DATA], entry[TOPIC], entry)
+            for key, entry in zip(keys, found, strict=True)
+        ]
+        work.sort()
         # Everything is clean before the first listener runs: it may come back with new puts.
-        self.dirty.clear()
-        batch.sort()
-        work = [] if first is None else [(first[0], *first[1])]
-        work += [(key, *entry) for _, key, entry in batch]
-        for _, _, entry in batch:
+        for entry in found:
             entry[PUT] = 0
+        self.dirty.clear()
         apply, current = self._apply, self._topic
         in_hand = current.size
-        for key, value, timestamp, context, _, _, data, _, topic in work:
+        for _, key, value, timestamp, context, data, topic, _ in work:
             # What an update does further down is done in the name of its record.
             current.size = topic
             apply(key, value, timestamp, context, data)
         current.size = in_hand
-        for _, key, entry in batch:
+        for _, key, value, _, _, data, _, entry in work:
+            if value is not None or data is not None:
+                continue
             if entry[VALUE] is None and entry[DATA] is None and not entry[PUT] and entries.get(key) is entry:
                 self.budget.used -= self._take(key)[SIZE]
 
@@ -205,3 +263,4 @@ class Cache:
         self.dirty.clear()
         self.order.reset()
         self._eldest.clear()
+        self._noted.clear()

@@ -155,12 +155,14 @@ class KeyedOrder(KeyOrder):
 
     def of_key(self, key: bytes, first: bytes, last: bytes) -> list[bytes]:
         """Return a key's rows, suffixes included, from suffix `first` to `last`, both included."""
+        suffixes = self.suffixes(key)
+        return [key + each for each in suffixes[bisect_left(suffixes, first) : bisect_right(suffixes, last)]]
+
+    def suffixes(self, key: bytes) -> list[bytes]:
+        """Return the suffixes of a key's rows, in order; the list changes with the next row."""
         if not self.active or self._touched:
             self._sort()
-        suffixes = self._suffixes.get(key)
-        if suffixes is None:
-            return []
-        return [key + each for each in suffixes[bisect_left(suffixes, first) : bisect_right(suffixes, last)]]
+        return self._suffixes.get(key, [])
 
     def reset(self) -> None:
         """Forget the order."""

@@ -36,6 +36,8 @@ class KeyValueStore(CachedMapStore):
             if data is None:
                 return None
             value = self._decode(data)
+            if self.holds_decoded:
+                entry[VALUE] = value
         return value, entry[TIME]
 
     def peek(self, key: bytes) -> tuple[Any, int] | None:
@@ -66,9 +68,18 @@ class KeyValueStore(CachedMapStore):
         half of the cache is free, and 1 MiB.
         """
         cache = self.cache
-        if cache is not None and key not in cache.entries and cache.budget.nearly_full():
+        if cache is not None and cache.budget.used > cache.budget.roomy_bytes and key not in cache.entries:
             self.load(key)
         self.put(key, value, timestamp, context)
+
+    def replace_bytes(self, key: bytes, data: bytes | None, timestamp: int, context: Any = None) -> None:
+        """Do what `replace` does in a store with a cache, with the bytes of a value that can be decoded."""
+        cache = self.cache
+        assert cache is not None
+        budget = cache.budget
+        if budget.used > budget.roomy_bytes and key not in cache.entries:
+            self.load(key)
+        cache.put(key, None, timestamp, context, data)
 
     def put(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> None:
         """Set a value, or delete with None; cached, `context` comes back to the listener. Raises SerdeError."""
@@ -165,12 +176,12 @@ class KeyValueStore(CachedMapStore):
     def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
         if value is not None and data is None:
             data = self._encode(value)  # an entry that generated code changed in place
-        listener = self._listener
         old = self._map.get(key) if self._send_old or data is None else None
-        if listener is not None and data is None and old is None:
+        if self._forwards and data is None and old is None:
             return  # came and went within the cache
         self._map.put(key, None if data is None else pack_long(timestamp) + data)
         self._log(key, data, timestamp, None)
+        listener = self._listener
         if listener is not None:
             if value is None and data is not None:
                 value = self._decode(data)

@@ -188,7 +188,7 @@ class SessionStore(CachedMapStore):
         raw, start, end = split_session_key(key)
         listener = self._listener
         old = self._segments.get(end, key) if self._send_old or data is None else None
-        if listener is not None and data is None and old is None:
+        if self._forwards and data is None and old is None:
             return  # came and went within the cache
         self._write(key, end, data, timestamp)
         if listener is not None:

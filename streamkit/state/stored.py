@@ -80,6 +80,8 @@ class CachedMapStore(MapStore):
         self._decode = definition.value_serde.decode
         self._listener: Any = None
         self._send_old = False
+        self._forwards = False
+        """Whether updates that leave the cache are forwarded, be it to no child."""
 
     @property
     def cached(self) -> bool:
@@ -96,10 +98,14 @@ class CachedMapStore(MapStore):
         """The entries of the cache by its keys; empty for a store without one."""
         return {} if self.cache is None else self.cache.entries
 
-    def set_listener(self, listener: Callable[..., None], send_old: bool) -> None:
-        """Have `listener` called for each update that leaves the cache, with the old value if `send_old`."""
+    def set_listener(self, listener: Callable[..., None] | None, send_old: bool) -> None:
+        """Have `listener` called for each update that leaves the cache, with the old value if `send_old`.
+
+        None: updates are forwarded, but there is nothing below; what came and went within the cache leaves no trace.
+        """
         self._listener = listener
-        self._send_old = send_old
+        self._send_old = send_old and listener is not None
+        self._forwards = True
 
     @abstractmethod
     def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:

@@ -125,7 +125,7 @@ class WindowView(View):
         if high is None:
             found = self._store.fetch(raw, low)
             return None if found is None else found[0]
-        return [(row.start, row.value) for row in self._store.walk(raw, low, high, reverse)]
+        return [(start, value) for _, start, value, _ in self._store.walk(raw, low, high, reverse)]
 
     def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
         """Return (windowed key, value) of all windows that start from low to high."""

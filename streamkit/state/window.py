@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamkit.record import Headers, WindowedKey
 from streamkit.state.base import BytesMap, StoreContext
-from streamkit.state.cache import TIME, USED, CacheBudget
+from streamkit.state.cache import DATA, TIME, USED, VALUE, CacheBudget
 from streamkit.state.key_rows import KeyedOrder
 from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
 from streamkit.state.segments import Segments
@@ -15,6 +16,10 @@ from streamkit.state.stored import CachedMapStore
 
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
+
+
+Row = tuple[bytes, int, Any, int]
+"""What a Window holds."""
 
 
 class Window(NamedTuple):
@@ -75,21 +80,21 @@ class WindowStore(CachedMapStore):
 
         A cached window is checked when it leaves the cache. Raises SerdeError.
         """
-        if self.cache is not None:
-            self._latest_cached = max(self._latest_cached, start)
-            self._cache_put(self.cache_key(key, start), value, timestamp, context)
-            return True
-        return self._write(key, start, None if value is None else self._encode(value), timestamp)
+        data = None if value is None else self._encode(value)
+        if self.cache is None:
+            return self._write(key, start, pack_long(start), data, timestamp)
+        if start > self._latest_cached:
+            self._latest_cached = start
+        row = pack_long(start) + key if self.time_ordered else key + pack_long(start)
+        self.cache.put(row, value if self.holds_decoded else None, timestamp, context, data)
+        return True
 
-    def _write(self, key: bytes, start: int, data: bytes | None, timestamp: int) -> bool:
-        kept = self._store(key, start, data, timestamp)
+    def _write(self, key: bytes, start: int, suffix: bytes, data: bytes | None, timestamp: int) -> bool:
+        kept = self._segments.put(start, key, suffix, None if data is None else pack_long(timestamp) + data)
         if not kept:
             self._dropped()
-        self._log(key + pack_long(start) + FIRST_SEQUENCE, data, timestamp, None)
+        self._log(key + suffix + FIRST_SEQUENCE, data, timestamp, None)
         return kept
-
-    def _store(self, key: bytes, start: int, data: bytes | None, timestamp: int) -> bool:
-        return self._segments.put(start, key, pack_long(start), None if data is None else pack_long(timestamp) + data)
 
     def fetch(self, key: bytes, start: int) -> tuple[Any, int] | None:
         """Return (value, timestamp) of one window, or None."""
@@ -111,12 +116,12 @@ class WindowStore(CachedMapStore):
         starts = sorted(found, reverse=reverse)
         return [row for start in starts if (row := self._row(key, start, found[start])) is not None]
 
-    def _stored_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+    def _stored_range(self, key: bytes, low: int, high: int) -> list[tuple[int, bytes]]:
         low = self._segments.first_alive(low)
         if low > high:
-            return iter(())
+            return []
         suffixes, rows = self._segments.of_key(key, pack_long(low), pack_long(high))
-        return zip((unpack_long(suffix)[0] for suffix in suffixes), rows, strict=True)
+        return [(unpack_long(suffix)[0], data) for suffix, data in zip(suffixes, rows, strict=True)]
 
     def _cached_range(self, key: bytes, low: int, high: int) -> Iterator[tuple[int, list[Any]]]:
         assert self.cache is not None
@@ -179,45 +184,61 @@ class WindowStore(CachedMapStore):
         order = sorted(places, key=lambda each: (each[2] // interval, each[1], each[2]), reverse=reverse)
         return [row for row, _, _ in order]
 
-    def walk(self, key: bytes, low: int, high: int, reverse: bool = False) -> Iterator[Window]:
-        """Yield the windows of a key that start from low to high, both included, as Java's iterators come upon them.
+    def walk(self, key: bytes, low: int, high: int, reverse: bool = False) -> Iterator[Row]:
+        """Return the windows of a key that start from low to high, both included, as Java's iterators come upon them.
 
         What lies in the store is that of the beginning; a cached window is looked at when its turn comes, counts as used
         then, and may have left the cache. A deletion hides a window of the store.
         """
         if self._cached_order is None or not self.entries:
-            yield from self.fetch_range(key, low, high, reverse)
-            return
-        stored = sorted(self._stored_range(key, max(0, low), high), reverse=reverse)
+            return iter(self.fetch_range(key, low, high, reverse))
+        stored = self._stored_range(key, max(0, low), high)
+        if not stored:
+            return self._cached_in_turn(key, low, high, reverse, deleted=False)
+        if reverse:
+            stored.reverse()
+        return self._merged(key, stored, self._cached_in_turn(key, low, high, reverse, deleted=True), reverse)
+
+    def _merged(
+        self, key: bytes, stored: list[tuple[int, bytes]], cached: Iterator[Row], reverse: bool
+    ) -> Iterator[Row]:
         at = 0
-        for start, entry in self._cached_in_turn(key, low, high, reverse):
+        for row in cached:
+            start = row[1]
             while at < len(stored) and (stored[at][0] > start if reverse else stored[at][0] < start):
-                yield Window(key, stored[at][0], self._decode(stored[at][1][8:]), unpack_long(stored[at][1])[0])
+                yield key, stored[at][0], self._decode(stored[at][1][8:]), unpack_long(stored[at][1])[0]
                 at += 1
             if at < len(stored) and stored[at][0] == start:
                 at += 1
-            row = self._row(key, start, entry)
-            if row is not None:
+            if row[2] is not None:
                 yield row
         for start, data in stored[at:]:
-            yield Window(key, start, self._decode(data[8:]), unpack_long(data)[0])
+            yield key, start, self._decode(data[8:]), unpack_long(data)[0]
 
-    def _cached_in_turn(self, key: bytes, low: int, high: int, reverse: bool) -> Iterator[tuple[int, list[Any]]]:
+    def _cached_in_turn(self, key: bytes, low: int, high: int, reverse: bool, deleted: bool) -> Iterator[Row]:
+        """Yield the cached windows of `walk`, deletions as None where they are asked for."""
         assert self.cache is not None
         assert self._cached_order is not None
-        entries, tick, lowest = self.cache.entries, self.cache.tick, low
+        entries, tick = self.cache.entries, self.cache.tick
+        suffixes = self._cached_order.suffixes(key)
+        first, end = bisect_left(suffixes, pack_long(max(0, low))), bisect_right(suffixes, pack_long(high))
+        rows, before = suffixes[first:end], []
         if reverse and self.persistent:
             # Java looks at whole segments, from the last one that may have something to that of the lowest start.
             interval = self._segments.interval
             lowest = max(0, min(low, high, self._latest_cached)) // interval * interval
-        rows = self._cached_order.of_key(key, pack_long(max(0, lowest)), pack_long(high))
-        for row in reversed(rows) if reverse else rows:
-            entry = entries.get(row)
+            before = suffixes[bisect_left(suffixes, pack_long(lowest)) : min(first, end)]
+        for suffix in reversed(rows) if reverse else rows:
+            entry = entries.get(key + suffix)
             if entry is not None:
                 entry[USED] = tick()
-                start = unpack_long(row, len(key))[0]
-                if start >= low:
-                    yield start, entry
+                value = entry[VALUE]
+                if value is None and entry[DATA] is not None:
+                    value = self._decode(entry[DATA])
+                if value is not None or deleted:
+                    yield key, unpack_long(suffix)[0], value, entry[TIME]
+        if before:
+            self.cache.use_later(key, before)
 
     def _cached_between(self, low: int, high: int) -> list[bytes]:
         assert self.cache is not None
@@ -252,17 +273,19 @@ class WindowStore(CachedMapStore):
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record."""
-        self._store(key[:-12], unpack_long(key, len(key) - 12)[0], value, timestamp)
+        data = None if value is None else pack_long(timestamp) + value
+        self._segments.put(unpack_long(key, len(key) - 12)[0], key[:-12], key[-12:-4], data)
 
     def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
         if value is not None and data is None:
             data = self._encode(value)  # an entry that generated code changed in place
-        raw, start = self._split(key)
+        raw, suffix = (key[8:], key[:8]) if self.time_ordered else (key[:-8], key[-8:])
+        start = unpack_long(suffix)[0]
         listener = self._listener
-        old = self._segments.get(start, raw + pack_long(start)) if self._send_old or data is None else None
-        if listener is not None and data is None and old is None:
+        old = self._segments.get(start, raw + suffix) if self._send_old or data is None else None
+        if self._forwards and data is None and old is None:
             return  # came and went within the cache
-        self._write(raw, start, data, timestamp)
+        self._write(raw, start, suffix, data, timestamp)
         if listener is not None:
             if value is None and data is not None:
                 value = self._decode(data)

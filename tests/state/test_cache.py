@@ -202,7 +202,7 @@ def test_what_a_table_replaces_takes_room_first() -> None:
     big.store.flush()
     big.store.forget()
     big.store.cache.load = None  # nothing is read where there is room for anything
-    big.budget.max_bytes = 1 << 22
+    big.budget.resize(1 << 22)
     big.store.replace(b"a", 2, 2)
     assert big.store.get(b"a") == (2, 2)
 

@@ -49,7 +49,8 @@ class _Held(CachedMapStore):
                     value = decode(data)
                 elif data is None and value is not None and not self._is_long:
                     encode(value)  # generated code has changed it in place: refuse what does not fit
-                forward(row, value, entry)
+                if self._listener is not None:
+                    forward(row, value, entry)
 
     def commit(self) -> None:
         """Make room where too much is held."""
@@ -128,7 +129,8 @@ class HeldWindowStore(_Held, WindowStore):
 
     def _move(self, row: bytes, data: bytes | None, timestamp: int) -> None:
         # A window that has expired meanwhile is of no use: records for it are late.
-        self._store(row[:-8], unpack_long(row, len(row) - 8)[0], data, timestamp)
+        stored = None if data is None else pack_long(timestamp) + data
+        self._segments.put(unpack_long(row, len(row) - 8)[0], row[:-8], row[-8:], stored)
 
 
 def _time_of_update(found: tuple[Any, int] | None, timestamp: int) -> int:
