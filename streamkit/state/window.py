@@ -80,13 +80,12 @@ class WindowStore(CachedMapStore):
 
         A cached window is checked when it leaves the cache. Raises SerdeError.
         """
-        data = None if value is None else self._encode(value)
         if self.cache is None:
+            data = None if value is None else self._encode(value)
             return self._write(key, start, pack_long(start), data, timestamp)
+        self._cache_put(self.cache_key(key, start), value, timestamp, context)
         if start > self._latest_cached:
             self._latest_cached = start
-        row = pack_long(start) + key if self.time_ordered else key + pack_long(start)
-        self.cache.put(row, value if self.holds_decoded else None, timestamp, context, data)
         return True
 
     def _write(self, key: bytes, start: int, suffix: bytes, data: bytes | None, timestamp: int) -> bool:

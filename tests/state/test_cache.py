@@ -12,6 +12,7 @@ from streamkit.serdes.primitives import PRIMITIVES
 from streamkit.state.base import CurrentTopic
 from streamkit.state.cache import CONTEXT, DATA, ENTRY_BYTES, PUT, TIME, USED, VALUE, CacheBudget
 from streamkit.state.definitions import StoreDef, create
+from streamkit.state.keys import pack_long
 from tests.state.support import JSON, TEXT, Recorder, definition
 
 CONTEXT_IN_HAND = (None, "topic", 0, 7)
@@ -320,3 +321,28 @@ def test_cached_values_are_those_that_their_bytes_decode_to(serde: str, given: A
     it.store.flush()
     values += [it.store.get(b"a")[0], it.forwarded[0][1]]
     assert [repr(value) for value in values] == [repr(found)] * 3
+
+
+def test_what_nothing_is_told_of_is_kept_as_what_is_forwarded() -> None:
+    it = kv()
+    it.store.set_listener(None, True)
+    it.store.put(b"a", 1, 1)
+    it.store.put(b"a", None, 2)
+    it.store.put(b"b", 1, 3)
+    it.store.flush()
+    assert [row[0] for row in it.context.logged] == [b"b"]
+    it.store.put(b"b", None, 4)
+    it.store.flush()
+    assert it.context.logged[1:] == [(b"b", None, 4, None)]
+
+
+def test_replacing_by_bytes_is_replacing_by_their_value() -> None:
+    by_value, by_bytes = (kv(budget=CacheBudget(2 * entry_size(b"a"))) for _ in range(2))
+    for number, key in enumerate((b"a", b"b", b"a", b"c", b"a", b"b")):
+        value = None if number == 4 else number
+        by_value.store.replace(key, value, number)
+        by_bytes.store.replace_bytes(key, None if value is None else pack_long(value), number)
+        assert by_bytes.store.get(key) == by_value.store.get(key) == (None if value is None else (value, number))
+        assert by_bytes.forwarded == by_value.forwarded
+        assert set(by_bytes.store.entries) == set(by_value.store.entries)
+    assert by_bytes.budget.used == by_value.budget.used

@@ -1,0 +1,81 @@
+"""Searches of a cached window store count as uses in the order of Java, though entries get their stamps only when needed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from streamkit.state import cache
+from streamkit.state.cache import USED, CacheBudget
+from streamkit.state.definitions import create
+from tests.state.support import Recorder, definition
+
+KEYS = (b"a", b"ab", b"b")
+
+
+def stamped_at_once(store: Any) -> None:
+    """Make a store's cache give each entry its stamp when it is used."""
+
+    def use(key: bytes, suffixes: list[bytes]) -> None:
+        for suffix in reversed(suffixes):
+            entry = store.cache.entries.get(key + suffix)
+            if entry is not None:
+                entry[USED] = store.cache.tick()
+
+    store.cache.use_later = use
+
+
+class Searched:
+    """A small cached window store, and what came of it."""
+
+    def __init__(self, entries: int) -> None:
+        self.context = Recorder()
+        self.store: Any = create(definition("window", persistent=True), None, self.context, CacheBudget(80 * entries))
+        self.forwarded: list[tuple] = []
+        self.store.set_listener(lambda *update: self.forwarded.append(update), False)
+
+    def do(self, seed: str) -> Any:
+        """Put, delete, search or flush, as drawn from a seed."""
+        rng = random.Random(seed)
+        key, start, what = rng.choice(KEYS), rng.randrange(60) * 4_000, rng.random()
+        if what < 0.5:
+            return self.store.put(key, start, rng.randrange(9), start)
+        if what < 0.55:
+            return self.store.put(key, start, None, start)
+        if what < 0.57:
+            return self.store.flush()
+        low = start - rng.choice((0, 1, 20_000, 100_000))
+        rows = self.store.walk(key, low, start + rng.choice((-1, 0, 9_000)), reverse=rng.random() < 0.8)
+        # A search that is broken off looks at nothing further.
+        return [row for row, _ in zip(rows, range(rng.choice((1, 3, 1_000))), strict=False)]
+
+    def state(self) -> tuple:
+        """Return all that can be seen of the store."""
+        return self.forwarded, self.context.logged, set(self.store.entries), self.store.cache.budget.used
+
+
+@pytest.mark.parametrize("entries", [3, 12, 40])
+def test_entries_leave_as_if_each_search_had_stamped_them(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_MAX_NOTED", 2)
+    one, other = Searched(entries), Searched(entries)
+    stamped_at_once(other.store)
+    noted = 0
+    for turn in range(1_500):
+        seed = f"{entries} {turn}"
+        assert one.do(seed) == other.do(seed)
+        assert one.state() == other.state()
+        noted += bool(one.store.cache._noted)
+    assert noted > 20
+    assert len(one.forwarded) > 100
+
+
+def test_forgetting_a_cache_forgets_its_searches() -> None:
+    it = Searched(40)
+    for start in (0, 10, 20):
+        it.store.put(b"a", start, 1, start)
+    assert [row[1] for row in it.store.walk(b"a", 20, 20, reverse=True)] == [20]
+    assert it.store.cache._noted
+    it.store.forget()
+    assert not it.store.cache._noted
