@@ -83,9 +83,9 @@ class WindowStore(CachedMapStore):
         if self.cache is None:
             data = None if value is None else self._encode(value)
             return self._write(key, start, pack_long(start), data, timestamp)
-        self._cache_put(self.cache_key(key, start), value, timestamp, context)
         if start > self._latest_cached:
             self._latest_cached = start
+        self._cache_put(self.cache_key(key, start), value, timestamp, context)
         return True
 
     def _write(self, key: bytes, start: int, suffix: bytes, data: bytes | None, timestamp: int) -> bool:
