@@ -50,6 +50,8 @@ FOREIGN = {
     "yaml": "streamkit/spec",
     "typer": "cli",
     "starlette": "streamkit/http",
+    "anyio": "streamkit/http",
+    "h11": "streamkit/http",
     "uvicorn": "streamkit/http",
     "prometheus_client": "streamkit/http",
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import anyio
+import anyio.to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import HTMLResponse, Response
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOCAL_NAMES = ("localhost", "localhost.localdomain")
+_THREADS = 40
 _READING = ("GET", "HEAD")
 
 
@@ -38,7 +41,8 @@ def http_application(service: Service, token: str | None, *, loopback: bool) -> 
     """
     listed = [*front.ENDPOINTS, *state.ENDPOINTS, *stores.ENDPOINTS, *metrics.ENDPOINTS]
     described = [*listed, *_documentation(listed, token is not None)]
-    routes = [Route(each.path, _route(each, service), methods=[each.method]) for each in described]
+    threads = _Threads()
+    routes = [Route(each.path, _route(each, service, threads), methods=[each.method]) for each in described]
     guard = _Guard(token, {each.path for each in described if each.open}, loopback)
     return Starlette(
         routes=routes,
@@ -61,9 +65,31 @@ def _documentation(endpoints: list[Endpoint], secured: bool) -> list[Endpoint]:
     return own
 
 
-def _route(endpoint: Endpoint, service: Service) -> Any:
+class _Threads:
+    """The threads that requests run in: some for those that may ask other instances, and some for all others.
+
+    A request that waits for another instance never keeps a probe waiting, or a request of such an instance: two
+    instances that ask each other would else wait for each other's threads.
+    """
+
+    @cached_property
+    def _asking(self) -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(_THREADS)
+
+    @cached_property
+    def _own(self) -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(_THREADS)
+
+    def of(self, endpoint: Endpoint, request: Request) -> anyio.CapacityLimiter:
+        """Return those for a request."""
+        asks = any(each.name == "scope" for each in endpoint.parameters)
+        return self._asking if asks and request.query_params.get("scope") != "local" else self._own
+
+
+def _route(endpoint: Endpoint, service: Service, threads: _Threads) -> Any:
     async def handle(request: Request) -> Response:
-        return await run_in_threadpool(_answer, endpoint, service, request)
+        limiter = threads.of(endpoint, request)
+        return await anyio.to_thread.run_sync(_answer, endpoint, service, request, limiter=limiter)
 
     return handle
 
@@ -82,7 +108,7 @@ def _answer(endpoint: Endpoint, service: Service, request: Request) -> Response:
     except StreamkitError as error:
         return error_response(str(error), 500)
     except Exception:
-        log.exception("%s %s failed", request.method, request.url.path)
+        log.exception("%s %s failed", endpoint.method, endpoint.path)
         return error_response("internal error; the log of the application says more", 500)
 
 

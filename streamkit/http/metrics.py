@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from starlette.responses import Response
 
 from streamkit.http.endpoint import Endpoint
+from streamkit.http.limits import REASONS, Traffic
 from streamkit.http.service import Service
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.runtime.local.states import ClientState, ThreadState
@@ -28,6 +29,7 @@ _CLIENT = "kafka_streams_stream_metrics_"
 _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"
 _TOPIC = "kafka_streams_stream_topic_metrics_"
+_HTTP = "streamkit_http_"
 _CONSUMER = "kafka_consumer_consumer_fetch_manager_metrics_"
 
 _THREAD_TOTALS = {
@@ -44,7 +46,9 @@ def metrics(service: Service, request: Request) -> Response:
     """Return all metrics as text."""
     status = service.application.status()
     collector: Collector = _Status(status, service.application.plan)  # type: ignore[assignment]
-    return Response(generate_latest(collector), media_type=CONTENT_TYPE_LATEST)  # type: ignore[arg-type]
+    own: Collector = _Server(service.traffic)  # type: ignore[assignment]
+    text = generate_latest(collector) + generate_latest(own)  # type: ignore[arg-type]
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 class _Status:
@@ -179,6 +183,22 @@ class _Status:
         ]
         meaning = "Records of a partition that are not processed yet"
         yield _gauge(_CONSUMER, "records-lag", meaning, ["client_id", "topic", "partition"], rows)
+
+
+class _Server:
+    """What the HTTP server has had to do with, as metrics; Kafka Streams has none, so the names are streamkit's own."""
+
+    def __init__(self, traffic: Traffic):
+        self._traffic = traffic
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        traffic = self._traffic
+        yield GaugeMetricFamily(f"{_HTTP}connections", "Connections that are open", traffic.open)
+        yield GaugeMetricFamily(f"{_HTTP}connections_limit", "Connections that are taken at once", traffic.limit)
+        refused = [([reason], traffic.refused[reason]) for reason in REASONS]
+        yield _counter(_HTTP, "refused", "Connections and requests refused or cut", ["reason"], refused)
+        yield CounterMetricFamily(f"{_HTTP}restarts", "Starts of the server after it failed", traffic.restarts)
 
 
 _Rows = list[tuple[list[str], int]] | list[tuple[list[str], float]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -37,9 +38,11 @@ class Owner:
 class Peers:
     """Finds instances by what the group knows, and asks them."""
 
-    def __init__(self, application: Application, token: str | None):
+    def __init__(self, application: Application, token: str | None, at_once: int):
+        """`at_once`: connections to other instances at a time; more wait."""
         self._application = application
         self._token = token
+        self._free = threading.BoundedSemaphore(at_once)
 
     @property
     def own(self) -> str:
@@ -64,16 +67,14 @@ class Peers:
 
         Raises StoreUnavailableError where it does not answer or says 503, RefusedError for other errors.
         """
-        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
-        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        if not self._free.acquire(timeout=TIMEOUT_SECONDS):
+            raise StoreUnavailableError(f"too many requests to other instances: {address} is not asked")
         try:
-            connection.request(method, f"{path}?{urlencode(parameters)}", headers=headers)
-            response = connection.getresponse()
-            status, body = response.status, response.read()
+            status, body = self._answer(address, f"{path}?{urlencode(parameters)}", method)
         except (OSError, http.client.HTTPException) as error:
             raise StoreUnavailableError(f"the instance at {address} does not answer: {error}") from error
         finally:
-            connection.close()
+            self._free.release()
         try:
             answer = json.loads(body)
         except ValueError:
@@ -86,3 +87,13 @@ class Peers:
         if status == 503:
             raise StoreUnavailableError(text)
         raise RefusedError(status, text)
+
+    def _answer(self, address: str, target: str, method: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        try:
+            connection.request(method, target, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()

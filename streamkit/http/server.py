@@ -7,17 +7,27 @@ import logging
 import os
 import socket
 import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError, UsageError
+from streamkit.http.limits import Limits, Traffic
+from streamkit.runtime.reasons import one_line
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from streamkit.http.acceptor import Server
     from streamkit.runtime.local.client import Application
 
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 _STOP_SECONDS = 5.0
+_AGAIN_SECONDS = 1.0
+_AGAIN_AT_MOST_SECONDS = 60.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -42,15 +52,16 @@ class HttpServer:
         """Bind. Raises ConfigError when the address can't be had or the extra `http` is not installed."""
         try:
             import starlette  # noqa: F401
-            import uvicorn
+            import uvicorn  # noqa: F401
         except ImportError as error:
             raise ConfigError("--http needs the extra: pip install 'streamkit[http]'") from error
-        self._uvicorn = uvicorn
         self._token = token
         self._socket = _bind(host, port)
         self.host = host
         self.port: int = self._socket.getsockname()[1]
-        self._server: uvicorn.Server | None = None
+        self.traffic = Traffic()
+        self._closing = threading.Event()
+        self._server: Server | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -67,24 +78,51 @@ class HttpServer:
         loopback = is_local(self.host)
         if not loopback and self._token is None:
             log.warning("http://%s answers other machines, and asks for no token", self.address)
-        app = http_application(Service.of(application, self._token), self._token, loopback=loopback)
-        config = self._uvicorn.Config(
-            app,
-            log_config=None,
-            log_level=logging.WARNING,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-        self._server = self._uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http", daemon=True)
+        limits = Limits.of(application.plan.config)
+        wanted = application.plan.config["http.max.connections"]
+        if limits.connections < wanted:
+            text = (
+                "http://%s takes %d connections in place of %d (http.max.connections): the process may open few files"
+            )
+            log.info(text, self.address, limits.connections, wanted)
+        self.traffic.limit = limits.connections
+        service = Service.of(application, self._token, limits.connections, self.traffic)
+        make = partial(http_application, service, self._token, loopback=loopback)
+        self._thread = threading.Thread(target=self._serve, args=(make, limits), name="http", daemon=True)
         self._thread.start()
+
+    def _serve(self, make: Callable[[], Starlette], limits: Limits) -> None:
+        """Serve until the close. A server that fails is started again, after longer and longer pauses."""
+        from streamkit.http.acceptor import Server
+
+        pause = _AGAIN_SECONDS
+        while not self._closing.is_set():
+            began = time.monotonic()
+            error: BaseException | None = None
+            try:
+                self._server = Server(make(), self._socket, limits, self.traffic, self.address)
+                if not self._closing.is_set():
+                    self._server.run()
+            except BaseException as caught:
+                # Uvicorn ends by SystemExit too. Nothing that happens here may end more than this thread.
+                error = caught
+            if self._closing.is_set():
+                return
+            if time.monotonic() - began > _AGAIN_AT_MOST_SECONDS:
+                pause = _AGAIN_SECONDS
+            self.traffic.restarts += 1
+            why = "no error" if error is None else f"{type(error).__name__}: {error}"
+            text = "the server at http://%s has ended (%s), and starts again in %g s"
+            log.error(text, self.address, one_line(why), pause)
+            self._closing.wait(pause)
+            pause = min(2 * pause, _AGAIN_AT_MOST_SECONDS)
 
     def close(self) -> None:
         """Answer what is being answered, and end."""
-        if self._server is not None and self._thread is not None:
+        self._closing.set()
+        if self._server is not None:
             self._server.should_exit = True
+        if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
         self._socket.close()
 

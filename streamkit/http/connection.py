@@ -1,0 +1,168 @@
+"""One connection of the HTTP server, bounded in time and bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streamkit.http.limits import BODY_BYTES, HEAD_BYTES, Limits
+
+if TYPE_CHECKING:
+    import uvicorn
+    from uvicorn.server import ServerState
+
+_PIECE = 16_384
+"""Bytes that the parser takes at once: it looks at the length of a head only in between."""
+_LINGER_SECONDS = 1.0
+"""How long a refused request is read on, so that the answer is not lost to a reset of the connection."""
+_LINGER_BYTES = 4_194_304
+_PROGRESS = 65_536
+"""Bytes of an answer that its reader takes within the idle time-out, at least."""
+
+
+def refusal(status: int, text: str) -> bytes:
+    """Return a whole answer that refuses and ends the connection, in the form that every error has."""
+    body = json.dumps({"error": text}).encode() + b"\n"
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Connection(H11Protocol):
+    """Uvicorn's HTTP/1.1 protocol with limits; `check` has to be called now and then.
+
+    A request's head and its body must each be complete within the idle time-out, however steadily bytes arrive; so must
+    the pause before the next request. An answer has to be taken at _PROGRESS bytes within that time.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        app_state: dict[str, Any],
+        limits: Limits,
+        ended: Callable[[Connection, str | None], None],
+    ):
+        """`ended` is called with this connection and a key of REASONS each time that it is refused or cut, and with None once it is closed."""
+        super().__init__(config=config, server_state=state, app_state=app_state, _loop=asyncio.get_running_loop())
+        self._limits = limits
+        self._ended = ended
+        self._answer = self.app
+        self.app = self._bounded
+        self._since = self.loop.time()
+        self._begun = False
+        self._body = 0
+        self._unsent = 0
+        self._lingering = 0
+
+    @property
+    def idle_since(self) -> float | None:
+        """When it was last answered, if it waits for another request of which nothing has come; else None."""
+        idle = self._answered and not self._begun and not self._lingering and not self._unsent
+        return self._since if idle and not self.transport.is_closing() else None
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete and not self.transport.is_closing()
+
+    @property
+    def _answered(self) -> bool:
+        return self.cycle is not None and self.cycle.response_complete
+
+    # -- What asyncio calls -------------------------------------------------------------------------------------------
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self._ended(self, None)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes to the parser, unless they are too many."""
+        if self._lingering:
+            self._lingering += len(data)
+            if self._lingering > _LINGER_BYTES:
+                self.transport.abort()
+            return
+        if not self._begun and (self.cycle is None or self._answered):
+            self._begun, self._since = True, self.loop.time()
+        for at in range(0, len(data), _PIECE):
+            self._take(data[at : at + _PIECE])
+            if self._lingering or self.transport.is_closing():
+                return
+
+    def _take(self, piece: bytes) -> None:
+        cycle = self.cycle
+        # Bytes behind a whole request are the next one's; those are few, since reading pauses then.
+        self._body += len(piece)
+        super().data_received(piece)
+        if self.cycle is not cycle or self.conn.their_state is not h11.SEND_BODY:
+            self._body = 0
+        elif self._body > BODY_BYTES:
+            self._refuse(413, "too_large", f"a request has at most {BODY_BYTES:,} bytes of body")
+
+    # -- What uvicorn calls -------------------------------------------------------------------------------------------
+
+    async def _bounded(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, unless it announces too long a body."""
+        self._begun, self._since = False, self.loop.time()
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if int(length) > BODY_BYTES:
+            self._refuse(413, "too_large", f"a request has at most {BODY_BYTES:,} bytes of body")
+        else:
+            await self._answer(scope, receive, send)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._begun, self._since = False, self.loop.time()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser does not understand; called while its error is handled."""
+        if getattr(sys.exception(), "error_status_hint", 400) == 431:
+            self._refuse(431, "too_large", f"a request has at most {HEAD_BYTES:,} bytes of headers")
+        else:
+            self._refuse(400, "malformed", "this is no request of HTTP/1.1")
+
+    # -- Ending -------------------------------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """Cut the connection if what is waited for takes too long. `now`: by the loop's clock."""
+        if self.transport is None:
+            return
+        limit = _LINGER_SECONDS
+        if not self._lingering:
+            limit = self._limits.idle_seconds
+            unsent = self.transport.get_write_buffer_size()
+            if unsent <= self._unsent - _PROGRESS or (unsent == 0) != (self._unsent == 0):
+                self._unsent, self._since = unsent, now
+            if not unsent and self._answering and self.conn.their_state is not h11.SEND_BODY:
+                return
+        if now - self._since > limit:
+            if not self._lingering and self.idle_since is None:
+                self._ended(self, "idle" if self.cycle is None and not self._begun else "timeout")
+            self.transport.abort()
+
+    def _refuse(self, status: int, reason: str, text: str) -> None:
+        """Answer with an error unless an answer has begun, and close when the client has, or after a moment."""
+        self._ended(self, reason)
+        if self.cycle is not None:
+            # What is still being answered has no reader any more.
+            self.cycle.disconnected = True
+        self._lingering, self._since = 1, self.loop.time()
+        self._unset_keepalive_if_required()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # An answer to the same request has begun, or is complete.
+            self.transport.abort()
+            return
+        self.transport.write(refusal(status, text))
+        self.transport.write_eof()
+        self.flow.resume_reading()
