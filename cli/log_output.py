@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from streamkit.errors import StreamkitError
+from streamkit.repeats import Repeats
 
 VERBOSE = "--verbose"
 _CLIENTS = ("streamkit.kafka", "kafka")
@@ -65,17 +67,39 @@ class JsonLines(logging.Formatter):
 
 
 def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = None) -> None:
-    """Write streamkit's log to stderr, or through `handler`; other libraries' warnings too, and more where it is verbose."""
+    """Write streamkit's log to stderr, or through `handler`; other libraries' warnings too, and more where it is verbose.
+
+    Lines that repeat are counted: those of all loggers, and what ends a thread that does not see to it itself.
+    """
     chosen = handler or logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     chosen.setFormatter(JsonLines() if form is LogFormat.json else text)
     number = logging.getLevelNamesMapping()[level.value.upper()]
     verbose = level is LogLevel.debug
-    logging.basicConfig(level=number if verbose else max(number, logging.WARNING), handlers=[chosen], force=True)
+    logging.basicConfig(
+        level=number if verbose else max(number, logging.WARNING), handlers=[Repeats(chosen)], force=True
+    )
     logging.getLogger("streamkit").setLevel(number)
+    threading.excepthook = _log_end_of_thread
     for clients in _CLIENTS:
         # Below that kafka-python writes what it sends, passwords included.
         logging.getLogger(clients).setLevel(logging.INFO if verbose else logging.CRITICAL + 1)
+
+
+def count_repeats() -> None:
+    """Write how often lines were not repeated so far, before the last word on the end of the process."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Repeats):
+            handler.count()
+
+
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Log an exception that ended a thread, in place of printing it."""
+    if ended.exc_type is SystemExit or ended.exc_value is None:
+        return
+    name = "" if ended.thread is None else ended.thread.name
+    exception = ended.exc_type, ended.exc_value, ended.exc_traceback
+    logging.getLogger("streamkit").error("the thread %s failed", name, exc_info=exception)
 
 
 def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: bool) -> LogLevel:
@@ -94,6 +118,7 @@ def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: boo
 
 def last_word(error: StreamkitError) -> int:
     """Write what ended the process as a line of the log, and return its exit code."""
+    count_repeats()
     cause = error.__cause__ if VERBOSE in sys.argv else None
     logging.getLogger("streamkit").error("%s", error, exc_info=cause)
     return error.exit_code

@@ -14,7 +14,7 @@ import typer
 from streamkit.errors import StreamkitError, UsageError
 
 from .loading import STDIN, load_plan
-from .log_output import Form, Level, LogFormat, LogLevel, chosen_level, last_word, set_up
+from .log_output import Form, Level, LogFormat, LogLevel, chosen_level, count_repeats, last_word, set_up
 from .options import EnvFile, File, Settings
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def command(
             raise
         # Whoever collects lines of JSON expects the last one to be like the others.
         return last_word(error)
+    finally:
+        count_repeats()
     return None
 
 

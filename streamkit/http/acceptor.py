@@ -16,8 +16,10 @@ from streamkit.http.limits import ALWAYS, HEAD_BYTES, REASONS, WARNED, Limits, T
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 64
+_AT_ONCE = 20
 """Connections that are accepted in one turn of the event loop."""
+_PACE_SECONDS = 0.02
+"""Between turns while connections are refused: at most 1,000 a second cost the stream threads little."""
 _PAUSE_SECONDS = 1.0
 """How long nothing is accepted after the system has refused to."""
 _REPORT_SECONDS = 60.0
@@ -73,6 +75,7 @@ class Acceptor:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._reported: Counter[str] = Counter(traffic.refused)
         self._report_at = 0.0
+        self._pressed = False
         self._full = refusal(503, f"{limits.connections} connections are open, which is all that this server takes")
         self._short = refusal(503, "the process is short of file descriptors")
 
@@ -94,26 +97,37 @@ class Acceptor:
     # -- Accepting ----------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
+        taken = 0
+        while taken < _AT_ONCE:
             try:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                break
             except OSError:
                 # Without descriptors or memory the socket stays readable: looking again at once would spin.
                 self._count("descriptors")
-                self._loop.remove_reader(self._listener.fileno())
-                self._later("accept", _PAUSE_SECONDS, self._resume)
+                self._pause(_PAUSE_SECONDS)
                 return
-            connection.setblocking(False)
-            reserved = self._limits.reserved
-            if reserved is not None and connection.fileno() >= reserved and len(self._open) >= ALWAYS:
-                # Descriptors are the lowest numbers that are free, so that this one tells how many are in use.
-                self._refuse(connection, "descriptors", self._short)
-            elif len(self._open) >= self._limits.connections and not self._make_room():
-                self._refuse(connection, "connections", self._full)
-            else:
-                self._take(connection)
+            self._judge(connection)
+            taken += 1
+        if self._pressed:
+            self._pressed = False
+            self._pause(_PACE_SECONDS)
+
+    def _judge(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        reserved = self._limits.reserved
+        if reserved is not None and connection.fileno() >= reserved and len(self._open) >= ALWAYS:
+            # A descriptor is the lowest number that is free, so that this one tells how many are in use.
+            self._refuse(connection, "descriptors", self._short)
+        elif len(self._open) >= self._limits.connections and not self._make_room():
+            self._refuse(connection, "connections", self._full)
+        else:
+            self._take(connection)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listener.fileno())
+        self._later("accept", seconds, self._resume)
 
     def _resume(self) -> None:
         self._loop.add_reader(self._listener.fileno(), self._accept)
@@ -175,6 +189,7 @@ class Acceptor:
 
     def _count(self, reason: str) -> None:
         self._traffic.refused[reason] += 1
+        self._pressed = True
 
     def _report(self) -> bool:
         """Write one line of what has been refused since the last one; return whether there was anything."""
@@ -184,5 +199,5 @@ class Acceptor:
         self._reported = Counter(self._traffic.refused)
         parts = [f"{new[reason]:,} {text}" for reason, text in REASONS.items() if new[reason]]
         level = logging.WARNING if any(new[reason] for reason in WARNED) else logging.INFO
-        log.log(level, "http://%s refused or cut %s", self._name, ", ".join(parts))
+        log.log(level, "http://%s refused or cut connections: %s", self._name, ", ".join(parts))
         return True

@@ -67,8 +67,9 @@ class Connection(H11Protocol):
     @property
     def idle_since(self) -> float | None:
         """When it was last answered, if it waits for another request of which nothing has come; else None."""
-        idle = self._answered and not self._begun and not self._lingering and not self._unsent
-        return self._since if idle and not self.transport.is_closing() else None
+        if not self._answered or self._begun or self._lingering or self.transport.is_closing():
+            return None
+        return None if self.transport.get_write_buffer_size() else self._since
 
     @property
     def _answering(self) -> bool:
@@ -98,6 +99,13 @@ class Connection(H11Protocol):
             self._take(data[at : at + _PIECE])
             if self._lingering or self.transport.is_closing():
                 return
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Answer a client that has ended its side, and close then; without a request to answer asyncio closes."""
+        if not self._answering or self._lingering:
+            return None
+        self.cycle.keep_alive = False
+        return True
 
     def _take(self, piece: bytes) -> None:
         cycle = self.cycle
@@ -144,6 +152,7 @@ class Connection(H11Protocol):
             unsent = self.transport.get_write_buffer_size()
             if unsent <= self._unsent - _PROGRESS or (unsent == 0) != (self._unsent == 0):
                 self._unsent, self._since = unsent, now
+            self._unsent = max(self._unsent, unsent)
             if not unsent and self._answering and self.conn.their_state is not h11.SEND_BODY:
                 return
         if now - self._since > limit:

@@ -64,12 +64,12 @@ class Traffic:
 
 
 REASONS = {
-    "connections": "connections beyond the limit",
-    "descriptors": "connections for want of file descriptors",
-    "malformed": "requests that are no HTTP",
-    "too_large": "requests that are too large",
-    "timeout": "connections whose request was not complete, or whose answer was not taken, in time",
-    "idle": "connections without a request",
+    "connections": "beyond the limit",
+    "descriptors": "for want of file descriptors",
+    "malformed": "with bytes that are no HTTP",
+    "too_large": "with too large a request",
+    "timeout": "that took too long to send a request or to take an answer",
+    "idle": "without a request",
 }
 """Why a connection is refused or cut, with what the log calls it."""
 WARNED = ("connections", "descriptors")
