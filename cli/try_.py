@@ -28,13 +28,13 @@ def command(
     What comes out is printed as JSON Lines. One partition, a commit after every record, and a clock that only moves by
     lines {"advance_wall_clock": "5s"}.
     """
-    from streamkit.runtime.driver import Driver, run_lines
+    from streamkit.runtime.driver import Driver, Remains, run_lines
 
     if records == STDIN:
         refuse_stdin(file)
     plan = load_plan(file, settings, env_file)
     lines = input_lines(records)
-    with Driver(plan) as driver:
+    with Driver(plan, Remains(logs=False)) as driver:
         try:
             for record in run_lines(driver, lines, input_name(records)):
                 sys.stdout.write(json_line(record))

@@ -12,6 +12,7 @@ from streamkit.operators.fields import NAME, Field, Step, Text
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.upstream import Stream
+from streamkit.serdes.size import check_value
 
 if TYPE_CHECKING:
     from streamkit.operators.writer import CodeWriter, Node
@@ -74,9 +75,11 @@ pipelines:
 
 
 def shown(label: str, key: Any, value: Any) -> str:
-    """Return the line of a record as Java prints it.
+    """Return the line of a record as Java prints it. Raises SerdeError for one that is too large to be written.
 
     >>> shown("words", "a", None)
     '[words]: a, null'
     """
+    check_value(key)
+    check_value(value)
     return f"[{label}]: {'null' if key is None else key}, {'null' if value is None else value}"

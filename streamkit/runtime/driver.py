@@ -39,6 +39,13 @@ class Remains:
     committed: dict[TopicPartition, CommittedOffset] = dataclasses.field(default_factory=dict)
     offsets: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
     clock: int = 0
+    logs: bool = True
+    """Whether changelogs are kept: all that is ever written to stores, for a driver that nothing follows too much."""
+
+    def keep(self, row: tuple) -> None:
+        """Append a row to its changelog."""
+        if self.logs:
+            self.changelogs.setdefault(row[0], []).append(row)
 
     def restore(self, plan: Plan, task: Task) -> None:
         """Bring the empty stores of a task up to date."""
@@ -221,7 +228,7 @@ class Driver:
         self._offsets[counter] = self._offsets[partition] = offset + 1
         time = self.clock if timestamp is None or (timestamp < 0 and topic in self._internal) else timestamp
         if topic in self._sources_as_changelogs:
-            self.remains.changelogs.setdefault(topic, []).append((topic, key, value, time, headers, 0))
+            self.remains.keep((topic, key, value, time, headers, 0))
         return RecordBatch(topic, 0, ([key], [value], [time], [headers], [offset]))
 
     def _enqueue(self, row: tuple) -> None:
@@ -261,7 +268,7 @@ class Driver:
         for row in rows:
             topic = row[0]
             if topic in self._changelogs:
-                self.remains.changelogs.setdefault(topic, []).append(row)
+                self.remains.keep(row)
                 continue
             if topic not in self._internal:
                 self._printed.append(self._json.decode(row))

@@ -17,6 +17,7 @@ from streamkit.errors import (
 )
 from streamkit.runtime.dead_letters import SETTING, dead_letter, step_of
 from streamkit.runtime.reasons import human_reason, one_line
+from streamkit.serdes.shown import shown
 
 FAIL = "fail"
 CONTINUE = "continue"
@@ -167,7 +168,8 @@ def shorten(value: Any, longest: int = _LONGEST) -> str:
         except UnicodeDecodeError:
             text = repr(head)
     else:
-        text = repr(value)
+        # Blanks come together below, hence more than is shown.
+        text = shown(value, 4 * longest)
     text = one_line(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 

@@ -63,6 +63,8 @@ def human_reason(error: BaseException) -> str:
         return f"field {error.args[0]!r} is missing"
     if isinstance(error, UnicodeDecodeError):
         return "the bytes are not UTF-8 text"
+    if isinstance(error, RecursionError):
+        return "a value is nested too deeply"
     if isinstance(error, ZeroDivisionError):
         return "division by zero"
     if isinstance(error, (TypeError, ValueError, AttributeError, struct.error)) and text:

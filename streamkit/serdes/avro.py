@@ -25,6 +25,7 @@ from streamkit.expressions.types import (
     one_of,
 )
 from streamkit.serdes.schema import Read, Schema
+from streamkit.serdes.size import check_size, check_value
 
 RAW = frozenset(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos")) | {
     "time-millis",
@@ -79,12 +80,13 @@ class AvroSchema(Schema):
         return tuple(part._replace(name=_full_name(part)) for part in parts)
 
     def encode(self, value: Any) -> bytes:
+        check_value(value)
         buffer = io.BytesIO()
         try:
             self._write(buffer, self._schema, value, strict_allow_default=True)
         except Exception as error:
             raise SerdeError(f"the value does not fit: {error or type(error).__name__}") from error
-        return buffer.getvalue()
+        return check_size(buffer.getvalue())
 
     def reader(self, written: Schema) -> Read:
         assert isinstance(written, AvroSchema)

@@ -9,6 +9,7 @@ from streamkit.errors import SerdeError, StreamkitError
 from streamkit.expressions.calls import load_object
 from streamkit.serdes.base import Serde
 from streamkit.serdes.plain import plain, unplain
+from streamkit.serdes.size import check_size
 
 _PAIRS = (("encode", "decode"), ("serialize", "deserialize"))
 
@@ -43,7 +44,7 @@ class WrappedSerde(Serde):
             raise SerdeError(f"serde {self._name}: {type(error).__name__}: {error}") from error
         if not isinstance(data, bytes):
             raise SerdeError(f"serde {self._name} made {type(data).__name__}, not bytes")
-        return data
+        return check_size(data)
 
     def decode(self, data: bytes) -> Any:
         try:

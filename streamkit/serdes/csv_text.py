@@ -10,6 +10,8 @@ from typing import Any
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import BOOLEAN, INTEGER, NUMBER, TEXT, Record, Type
 from streamkit.serdes.base import Serde
+from streamkit.serdes.shown import shown
+from streamkit.serdes.size import check_value
 
 OPTIONS = ("fields", "delimiter", "quote", "header", "null")
 
@@ -111,10 +113,11 @@ class CsvSerde(Serde):
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, dict):
-            raise SerdeError(f"serde csv takes an object, not {repr(value)[:80]}")
+            raise SerdeError(f"serde csv takes an object, not {shown(value, 80)}")
         for name in value:
             if name not in self._columns:
                 raise SerdeError(f"serde csv has no column {name!r}; it has {', '.join(self._names)}")
+        check_value(value)
         row = [self._text(name, kind, value.get(name)) for name, kind in self._columns.items()]
         buffer = io.StringIO()
         writer = csv.writer(buffer, **self._format)
@@ -127,7 +130,7 @@ class CsvSerde(Serde):
         if value is None:
             return self._null or ""
         if not isinstance(value, _KINDS[kind][2]) or (isinstance(value, bool) and kind != "boolean"):
-            raise SerdeError(f"serde csv: column {name} is of type {kind}, not {repr(value)[:40]}")
+            raise SerdeError(f"serde csv: column {name} is of type {kind}, not {shown(value, 40)}")
         if isinstance(value, bool):
             return "true" if value else "false"
         return repr(value) if isinstance(value, float) else str(value)

@@ -55,8 +55,10 @@ class JsonSchema(Schema):
         self.type = _Types(schema).of(schema, self.name or "the object")
 
     def encode(self, value: Any) -> bytes:
+        # The size first: a check goes through shared parts each time that it meets them.
+        data = to_text(value)
         self._check(value)
-        return to_text(value)
+        return data
 
     def reader(self, written: Schema) -> Read:
         check = self._check

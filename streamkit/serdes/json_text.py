@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -14,52 +15,40 @@ from streamkit.errors import SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
 from streamkit.serdes.primitives import kind_of
+from streamkit.serdes.shown import shown
+from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, check_size, least_size, unused
 from streamkit.serdes.utf8 import JAVA
 
 # Nineteen digits in a row show as nineteen zeros in the translated text: a third of what a pattern takes.
 _DIGITS_AS_ZERO = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
 _BIG_NUMBER = b"0" * 19
 
+_PIECES = 20_000
+"""Pieces of text that are kept before they are joined."""
+
 _dumps, _loads = orjson.dumps, orjson.loads
 
 
-def to_text(value: Any) -> bytes:
-    """Return the text of a value. Raises SerdeError for what JSON can't hold."""
-    try:
-        data = _dumps(value)
-        if not _has_java_number(value):
-            return data
-    except TypeError:
-        pass
-    try:
-        return "".join(_pieces(value)).encode("utf-8", JAVA)
-    except RecursionError as error:
-        raise SerdeError("serde json can't hold a value that is nested so deeply, or that holds itself") from error
-
-
-def _has_java_number(value: Any) -> bool:
-    """Say whether a value holds a float that Java writes with an exponent or in quotes, unlike orjson.
-
-    A look at the values costs less than one at the text, where every digit could begin such a number.
+def to_text(value: Any, most: int = MAX_BYTES, deepest: int = MAX_DEPTH) -> bytes:
+    """Return the text of a value. Raises SerdeError for what JSON can't hold, for more than `most` bytes, and for more than
+    `deepest` levels.
     """
-    kind = value.__class__
-    if kind is dict or isinstance(value, dict):
-        items = value.values()
-    elif kind is list or isinstance(value, (list, tuple)):
-        items = value
-    else:
-        return isinstance(value, float) and not (value == 0 or 0.001 <= abs(value) < 10_000_000)
-    for item in items:
-        kind = item.__class__
-        if kind is str or kind is int or kind is bool or item is None:
-            continue
-        if kind is float:
-            # Not-a-number fails every comparison.
-            if not (0.001 <= item < 10_000_000 or item == 0 or -10_000_000 < item <= -0.001):
-                return True
-        elif _has_java_number(item):
-            return True
-    return False
+    try:
+        # A look at the values costs less than one at the text, where every digit could begin a float that Java writes in
+        # its own way. It comes first, since orjson ends the process where there is no memory for its text.
+        if unused(value) >= 0:
+            return _dumps(value)
+    except (TypeError, RecursionError):
+        pass
+    return _large_or_odd(value, most, deepest)
+
+
+def _large_or_odd(value: Any, most: int, deepest: int) -> bytes:
+    _, odd = least_size(value, most, deepest)
+    if not odd:
+        with suppress(TypeError):
+            return check_size(_dumps(value), most)
+    return _written(value, most)
 
 
 def from_text(data: bytes) -> Any:
@@ -119,33 +108,69 @@ def java_double(number: float) -> str:
     return f"{sign}{figures[0]}.{figures[1:] or '0'}E{exponent}"
 
 
-def _pieces(value: Any) -> Any:
-    """Yield the text of a value in pieces; the slow way, for what orjson writes differently."""
+def _written(value: Any, most: int) -> bytes:
+    """Return the text of a value piece by piece; the slow way, for what orjson writes differently."""
+    data, made = bytearray(), []
+    for piece in _pieces(value):
+        made.append(piece)
+        if len(made) >= _PIECES:
+            data += "".join(made).encode("utf-8", JAVA)
+            made.clear()
+            check_size(data, most)
+    data += "".join(made).encode("utf-8", JAVA)
+    return check_size(bytes(data), most)
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """Yield the text of a value whose depth was checked, without a call for each level of it."""
+    outer: list[tuple[Iterator[tuple[str, Any]], str]] = []
+    items, end = iter((("", value),)), ""
+    while True:
+        for before, item in items:
+            scalar = _scalar(item)
+            if scalar is not None:
+                yield before + scalar
+                continue
+            outer.append((items, end))
+            if isinstance(item, dict):
+                yield before + "{"
+                items, end = _fields(item), "}"
+            else:
+                yield before + "["
+                items, end = _elements(item), "]"
+            break
+        else:
+            yield end
+            if not outer:
+                return
+            items, end = outer.pop()
+
+
+def _fields(value: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for number, (name, item) in enumerate(value.items()):
+        yield f"{',' if number else ''}{_text(_field_name(name))}:", item
+
+
+def _elements(value: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for number, item in enumerate(value):
+        yield "," if number else "", item
+
+
+def _scalar(value: Any) -> str | None:
+    """Return the text of a value; None for a list or an object. Raises SerdeError for what is neither."""
     if value is None:
-        yield "null"
-    elif value is True or value is False:
-        yield "true" if value else "false"
-    elif type(value) is int:
-        yield str(value)
-    elif type(value) is float:
-        yield java_double(value)
-    elif isinstance(value, str):
-        yield _text(value)
-    elif isinstance(value, dict):
-        yield "{"
-        for number, (name, item) in enumerate(value.items()):
-            yield f"{',' if number else ''}{_text(_field_name(name))}:"
-            yield from _pieces(item)
-        yield "}"
-    elif isinstance(value, (list, tuple)):
-        yield "["
-        for number, item in enumerate(value):
-            if number:
-                yield ","
-            yield from _pieces(item)
-        yield "]"
-    else:
-        raise SerdeError(f"serde json can't hold {kind_of(value)}: {repr(value)[:80]}")
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    if type(value) is int:
+        return str(value)
+    if type(value) is float:
+        return java_double(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (dict, list, tuple)):
+        return None
+    raise SerdeError(f"serde json can't hold {kind_of(value)}: {shown(value, 80)}")
 
 
 def _text(value: str) -> str:
@@ -159,7 +184,7 @@ def _field_name(name: Any) -> str:
     if isinstance(name, str):
         return name
     if type(name) in (int, bool, float) or name is None:
-        return "".join(_pieces(name))
+        return _scalar(name) or ""
     raise SerdeError(f"serde json: a field's name must be text, not {kind_of(name)}")
 
 

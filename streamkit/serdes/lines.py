@@ -7,6 +7,8 @@ from typing import Any
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import TEXT, ListOf
 from streamkit.serdes.base import Serde
+from streamkit.serdes.shown import shown
+from streamkit.serdes.size import check_value
 
 
 class LinesSerde(Serde):
@@ -18,7 +20,8 @@ class LinesSerde(Serde):
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, (list, tuple)) or not all(isinstance(line, str) for line in value):
-            raise SerdeError(f"serde lines takes a list of texts, not {repr(value)[:80]}")
+            raise SerdeError(f"serde lines takes a list of texts, not {shown(value, 80)}")
+        check_value(value)
         if any("\n" in line for line in value):
             raise SerdeError("serde lines takes a list of texts, each without a line break")
         return "\n".join(value).encode("utf-8", "replace")

@@ -14,6 +14,8 @@ from streamkit.code import TRUE, Code, all_of, attribute, binary, call, compare,
 from streamkit.errors import SerdeError, SerdeTypeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
+from streamkit.serdes.shown import shown
+from streamkit.serdes.size import check_size
 from streamkit.serdes.utf8 import JAVA
 
 
@@ -39,10 +41,7 @@ def kind_of(value: Any) -> str:
 
 def refused(serde: str, expected: str, value: Any) -> SerdeTypeError:
     """Return the error of a value that a serde can't encode."""
-    shown = repr(value)
-    return SerdeTypeError(
-        f"serde {serde} takes {expected}, not {kind_of(value)}: {shown[:80]}{'…' * (len(shown) > 80)}"
-    )
+    return SerdeTypeError(f"serde {serde} takes {expected}, not {kind_of(value)}: {shown(value, 81)}")
 
 
 class StringSerde(Serde):
@@ -54,7 +53,7 @@ class StringSerde(Serde):
     def encode(self, value: Any) -> bytes:
         if type(value) is not str:
             raise refused("string", "text", value)
-        return value.encode("utf-8", JAVA)
+        return check_size(value.encode("utf-8", JAVA))
 
     def decode(self, data: bytes) -> str:
         return data.decode("utf-8", JAVA)
@@ -97,7 +96,7 @@ class BytesSerde(Serde):
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, bytes):
             raise refused("bytes", "bytes", value)
-        return value
+        return check_size(value)
 
     def decode(self, data: bytes) -> bytes:
         return data

@@ -12,6 +12,7 @@ from typing import Any
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import BOOLEAN, BYTES, INTEGER, NUMBER, TEXT, ListOf, MapOf, Record, Type
 from streamkit.serdes.schema import Part, Read, Schema, read_file
+from streamkit.serdes.size import check_size, check_value
 
 _IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"]+)"\s*;')
 _BUNDLED = "google/protobuf/"
@@ -99,13 +100,14 @@ class ProtobufSchema(Schema):
         return [part.name for part in self.parts if part.name in imported]
 
     def encode(self, value: Any) -> bytes:
+        check_value(value)
         message = self._class()
         try:
             _fill(message, value)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             reason = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise SerdeError(f"the value does not fit {message.DESCRIPTOR.name}: {reason}") from error
-        return message.SerializeToString(deterministic=True)
+        return check_size(message.SerializeToString(deterministic=True))
 
     def reader(self, written: Schema) -> Read:
         make = self._class

@@ -10,6 +10,7 @@ from streamkit.errors import SerdeError, SerdeTypeError
 from streamkit.expressions.types import INTEGER, Record, Type
 from streamkit.record import WindowedKey
 from streamkit.serdes.base import Binding, Serde
+from streamkit.serdes.shown import shown
 
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
@@ -50,12 +51,12 @@ class _WindowedBase(Serde):
 
     def _checked(self, value: Any) -> WindowedKey:
         if not isinstance(value, WindowedKey):
-            raise SerdeTypeError(f"serde {self.spec} takes a windowed key, not {repr(value)[:80]}")
+            raise SerdeTypeError(f"serde {self.spec} takes a windowed key, not {shown(value, 80)}")
         return value
 
     def _parts(self, data: Any) -> tuple[Any, int, int | None]:
         if not isinstance(data, dict) or not {"key", "start"} <= set(data) <= {"key", "start", "end"}:
-            raise SerdeError(f'a windowed key is written {{"key": …, "start": …, "end": …}}, not {repr(data)[:80]}')
+            raise SerdeError(f'a windowed key is written {{"key": …, "start": …, "end": …}}, not {shown(data, 80)}')
         start, end = data["start"], data.get("end")
         if type(start) is not int or (end is not None and type(end) is not int):
             raise SerdeError("start and end of a windowed key are whole numbers of milliseconds")

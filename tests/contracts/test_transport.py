@@ -407,6 +407,14 @@ def test_an_address_where_nobody_answers_is_named_in_one_line(ask, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_a_producer_takes_records_as_large_as_javas_does():
+    producer = KafkaTransport("127.0.0.1:1").producer()
+    producer.send([("t", b"k", b"x" * 1_040_000, 1, None, None)])
+    with pytest.raises(ProductionError, match=r"a record for topic t could not be written: .*large") as raised:
+        producer.send([("t", b"k", b"x" * 1_048_577, 1, None, None)])
+    assert [len(row[2]) for row in raised.value.rows] == [1_048_577]
+
+
 @pytest.mark.broker
 def test_the_users_settings_win(broker):
     transport = KafkaTransport(broker.address, {"producer": {"message.max.bytes": "2000"}})

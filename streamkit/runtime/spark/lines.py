@@ -10,6 +10,7 @@ from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.globals import classic_context
 from streamkit.runtime.spark.outbox import Outbox, Wanted
 from streamkit.serdes.json_text import to_text
+from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,8 +40,13 @@ def lines_of(form: RecordJson, columns: Sequence[Sequence[Any]]) -> Any:
     """Return columns topic, key, value, timestamp, headers, partition as an Arrow batch of lines; partition -1: unknown."""
     import pyarrow as pa
 
-    lines = _of_one_topic(form, columns) or [to_text(record) for record in _records(form, columns)]
+    lines = _of_one_topic(form, columns) or list(map(_line, _records(form, columns)))
     return pa.RecordBatch.from_arrays([pa.array(lines, pa.binary()).cast(pa.string())], names=[LINE])
+
+
+def _line(record: dict) -> bytes:
+    # A value within the bounds of serdes may have more characters as a part of a line, and has one level more.
+    return to_text(record, 8 * MAX_BYTES, MAX_DEPTH + 1)
 
 
 def _of_one_topic(form: RecordJson, columns: Sequence[Sequence[Any]]) -> list[bytes]:
@@ -54,7 +60,7 @@ def _of_one_topic(form: RecordJson, columns: Sequence[Sequence[Any]]) -> list[by
     found = form.columns(topic, keys, values)
     if found is None:
         return []
-    write = orjson.dumps if form.is_plain(topic) else to_text
+    write = orjson.dumps if form.is_plain(topic) else _line
     return [
         write({"topic": topic, "key": key, "value": value, "timestamp": time, "partition": number})
         for key, value, time, number in zip(*found, times, partitions, strict=True)

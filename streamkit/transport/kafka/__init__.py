@@ -47,6 +47,8 @@ _PRODUCER = {
     "partitioner": "murmur2_random",
     "linger.ms": "100",
     "batch.size": "262144",
+    # Java's max.request.size; librdkafka's own default is 1,000,000.
+    "message.max.bytes": "1048576",
     "batch.num.messages": "10000",
     # How long a topic that nobody knows may still appear; 30 s by default, but streamkit creates topics before it writes.
     "topic.metadata.propagation.max.ms": "5000",
