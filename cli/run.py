@@ -129,11 +129,12 @@ def _run(
     until_idle, answer = behaviour
     # First of all, so that a signal during the start ends in order too.
     with stopping() as asked:
-        from streamkit.runtime.collecting import collect_rarely
+        from streamkit.runtime.collecting import collect_rarely, few_arenas
         from streamkit.runtime.local.client import Application
         from streamkit.runtime.local.supervisor import ENDS_ALL, watch_lifeline
 
         collect_rarely()
+        few_arenas()
         supervised = watch_lifeline(asked)
         plan = load_plan(file, settings, env_file)
         with serving(plan, *http) as (plan, serve), opened(plan) as transport:

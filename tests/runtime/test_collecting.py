@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
@@ -81,3 +85,30 @@ def test_a_producer_that_is_replaced_leaves_nothing(tmp_path, monkeypatch) -> No
     assert before() is not None
     assert harness.shared.leftovers.collect_if_due()
     assert before() is None
+
+
+ARENAS = """
+import ctypes, threading
+from streamkit.runtime.collecting import few_arenas
+few_arenas()
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+made, done = threading.Barrier(21), threading.Event()
+def allocate():
+    library.malloc(100_000)
+    made.wait()
+    done.wait()
+for _ in range(20):
+    threading.Thread(target=allocate).start()
+made.wait()
+library.malloc_info(0, ctypes.c_void_p.in_dll(library, "stdout"))
+library.fflush(None)
+done.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="the C library is not glibc")
+@pytest.mark.parametrize(("chosen", "most"), [({}, 2), ({"MALLOC_ARENA_MAX": "3"}, 3)])
+def test_threads_share_two_arenas_unless_the_environment_says_otherwise(chosen: dict[str, str], most: int) -> None:
+    done = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, env={**os.environ, **chosen}, check=True)
+    assert done.stdout.count(b"<heap nr=") == most
