@@ -8,7 +8,7 @@ from typing import Any
 from streamkit.record import Headers
 from streamkit.state.cache import DATA, TIME, USED, VALUE
 from streamkit.state.keys import pack_long, prefix_end, unpack_long
-from streamkit.state.stored import CachedMapStore
+from streamkit.state.stored import HELD, CachedMapStore
 
 Row = tuple[bytes, Any, int]
 
@@ -58,7 +58,7 @@ class KeyValueStore(CachedMapStore):
         data = data[8:]
         value = self._decode(data)
         if self.cache is not None:
-            self.cache.load(key, value if self.holds_decoded else None, timestamp, data)
+            self.cache.load(key, value if self.holds_decoded and len(data) <= HELD else None, timestamp, data)
         return value, timestamp
 
     def replace(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Serdes whose values all take the same number of bytes: writing one over another needs no accounting.
 _FIXED_SIZE = ("long", "integer", "short", "double", "boolean")
 
+HELD = 64
+"""Bytes up to which a cache holds a value decoded beside its bytes; a longer one is decoded each time that it is read."""
+
 Log = Callable[[bytes, "bytes | None", "int | None", "Headers | None"], None]
 
 
@@ -117,7 +120,8 @@ class CachedMapStore(MapStore):
     def _cache_put(self, key: bytes, value: Any, timestamp: int, context: Any) -> None:
         assert self.cache is not None
         data = None if value is None else self._encode(value)
-        held = self.value_serde.held(value) if data is not None and self.holds_decoded else None
+        is_short = data is not None and len(data) <= HELD
+        held = self.value_serde.held(value) if is_short and self.holds_decoded else None
         self.cache.put(key, held, timestamp, context, data)
 
     def _entry_value(self, entry: list[Any]) -> Any:

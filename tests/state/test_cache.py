@@ -269,6 +269,21 @@ def test_values_that_can_be_changed_in_place_are_kept_encoded() -> None:
     assert it.forwarded == [(b"a", {"n": 1}, None, 1, None)]
 
 
+def test_a_long_value_is_held_once_and_read_as_it_was_put() -> None:
+    store = replace(definition("timestamped_key_value"), value_serde=TEXT)
+    it = Listening(store)
+    for text in ("s" * 64, "l" * 65):
+        it.store.put(b"a", text, 1)
+        entry = it.store.entries[b"a"]
+        assert (entry[VALUE], entry[DATA]) == (text if len(text) <= 64 else None, text.encode())
+        assert it.store.get(b"a") == (text, 1)
+    it.store.flush()
+    it.store.forget()
+    assert it.store.get(b"a") == ("l" * 65, 1)
+    assert it.store.entries[b"a"][VALUE] is None
+    assert [update[1] for update in it.forwarded] == ["l" * 65]
+
+
 def test_a_value_of_the_wrong_type_fails_at_the_put() -> None:
     it = kv()
     with pytest.raises(SerdeError):
