@@ -122,3 +122,13 @@ def test_every_name_is_there_and_on_the_page():
     assert set(streamkit.__all__) <= set(dir(streamkit))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = streamkit.nothing  # type: ignore[attr-defined]
+
+
+def test_a_notebook_shows_the_drawing_or_the_mistakes(folder: Path):
+    shown = streamkit.load("visits.yaml")._repr_html_()
+    assert shown.startswith("<svg ")
+    assert "by-page" in shown
+    wrong = streamkit.load("streamkit: 1\napplication: a\npipelines: {p: {stream: a, to: <b>}}\n")
+    assert "&lt;text&gt;:3:" in wrong._repr_html_()
+    assert "<b>" not in wrong._repr_html_()
+    assert repr(wrong).startswith("<Topology with ")

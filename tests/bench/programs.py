@@ -14,7 +14,9 @@ from tests.bench.scenarios import Scenario
 from tests.java import build
 
 STREAMKIT, JAVA, BY_HAND, QUIX = "streamkit", "Kafka Streams", "by hand", "Quix"
-ENDS_ALONE = (STREAMKIT, BY_HAND)
+BY_ENGINE = {f"streamkit, {name}": engine for name, engine in (("LevelDB", "leveldb"), ("RocksDB", "rocksdb"))}
+"""streamkit with each engine of stores: the values are those of state.engine."""
+ENDS_ALONE = (STREAMKIT, BY_HAND, *BY_ENGINE)
 """They end at the end of their input; the others need to be told."""
 _TOPOLOGIES = Path(__file__).with_name("topologies")
 _QUIX = "quixstreams==3.28.0"
@@ -36,8 +38,9 @@ def command(
     program: str, scenario: Scenario, names: Mapping[str, str], folder: Path, stays: bool = False
 ) -> tuple[list[str], dict[str, str]]:
     """The command line of a program, and its environment; `stays`: not until its input is read only."""
-    if program == STREAMKIT:
+    if program == STREAMKIT or program in BY_ENGINE:
         sets = [f"--set={key}={value}" for key, value in scenario.settings.items()]
+        sets += [f"--set=state.engine={BY_ENGINE[program]}"] if program in BY_ENGINE else []
         run = [sys.executable, "-m", "streamkit_cli", "run", str(_TOPOLOGIES / f"{scenario.program}.yaml"), *sets]
         sets += [f"--processes={scenario.processes}"] if scenario.processes > 1 else []
         own = {key.upper(): value for key, value in names.items()}
