@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
 DISTRIBUTION = "streamkit"
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([\w-]+)['"]""")
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
+_PYTHON = re.compile(r"""python_version\s*(<=|>=|==|<|>)\s*['"](\d+)\.(\d+)['"]""")
+_COMPARE = {"<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt}
 _DEVELOPMENT = "dev"
 _JAVA_SECONDS = 10.0
 
@@ -44,11 +49,28 @@ def version_of(distribution: str) -> str | None:
 def extras() -> list[Extra]:
     """Return the extras that the installed distribution declares, without that of its own development."""
     found: dict[str, dict[str, str | None]] = {}
-    for requirement in metadata.requires(DISTRIBUTION) or ():
-        name, marker = _NAME.match(requirement), _EXTRA.search(requirement)
-        if name is not None and marker is not None and marker[1] != _DEVELOPMENT:
-            found.setdefault(marker[1], {})[name[0]] = version_of(name[0])
+    for extra, name, nested in _optional(DISTRIBUTION):
+        if extra == _DEVELOPMENT:
+            continue
+        packages = found.setdefault(extra, {})
+        packages[name] = version_of(name)
+        if packages[name] is not None and nested:
+            # What an extra of that package brings, only where it is missing: confluent-kafka[schema-registry].
+            theirs = [package for extra_of_it, package, _ in _optional(name) if extra_of_it in nested]
+            packages.update({package: None for package in theirs if version_of(package) is None})
     return [Extra(name, packages) for name, packages in found.items()]
+
+
+def _optional(distribution: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (extra, package, extras of the package) for each requirement of an extra on this Python."""
+    for requirement in metadata.requires(distribution) or ():
+        named, marker = _REQUIREMENT.match(requirement), _EXTRA.search(requirement)
+        here = all(
+            _COMPARE[how](sys.version_info[:2], (int(major), int(minor)))
+            for how, major, minor in _PYTHON.findall(requirement)
+        )
+        if named is not None and marker is not None and here:
+            yield marker[1], named[1], [each.strip() for each in (named[2] or "").split(",") if each.strip()]
 
 
 def java_version() -> str | None:

@@ -9,7 +9,17 @@ from streamkit.errors import ConfigError, SerdeError
 from streamkit.serdes.base import Serde
 from streamkit.serdes.primitives import PRIMITIVES
 
-FORMS = ("windowed", "session_windowed", "call", "avro", "protobuf", "json_schema", "csv")
+_FORMS = {
+    "windowed": "{windowed: SERDE, size: 5m}",
+    "session_windowed": "{session_windowed: SERDE}",
+    "call": "{call: module:object}",
+    "avro": "{avro: FILE} or {avro: {subject: NAME}}",
+    "protobuf": "{protobuf: FILE, message: NAME} or {protobuf: {subject: NAME}}",
+    "json_schema": "{json_schema: FILE} or {json_schema: {subject: NAME}}",
+    "csv": "{csv: {fields: […]}}",
+}
+"""Serdes with arguments by their first key, as files write them."""
+FORMS = tuple(_FORMS)
 
 
 def names() -> list[str]:
@@ -40,6 +50,8 @@ def parse(spec: Any, folder: str = ".") -> Serde:
             return PRIMITIVES[spec]
         if spec in plugins.load(plugins.SERDES):
             return _plugged(spec, None)
+        if spec in _FORMS:
+            raise SerdeError(f"the serde {spec} takes an argument: {_FORMS[spec]}")
         raise SerdeError(f"no serde is called {spec!r}{_nearest(spec)}")
     if isinstance(spec, dict):
         return _with_arguments(spec, folder)

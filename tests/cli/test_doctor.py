@@ -50,6 +50,23 @@ def test_what_is_missing_comes_with_the_command_that_installs_it(monkeypatch: py
     assert "Java       not found; submit needs Java 17 or newer" in text
 
 
+def test_what_an_extra_of_a_package_brings_is_looked_for_too(monkeypatch: pytest.MonkeyPatch):
+    """confluent-kafka itself is always there; its extra schema-registry may not be."""
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name == "certifi":
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    (registry,) = [each for each in installation.extras() if each.name == "registry"]
+    assert registry.missing == []
+    monkeypatch.setattr(installation.metadata, "version", version)
+    (registry,) = [each for each in installation.extras() if each.name == "registry"]
+    assert registry.missing == ["certifi"]
+    assert registry.command == "pip install 'streamkit[registry]'"
+
+
 def test_the_log_of_a_file_is_reached(topology: Path):
     assert streamkit("produce", topology, "words", stdin='{"key": "a", "value": "b"}\n').code == 0
     done = streamkit("doctor", topology)

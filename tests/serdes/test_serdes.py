@@ -283,6 +283,8 @@ def test_numbers_that_are_none_are_read_as_they_are_printed(name: str) -> None:
         ("strin", "string"),
         ("Long", "long"),
         ("nothing-like-it", "known"),
+        ("avro", r"the serde avro takes an argument: \{avro: FILE\}"),
+        ("windowed", r"takes an argument: \{windowed: SERDE, size: 5m\}"),
         ({"windowd": "string"}, "windowed"),
         ({"windowed": "string"}, "size"),
         ({"windowed": "string", "size": "x"}, "size"),
