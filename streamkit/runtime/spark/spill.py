@@ -99,7 +99,7 @@ class SpillingStores:
         """Return a new store of a task."""
         rows = SpillingMap(self._limit, lambda: self.directory() / f"{spec.task_id}-{name}")
         definition = self._plan.stores[name]
-        if definition.caching:
+        if definition.caching and not spec.sub_topology.is_global:
             held = HeldWindowStore if definition.type == "window" else HeldStore
             return held(definition, rows, services, self._limit)
         return create(definition, None, services, rows=rows)
