@@ -82,13 +82,16 @@ class Script:
         self.context.commit()
 
     def do_later(self, key, time):
-        self.context.forward(self.last.replace(value=["later"], timestamp=self.last.timestamp + 1))
+        if self.last is not None:  # timers may come first
+            self.context.forward(self.last.replace(value=["later"], timestamp=self.last.timestamp + 1))
 
     def do_to(self, key, time, child):
-        self.context.forward(self.last.replace(value=["to", child], timestamp=time), to=f"kid{child}")
+        if self.last is not None:
+            self.context.forward(self.last.replace(value=["to", child], timestamp=time), to=f"kid{child}")
 
     def do_rekey(self, key, time, at):
-        self.context.forward(self.last.replace(key=self.keys[at], value=["rekey"]))
+        if self.last is not None:
+            self.context.forward(self.last.replace(key=self.keys[at], value=["rekey"]))
 
     def do_spawn(self, key, time, units):
         if self.count <= 3:

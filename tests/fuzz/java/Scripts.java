@@ -255,6 +255,18 @@ final class Scripts {
             return value instanceof ValueAndTimestamp<?> stamped ? stamped.value() : value;
         }
 
+        /** Nothing is handed on before the first record: timers may come first. */
+        private void forward(String word, long time, int[] numbers) {
+            if (!seen) {
+                return;
+            }
+            switch (word) {
+                case "later" -> forward.value(List.of("later"), lastTime + 1);
+                case "to" -> forward.child("kid" + numbers[0], List.of("to", (long) numbers[0]), time);
+                default -> forward.key(keys.get(numbers[0]), List.of("rekey"));
+            }
+        }
+
         private Object plain(String word, Object key, long time, int[] numbers) {
             KeyValueStore<Object, Object> rows = store instanceof KeyValueStore<?, ?> ? (KeyValueStore<Object, Object>) store : null;
             switch (word) {
@@ -263,9 +275,7 @@ final class Scripts {
                     return Arrays.asList(record.topic(), (long) record.partition(), record.offset(), context.currentStreamTimeMs(), context.currentSystemTimeMs());
                 }
                 case "commit" -> context.commit();
-                case "later" -> forward.value(List.of("later"), lastTime + 1);
-                case "to" -> forward.child("kid" + numbers[0], List.of("to", (long) numbers[0]), time);
-                case "rekey" -> forward.key(keys.get(numbers[0]), List.of("rekey"));
+                case "later", "to", "rekey" -> forward(word, time, numbers);
                 case "spawn" -> {
                     if (count <= 3) {
                         timer(100 + count, numbers[0], true, "n");
