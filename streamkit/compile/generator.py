@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, Unpack
 
@@ -19,16 +19,20 @@ from streamkit.code import (
     is_not_none,
     item,
     literal,
+    method,
     sliced,
     starred,
     symbol,
     tuple_of,
     unless_none,
 )
+from streamkit.compile.growth import counts, holds_back
 from streamkit.compile.listeners import emit_listener
 from streamkit.compile.sinks import emit_sink
 from streamkit.compile.writer import Writer
 from streamkit.expressions import Expression
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.core import BUDGET
 from streamkit.operators.base import Processor
 from streamkit.operators.hand import Hand, Slot, record_of_parameters
 from streamkit.operators.writer import Changes
@@ -57,6 +61,7 @@ class Generator(Writer):
         self._index = {node.name: i for i, node in enumerate(self.nodes)}
         self.full_context = _needs_context(self.nodes)
         self.caching = plan.config["statestore.cache.max.bytes"] > 0
+        self.counts = counts(sub_topology, plan.config["expression.max.bytes"])
         self.hand: Hand = None  # type: ignore[assignment]
         self._functions: dict[tuple, Code] = {}
         self._pending: list[tuple[Code, Callable[[Code], None]]] = []
@@ -79,12 +84,39 @@ class Generator(Writer):
 
     def expr(self, expression: Expression, **others: Code) -> Code:
         """Return the piece of an expression over the current record; `others` binds further names, such as aggregate."""
+        if self.counts:
+            expression = expression.counted or expression
+            self.budget()
         bindings = dict(others)
         for name in expression.names:
             if name not in bindings:
                 bindings[name] = self._binding(name)
         self.namespace.update(expression.globals())
         return expression.code(bindings)
+
+    def budget(self) -> Code:
+        """Return the variable of what is left to the present record (expressions.budget)."""
+        self.namespace["Budget"] = Budget
+        config = self.plan.config
+        most = literal(config["expression.max.bytes"]), literal(config["expression.max.steps"])
+        return self.named_prologue(BUDGET, call("Budget", *most))
+
+    def each_row(self, node: Any, value: Code) -> None:
+        """Write the charge for one of several records that a record becomes, where the program counts."""
+        if self.counts:
+            with self.guard(node):
+                self.do(method(self.budget(), "row", value))
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Write what a held-back record causes, with a budget of its own; the present one goes on afterwards."""
+        if not self.counts:
+            yield
+            return
+        saved = self.var("left")
+        self.assign(saved, method(self.budget(), "pause"))
+        yield
+        self.do(method(self.budget(), "resume", saved))
 
     def _binding(self, name: str) -> Code:
         hand = self.hand
@@ -294,7 +326,9 @@ class Generator(Writer):
 
         def write(name: Code) -> None:
             with self.holding(record_of_parameters()), self.function(name, *signature):
-                self.returns(self.expr(expression, **{each: symbol(name) for each, name in parameters.items()}))
+                result = self.expr(expression, **{each: symbol(name) for each, name in parameters.items()})
+                # A kernel may call it often for one record.
+                self.returns(method(self.budget(), "item", result) if self.counts else result)
 
         return self.later(("callable", id(expression), signature), "x", write)
 
@@ -369,10 +403,13 @@ class Generator(Writer):
         hand = record_of_parameters(table)
         with self.function(name, *(("k", "v", "old", "t", "c", "latest") if table else ("k", "v", "t", "c"))):
             if not children:
+                if len(node.parents) > 1:
+                    self.each_row(node, self.obj(hand.value))
                 self.emit_node(node, hand)
             else:
                 self.hand, self._node = hand, node
-                self.forward(node)
+                with self.apart() if holds_back(node.processor) else nullcontext():
+                    self.forward(node)
 
 
 def _needs_context(nodes: Iterable[Any]) -> bool:

@@ -35,7 +35,8 @@ def emit_listener(gen: Generator, name: Code, node: Any, key_serde: Serde, windo
 def _forward(gen: Generator, node: Any, key: Slot, time: Code) -> None:
     gen.hand = Hand(key, Slot(symbol("v")), time, CONTEXT, Slot(symbol("old")))
     gen.within(node)
-    gen.forward(node)
+    with gen.apart():
+        gen.forward(node)
 
 
 def _windowed_key(gen: Generator, node: Any, key_serde: Serde, window: str) -> Slot:

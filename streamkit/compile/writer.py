@@ -158,6 +158,14 @@ class Writer:
             self.prologue_lines.append(_assigned((self._prologue[key],), (value,)))
         return self._prologue[key]
 
+    def named_prologue(self, name: str, value: Code) -> Code:
+        """Return a variable of a given name that is set once a task, before the functions, to what `value` gives."""
+        key = ("named", name)
+        if key not in self._prologue:
+            self._prologue[key] = symbol(name)
+            self.prologue_lines.append(_assigned((self._prologue[key],), (value,)))
+        return self._prologue[key]
+
     def instance(self, key: tuple, prefix: str, value: Code) -> Code:
         """Return a variable that is set once a task, after all functions are defined, to what `value` gives."""
         if key not in self._prologue:

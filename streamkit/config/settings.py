@@ -83,6 +83,8 @@ _SETTINGS = (
     Setting("dsl.store.suppliers.class", "text", "RocksDBDslStoreSuppliers", "The same by Java's classes, and for the rows of foreign-key joins too; where it is set, default.dsl.store does not count.", words=DSL_STORES),
     Setting("deserialization.exception.handler", "handler", "fail", "What happens to records that do not decode."),
     Setting("errors.dead.letter.queue.topic.name", "text", None, "The topic that records which fail are written to."),
+    Setting("expression.max.bytes", "int", 67_108_864, "Bytes of all values that the expressions of all steps may make of one record. Streamkit's own.", minimum=65_536),
+    Setting("expression.max.steps", "int", 50_000_000, "Elementary steps that the expressions of all steps may take for one record. Streamkit's own.", minimum=10_000),
     Setting("http.idle.timeout.ms", "int", 10_000, "Milliseconds that a client of `run --http` may take for the head of a request, for its body, to take part of an answer, and between requests. Streamkit's own.", minimum=1),
     Setting("http.max.connections", "int", 100, "Connections that `run --http` takes at once, at most a quarter of the files that the process may open; more are answered by 503. Streamkit's own.", minimum=1, maximum=INT),
     Setting("log.summary.interval.ms", "int", 120_000, "Milliseconds between summaries in the log; below 0: none."),

@@ -10,17 +10,22 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from streamkit.code import ATOM, CONDITION
+from streamkit.code import ATOM
 from streamkit.errors import Position, Problem, TopologyError
 from streamkit.expressions.calls import load_callable, load_object
+from streamkit.expressions.core import BUDGET
 from streamkit.expressions.functions import Function, Library, _mark
+from streamkit.expressions.growth import growth_of
 from streamkit.expressions.model import Expression, Link
-from streamkit.expressions.piece import Piece, literal
+from streamkit.expressions.piece import literal
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translate import BUDGET, Translator
+from streamkit.expressions.translate import Translator
+from streamkit.expressions.translate_counted import CountedTranslator
 
 __all__ = [
     "Expression",
@@ -59,22 +64,29 @@ def parse(
     if tree is None:
         raise TopologyError(problems)
     library = functions if isinstance(functions, Library) else Library(functions)
-    translator = Translator(tuple(names), library, source.place)
+    names = tuple(names)
+    # With charges first: constant parts are evaluated within bounds, whatever they are.
+    counted = _translated(CountedTranslator(names, library.counted, source.place), tree, source)
+    growth = growth_of(tree, names, library.functions)
+    if not growth.is_bounded:
+        return replace(counted, growth=growth)
+    plain = _translated(Translator(names, library, source.place), tree, source)
+    return replace(plain, growth=growth, counted=None if growth.is_none else counted)
+
+
+def _translated(translator: Translator, tree: ast.expr, source: Source) -> Expression:
     try:
         piece = translator.translate(tree)
     except RecursionError:
         raise TopologyError([Problem(source.at(0, 0), "the expression is nested too deeply")]) from None
-    if BUDGET in piece.source:
-        translator.helpers.add("_x_Budget")
-        piece = Piece(f"[{piece.at(CONDITION)} for {BUDGET} in (_x_Budget(),)][0]", ATOM, piece.kind, 0, piece.refs)
     problems = _unique(translator.problems)
     if not problems and _brackets(piece.source) > _MAX_BRACKETS:
         problems = [Problem(source.at(0, 0), "the expression is nested too deeply")]
     if problems:
         raise TopologyError(problems)
     return Expression(
-        text,
-        position,
+        source.text,
+        source.given,
         frozenset(piece.refs),
         piece.source,
         piece.precedence,
@@ -82,7 +94,8 @@ def parse(
         tuple(translator.links.values()),
         not piece.refs and not any(link.call is not None for link in translator.links.values()),
         piece.kind if piece.kind in _KINDS else None,
-        locate,
+        source.locate,
+        draws=BUDGET in piece.source,
     )
 
 

@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
-from streamkit.code import ATOM
+from streamkit.code import ATOM, BIT_OR
 from streamkit.errors import LimitError, Position, Problem
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
-from streamkit.expressions.limits import MAX_SECONDS, MAX_TOTAL, Budget, deep_size
-from streamkit.expressions.methods import GUARDED, METHOD_HELPERS
+from streamkit.expressions.limits import MAX_SECONDS, MAX_TOTAL, deep_size
+from streamkit.expressions.methods import METHOD_HELPERS
 from streamkit.expressions.model import Link
-from streamkit.expressions.piece import IMPURE, LAZY, NUMBERS, PRODUCES, Piece, literal
+from streamkit.expressions.piece import IMPURE, LAZY, PRODUCES, Piece, literal
 
-HELPERS: dict[str, Any] = {**_BUILTIN_HELPERS, **METHOD_HELPERS}
+HELPERS: dict[str, Any] = {**_BUILTIN_HELPERS, **METHOD_HELPERS, **COUNTING}
 
 BUDGET = "_y_b"
-_MANY_PRODUCERS = 8
 _FOLDED = 200
 """Characters up to which the value of a constant part takes the place of its source."""
 
@@ -33,19 +34,11 @@ _WORDS = {
 }
 
 
-_MAKERS = frozenset(("list", "tuple", "set", "dict", "sorted", "str", "range", "zip", "enumerate", "re_split"))
-
-
-def _produces(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id in _MAKERS
-    if isinstance(node, ast.Attribute):
-        return node.attr in GUARDED
-    return isinstance(node, (ast.Mult, ast.Mod, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
-
-
 class Core:
     """The state of a translation, and what every construct needs; problems are collected on the way."""
+
+    counts = False
+    """Whether the translation draws on a record's budget."""
 
     def __init__(
         self,
@@ -66,7 +59,6 @@ class Core:
         self.links: dict[str, Link] = {}
         self.calls = 0
         self.uses_budget = False
-        self.many = False
         self.numeric: set[int] = set()
         self._locals = 0
         self._seconds = MAX_SECONDS
@@ -76,20 +68,14 @@ class Core:
 
     def translate(self, tree: ast.expr) -> Piece:
         """Return the piece of a whole expression: plain data, and constant where it can be."""
-        producers = sum(map(_produces, ast.walk(tree)))
-        self.many = producers > _MANY_PRODUCERS
-        piece = self.value(tree)
-        if self.in_function and piece.kind not in NUMBERS:
-            piece = self.charged(piece)
-        return piece
+        return self.value(tree)
 
     def value(self, node: ast.AST) -> Piece:
         """Visit a part whose result is kept: an iterator or a view becomes a list."""
         piece = self.visit(node)
         if piece.flags & LAZY:
-            self.helpers.add("_x_list")
-            made = Piece(f"_x_list({piece.source})", ATOM, "list", piece.flags & ~LAZY, piece.refs)
-            return self.fold(node, self.counted(made))
+            made = Piece(self.helper("_x_list", piece.source), ATOM, "list", piece.flags & ~LAZY, piece.refs)
+            return self.fold(node, made)
         return piece
 
     def visit(self, node: ast.AST) -> Piece:
@@ -111,15 +97,10 @@ class Core:
         self.helpers.add(name)
         return f"{name}({', '.join(arguments)})"
 
-    def charged(self, piece: Piece) -> Piece:
-        """Wrap a piece so that its size counts against the budget."""
-        self.uses_budget = True
-        return Piece(f"{BUDGET}.item({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
-
     def evaluate(self, piece: Piece) -> Any:
         """Return the value of a constant piece, within the same bounds as at run time."""
         start = perf_counter()
-        environment: dict[str, Any] = {**HELPERS, "__builtins__": {}, BUDGET: Budget(max(self._seconds, 0.1))}
+        environment: dict[str, Any] = {**HELPERS, "__builtins__": {}, BUDGET: Budget(seconds=max(self._seconds, 0.1))}
         for link in self.links.values():
             if link.source is not None:
                 environment[link.name] = eval(link.source, environment)
@@ -158,14 +139,13 @@ class Core:
             return Piece("(\0headers\0 or [])", kind="list", refs=frozenset(("headers",)))
         return Piece(f"\0{name}\0", refs=frozenset((name,)))
 
-    def counted(self, piece: Piece) -> Piece:
-        """Charge a large result where many of them stand in one expression."""
-        return self.charged(piece) if self.many and not piece.constant else piece
-
     def spread(self, piece: Piece) -> str:
         """Return the source of what a `*` writes out."""
-        self.uses_budget = True
-        return f"*{BUDGET}.spread({piece.source})"
+        return f"*{piece.at(BIT_OR)}"
+
+    def element(self, piece: Piece) -> Piece:
+        """Return the piece of what a loop keeps of each item, and of what a lambda gives."""
+        return piece
 
     def expect_number(self, *nodes: ast.expr) -> None:
         """Note that only a number makes sense in some places, so that products there can't be long texts or lists."""
@@ -197,7 +177,6 @@ class Core:
         self._locals += 1
         return f"_y_{self._locals}"
 
-    def loop(self, source: str) -> str:
-        """Return the source of an iteration that draws on the budget."""
-        self.uses_budget = True
-        return f"{BUDGET}.loop({source})"
+    def loop(self, piece: Piece) -> Piece:
+        """Return the piece of what a loop goes through."""
+        return piece

@@ -61,27 +61,36 @@ class Library(Mapping[str, Linked]):
     `problems` lists what is wrong with any of them; expressions that use a broken one report the same problems.
     """
 
-    def __init__(self, functions: Mapping[str, Function] | None = None):
-        self._functions = dict(functions or {})
+    def __init__(self, functions: Mapping[str, Function] | None = None, counts: bool = False):
+        self.functions = dict(functions or {})
+        self.counts = counts
+        self._counted: Library | None = None
         self._linked: dict[str, Linked] = {}
         self._path: list[str] = []
         self._problems: list[Problem] = []
 
     @property
+    def counted(self) -> Library:
+        """The same functions, translated so that they draw on a record's budget."""
+        if self._counted is None:
+            self._counted = Library(self.functions, counts=True)
+        return self._counted
+
+    @property
     def problems(self) -> list[Problem]:
         """Every problem of every function."""
-        for name in self._functions:
+        for name in self.functions:
             self.get(name)
         return self._problems
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
+        return iter(self.functions)
 
     def __len__(self) -> int:
-        return len(self._functions)
+        return len(self.functions)
 
     def __getitem__(self, name: str) -> Linked:
-        function = self._functions[name]
+        function = self.functions[name]
         if name in self._path:
             cycle = " -> ".join([*self._path[self._path.index(name) :], name])
             return self._broken(function, f"functions call each other in a circle: {cycle}")
@@ -129,13 +138,16 @@ def _mark(name: str, text: str) -> str:
 
 
 def _translated(function: Function, source: Source, library: Library, problems: list[Problem]) -> Linked:
-    from streamkit.expressions.translate import BUDGET, Translator
+    from streamkit.expressions.core import BUDGET
+    from streamkit.expressions.translate import Translator
+    from streamkit.expressions.translate_counted import CountedTranslator
 
     tree = source.parse(problems)
     if tree is None:
         return Linked(function.name)
     scope = {param: f"_y_p_{index}" for index, param in enumerate(function.params)}
-    translator = Translator(("headers",), library, source.place, scope)
+    kind = CountedTranslator if library.counts else Translator
+    translator = kind(("headers",), library, source.place, scope)
     piece = translator.translate(tree)
     problems += translator.problems
     hidden = frozenset(piece.refs - set(scope.values()))

@@ -14,13 +14,14 @@ from streamkit.errors import LimitError
 from streamkit.expressions.limits import (
     MAX_BITS,
     MAX_BYTES,
+    MAX_EQUAL_HASHES,
     MAX_RANGE,
     SLOT,
-    Budget,
     check_bits,
     deep_size,
     refuse_size,
 )
+from streamkit.expressions.members import check_hashes
 
 _FAST = 1 << 63
 _NO_VALUE = object()
@@ -79,7 +80,7 @@ def times(a: Any, b: Any) -> Any:
 def _repeat(sequence: Any, count: int) -> Any:
     unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
     if unit * count > MAX_BYTES:
-        raise refuse_size(f"{_noun(sequence)} made by '*'", unit * count)
+        raise refuse_size(f"{noun(sequence)} made by '*'", unit * count)
     return sequence * count
 
 
@@ -139,7 +140,8 @@ def bounded(value: Any, what: str) -> Any:
     return value
 
 
-def _noun(value: Any) -> str:
+def noun(value: Any) -> str:
+    """Return what a person calls a sequence."""
     if isinstance(value, str):
         return "text"
     return "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
@@ -153,6 +155,12 @@ def collected(items: Iterable[Any], what: str) -> Iterable[Any]:
     if len(items) > longest:  # type: ignore[arg-type]
         raise LimitError(f"{what} has over {longest} elements ({MAX_BYTES} bytes)")
     return items
+
+
+def listed(items: Iterable[Any], what: str) -> list[Any]:
+    """Return the items as a list, which is not too long."""
+    held = collected(items, what)
+    return held if isinstance(held, list) else list(held)
 
 
 # -- built-in functions --
@@ -228,7 +236,7 @@ def make_tuple(items: Any = ()) -> tuple[Any, ...]:
 
 def make_set(items: Any = ()) -> set[Any]:
     """`set(…)`."""
-    return set(collected(items, "a set"))
+    return set(check_hashes(listed(items, "a set")))
 
 
 def make_sorted(items: Any, *, key: Any = None, reverse: Any = False) -> list[Any]:
@@ -238,7 +246,13 @@ def make_sorted(items: Any, *, key: Any = None, reverse: Any = False) -> list[An
 
 def make_dict(items: Any = (), **fields: Any) -> dict[Any, Any]:
     """`dict(…)`."""
-    return dict(items if isinstance(items, dict) else collected(items, "a dict"), **fields)
+    if isinstance(items, dict):
+        return dict(items, **fields)
+    pairs = listed(items, "a dict")
+    if len(pairs) > MAX_EQUAL_HASHES:
+        pairs = [pair if isinstance(pair, (tuple, list)) else tuple(pair) for pair in pairs]
+        check_hashes([pair[0] for pair in pairs if pair])
+    return dict(pairs, **fields)
 
 
 def make_sum(items: Any, start: Any = 0) -> Any:
@@ -307,13 +321,15 @@ def decode(data: Any, encoding: Any = "utf-8", errors: Any = "strict") -> str:
     return bounded(data.decode(*codec(encoding, errors)), "text made by decode()")
 
 
-def _re_match(pattern: str, text: str) -> bool:
+def re_match(pattern: str, text: str) -> bool:
+    """`re_match(…)`."""
     from streamkit.expressions import regex
 
     return regex.match(pattern, text)
 
 
-def _re_split(pattern: str, text: str) -> list[str]:
+def re_split(pattern: str, text: str) -> list[str]:
+    """`re_split(…)`."""
     from streamkit.expressions import regex
 
     return regex.split(pattern, text)
@@ -329,7 +345,6 @@ HELPERS: dict[str, Any] = {
     "_x_text": make_text,
     "_x_repr": make_repr,
     "_x_ascii": make_ascii,
-    "_x_Budget": Budget,
     "_x_len": len,
     "_x_min": min,
     "_x_max": max,
@@ -350,8 +365,8 @@ HELPERS: dict[str, Any] = {
     "_x_zip": zip,
     "_x_enumerate": enumerate,
     "_x_range": make_range,
-    "_x_re_match": _re_match,
-    "_x_re_split": _re_split,
+    "_x_re_match": re_match,
+    "_x_re_split": re_split,
     "_x_merge": merge,
     "_x_header": header,
 }

@@ -1,10 +1,7 @@
-"""The bounds of the expression language, and the budget that loops draw on."""
+"""The bounds of the expression language."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from time import perf_counter, thread_time
 from typing import Any
 
 from streamkit.errors import LimitError
@@ -22,9 +19,16 @@ MAX_DEPTH = 150
 MAX_CALLS = 10_000
 """Calls of the file's functions that one expression may amount to when they are written out."""
 
-MAX_STEPS = 5_000_000
+MAX_LOOPS = 5_000_000
+"""Rounds of loops whose number the file alone decides."""
+MAX_STEPS = 50_000_000
+"""Elementary steps that one record may cause: the default of `expression.max.steps`."""
 MAX_TOTAL = 64 * 1024 * 1024
+"""Bytes of all values that one record may cause to be made: the default of `expression.max.bytes`."""
 MAX_SECONDS = 2.5
+"""Seconds for the constant parts of an expression, which are evaluated when the file is read."""
+MAX_EQUAL_HASHES = 100
+"""Members of a set or keys of an object whose hashes are equal; each of them is compared with all others."""
 
 
 def refuse_size(what: str, size: int) -> LimitError:
@@ -80,51 +84,3 @@ def deep_size(value: Any, limit: int) -> int:
 
 _SMALL = frozenset((int, float, bool))
 _TEXT = frozenset((str,))
-
-
-class Budget:
-    """The steps, bytes and seconds that the loops of one evaluation share.
-
-    Only loops whose length or output the file drives draw on it, so that plain loops over a record stay free.
-    """
-
-    __slots__ = ("cpu", "deadline", "seconds", "steps", "total")
-
-    def __init__(self, seconds: float = MAX_SECONDS):
-        self.steps = MAX_STEPS
-        self.total = MAX_TOTAL
-        self.seconds = seconds
-        self.deadline = perf_counter() + seconds
-        self.cpu = 0.0
-
-    def loop(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the items, charging a step and the size of each."""
-        charge = self.item
-        for item in items:
-            yield charge(item)
-
-    def item(self, value: Any) -> Any:
-        """Charge a step and the size of a value, and return it. Raises LimitError when the budget is spent."""
-        self.steps -= 1
-        if self.steps < 0:
-            raise LimitError(f"loops take more than {MAX_STEPS} steps")
-        if perf_counter() > self.deadline:
-            self._late()
-        if not (value is None or value.__class__ in _SMALL):
-            self.total -= SLOT + deep_size(value, self.total)
-            if self.total < 0:
-                raise LimitError(f"loops make more than {MAX_TOTAL} bytes")
-        return value
-
-    def spread(self, items: Iterable[Any]) -> tuple[Any, ...]:
-        """Return the items that a `*` writes out, charging for all of them."""
-        held = tuple(islice(items, max(self.total, 0) // SLOT + 1))
-        self.item(held)
-        return held
-
-    def _late(self) -> None:
-        # The wall clock is cheap to read, but a machine that stood still is no reason to refuse a record.
-        if not self.cpu:
-            self.cpu = thread_time() + self.seconds
-        elif thread_time() > self.cpu:
-            raise LimitError(f"an expression takes longer than {2 * MAX_SECONDS:g} seconds")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from streamkit.code import ATOM, CONDITION, Code, symbol
 from streamkit.errors import Position
+from streamkit.expressions.growth import NONE, Growth
 from streamkit.expressions.syntax import Locate
 
 
@@ -39,6 +40,12 @@ class Expression:
     result_kind: str | None = None
     locate: Locate | None = field(default=None, compare=False, repr=False)
     """The way back to places in the file, as long as the file is at hand: it is not pickled."""
+    growth: Growth = field(default=NONE, compare=False, repr=False)
+    """How much it may make of its inputs, and how long it may take."""
+    draws: bool = field(default=False, compare=False, repr=False)
+    """Whether its source draws on a record's budget, under the name `_y_b`."""
+    counted: Expression | None = field(default=None, compare=False, repr=False)
+    """Its twin that draws on a record's budget, for programs that may make much; None where it can't make much anywhere."""
 
     @property
     def called(self) -> Any:
@@ -95,4 +102,11 @@ class Expression:
         """
         bindings = {each: symbol(f"_n_{each}") for each in parameters}
         header = ", ".join(bound.source for bound in bindings.values())
-        return eval(f"lambda {header}: {self.code(bindings).at(CONDITION)}", {"__builtins__": {}, **self.globals()})
+        body = self.code(bindings).at(CONDITION)
+        scope: dict[str, Any] = {"__builtins__": {}, **self.globals()}
+        if self.draws:
+            from streamkit.expressions.budget import Budget
+
+            body = f"[{body} for _y_b in (_x_Budget(),)][0]"
+            scope["_x_Budget"] = Budget
+        return eval(f"lambda {header}: {body}", scope)

@@ -18,6 +18,7 @@ class Source:
 
     def __init__(self, text: str, position: Position | None, locate: Locate | None = None):
         self.text = text
+        self.given = position
         self.position = position or Position("<expression>", 1, 1)
         self.locate = locate
         self._lines = text.split("\n")

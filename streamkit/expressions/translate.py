@@ -37,7 +37,7 @@ _INLINE: dict[type[ast.AST], tuple[str, int]] = {
     ast.BitXor: ("^", BIT_XOR),
 }
 _HELPED = {ast.Mult: "_x_mul", ast.Pow: "_x_pow", ast.LShift: "_x_shift", ast.Mod: "_x_mod"}
-_COMPARISONS = {
+COMPARISONS = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -122,7 +122,8 @@ class Translator(Calls, Loops):
             sign, precedence = inline
             source = f"{left.at(precedence)} {sign} {right.at(precedence + 1)}"
             flags |= 0 if kind in NUMBERS else WORK
-            return self.fold(node, Piece(source, precedence, kind, flags, refs))
+            made = Piece(source, precedence, kind, flags, refs)
+            return self.fold(node, self.combined(node, made, left, right))
         helper = _HELPED.get(type(node.op))
         if helper is None:
             return self.refuse(node, "operator '@' is not allowed")
@@ -145,8 +146,11 @@ class Translator(Calls, Loops):
         made = Piece(call, ATOM, kind, flags, refs)
         if kind not in NUMBERS:
             made.flags |= PRODUCES
-            made = self.counted(made)
         return self.fold(node, made)
+
+    def combined(self, node: ast.BinOp, made: Piece, left: Piece, right: Piece) -> Piece:
+        """Return the piece of an operation that stands in Python as it does in the file."""
+        return made
 
     def _only_float(self, left: Piece, right: Piece, operator: ast.operator) -> bool:
         # A product with a float is a float or an error; only text on the left makes '%' write text.
@@ -180,8 +184,7 @@ class Translator(Calls, Loops):
         return self.fold(node, Piece(source, precedence, _common_kind(pieces), flags_of(pieces), refs_of(pieces)))
 
     def on_Compare(self, node: ast.Compare) -> Piece:
-        pieces = [self.value_or_view(node.left)]
-        source, work = pieces[0].at(BIT_OR), 0
+        pieces, work = [self.value_or_view(node.left)], 0
         for operator, operand in zip(node.ops, node.comparators, strict=True):
             member = isinstance(operator, (ast.In, ast.NotIn))
             work |= WORK if member else 0
@@ -191,8 +194,15 @@ class Translator(Calls, Loops):
             ):
                 piece = self.refuse(operand, "'is' compares with None, True or False only; use '=='")
             pieces.append(piece)
-            source += f" {_COMPARISONS[type(operator)]} {piece.at(BIT_OR)}"
-        return self.fold(node, Piece(source, COMPARE, "bool", flags_of(pieces) | work, refs_of(pieces)))
+        source, precedence = self.comparison(node, pieces)
+        return self.fold(node, Piece(source, precedence, "bool", flags_of(pieces) | work, refs_of(pieces)))
+
+    def comparison(self, node: ast.Compare, pieces: list[Piece]) -> tuple[str, int]:
+        """Return the source of a comparison of pieces, and its precedence."""
+        source = pieces[0].at(BIT_OR)
+        for operator, piece in zip(node.ops, pieces[1:], strict=True):
+            source += f" {COMPARISONS[type(operator)]} {piece.at(BIT_OR)}"
+        return source, COMPARE
 
     def on_IfExp(self, node: ast.IfExp) -> Piece:
         if id(node) in self.numeric:
@@ -205,14 +215,14 @@ class Translator(Calls, Loops):
 
     # -- containers --
 
-    def _elements(self, nodes: list[ast.expr]) -> tuple[list[Piece], list[str]]:
+    def _elements(self, nodes: list[ast.expr], hashed: bool = False) -> tuple[list[Piece], list[str]]:
         pieces, sources = [], []
         for node in nodes:
             if isinstance(node, ast.Starred):
                 piece = self.visit(node.value)
                 sources.append(self.spread(piece))
             else:
-                piece = self.value(node)
+                piece = self.hashed(self.value(node)) if hashed else self.value(node)
                 sources.append(piece.at(CONDITION))
             pieces.append(piece)
         return pieces, sources
@@ -229,10 +239,15 @@ class Translator(Calls, Loops):
         return self.fold(node, Piece(f"({text})", ATOM, "tuple", flags_of(pieces) | DISPLAY, refs_of(pieces)))
 
     def on_Set(self, node: ast.Set) -> Piece:
-        pieces, sources = self._elements(node.elts)
-        return self.fold(
-            node, Piece(f"{{{', '.join(sources)}}}", ATOM, "set", flags_of(pieces) | DISPLAY, refs_of(pieces))
-        )
+        pieces, sources = self._elements(node.elts, hashed=True)
+        source = f"{{{', '.join(sources)}}}"
+        if any(isinstance(part, ast.Starred) for part in node.elts):
+            source = self.helper("_x_set", f"[{', '.join(sources)}]")
+        return self.fold(node, Piece(source, ATOM, "set", flags_of(pieces) | DISPLAY, refs_of(pieces)))
+
+    def hashed(self, piece: Piece) -> Piece:
+        """Return the piece of a key or of a member of a set."""
+        return piece
 
     def on_Dict(self, node: ast.Dict) -> Piece:
         pieces, sources = [], []
@@ -241,7 +256,7 @@ class Translator(Calls, Loops):
             if key is None:
                 sources.append(f"**{value.at(BIT_OR)}")
             else:
-                name = self.value(key)
+                name = self.hashed(self.value(key))
                 pieces.append(name)
                 sources.append(f"{name.at(CONDITION)}: {value.at(CONDITION)}")
             pieces.append(value)
@@ -276,7 +291,7 @@ class Translator(Calls, Loops):
         else:
             if isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
                 return self.refuse(node.slice, "one slice only")
-            index, work = self.value(node.slice), 0
+            index, work = self.hashed(self.value(node.slice)), 0
             inside, used, kind = index.at(CONDITION), [owner, index], None
             if owner.kind in NUMBERS or (owner.kind in ("str", "list", "bytes", "tuple") and index.kind == "str"):
                 return self.refuse(node, f"a value of type {owner.kind} has no field {inside}")

@@ -8,7 +8,7 @@ from streamkit.code import ATOM, CONDITION
 from streamkit.expressions import methods
 from streamkit.expressions.core import BUDGET, Core
 from streamkit.expressions.limits import MAX_CALLS
-from streamkit.expressions.piece import IMPURE, LAZY, LOOPS, NUMBERS, PRODUCES, WORK, Piece, flags_of, refs_of
+from streamkit.expressions.piece import IMPURE, LAZY, LOOPS, PRODUCES, WORK, Piece, flags_of, refs_of
 
 FUNCTIONS = [
     "len",
@@ -165,8 +165,7 @@ class Calls(Core):
         body = self.value(node.body)
         self.depth -= 1
         self.scope = outer
-        if self.depth or self.in_function or body.flags & (PRODUCES | LOOPS) or not body.refs <= bound:
-            body = self.charged(body)
+        body = self.element(body)
         source = f"lambda {', '.join(names)}: {body.at(CONDITION)}"
         return Piece(source, CONDITION, None, flags_of([body]) | LOOPS, body.refs - bound)
 
@@ -205,8 +204,6 @@ class Calls(Core):
         if name == "round" and len(pieces) == 1:
             kind = "int"
         made = Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs)
-        if kind not in NUMBERS and not flags & LAZY:
-            made = self.counted(made)
         return self._checked(node, made)
 
     def _checked(self, node: ast.Call, made: Piece) -> Piece:
@@ -295,13 +292,17 @@ class Calls(Core):
             kind = "str"
         if name in methods.GUARDED:
             made = Piece(self.helper(f"_x_m_{name}", receiver.source, *sources), ATOM, kind, flags | PRODUCES, refs)
-            return self.fold(node, self.counted(made))
-        made = Piece(f"{receiver.at(ATOM)}.{name}({', '.join(sources)})", ATOM, kind, flags, refs)
+            return self.fold(node, made)
+        made = Piece(self.method_call(receiver, name, sources), ATOM, kind, flags, refs)
         if name in methods.VIEWS:
             made.kind = "view"
             made.flags |= LAZY
             return made
         return self.fold(node, made)
+
+    def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
+        """Return the source of the call of a method that makes no more than it is given."""
+        return f"{receiver.at(ATOM)}.{name}({', '.join(sources)})"
 
     def _method_problem(self, receiver: Piece, name: str) -> str | None:
         if name.startswith("_"):

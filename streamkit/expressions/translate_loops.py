@@ -1,4 +1,4 @@
-"""Comprehensions: their names, their cost, and which of them draw on the budget."""
+"""Comprehensions: their names, and how often they go round where the file alone decides it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from streamkit.code import ATOM, CONDITION, OR
 from streamkit.expressions.core import Core
-from streamkit.expressions.limits import MAX_STEPS
-from streamkit.expressions.piece import DISPLAY, LAZY, LOOPS, NUMBERS, PRODUCES, WORK, Piece, flags_of, refs_of
+from streamkit.expressions.kinds import is_safe_key
+from streamkit.expressions.limits import MAX_LOOPS
+from streamkit.expressions.piece import DISPLAY, LAZY, LOOPS, Piece, flags_of, refs_of
 
 
 class Loops(Core):
@@ -33,18 +34,16 @@ class Loops(Core):
         self.scope = dict(outer_scope)
         clauses: list[tuple[str, Piece, list[Piece]]] = []
         bound: set[str] = set()
-        file_driven = False
         try:
             for clause in node.generators:
                 if clause.is_async:
                     self.refuse(clause.target, "'async' is not allowed")
                 items = self.visit(clause.iter)
                 length = self._known_length(clause.iter, items)
-                file_driven |= length is not None
                 if length is not None:
                     self.product *= max(length, 1)
-                    if self.product > MAX_STEPS and length > 1:
-                        items = self.refuse(clause.iter, f"these loops take more than {MAX_STEPS} steps")
+                    if self.product > MAX_LOOPS and length > 1:
+                        items = self.refuse(clause.iter, f"these loops take more than {MAX_LOOPS} steps")
                         self.product = 1
                 self.depth += 1
                 target = self.bind(clause.target, bound)
@@ -53,31 +52,31 @@ class Loops(Core):
         finally:
             self.depth -= len(clauses)
             self.scope, self.product = outer_scope, outer_product
-        tests = [test for _, _, tests in clauses for test in tests]
-        costly = flags_of(elements + tests) & (WORK | DISPLAY)
-        heavy = self._is_heavy(clauses, elements, tests, bound) or bool(file_driven and costly)
-        return self.fold(node, self._written(clauses, elements, bound, heavy, (opening, closing, kind)))
+        return self.fold(node, self._written(clauses, elements, bound, (opening, closing, kind), results[0]))
 
     def _written(
         self,
         clauses: list[tuple[str, Piece, list[Piece]]],
         elements: list[Piece],
         bound: set[str],
-        heavy: bool,
         form: tuple[str, str, str],
+        first: ast.expr,
     ) -> Piece:
         pieces = list(elements)
         loops = ""
         for target, items, tests in clauses:
-            source = self.loop(items.source) if heavy else items.at(OR)
-            loops += f" for {target} in {source}" + "".join(f" if {test.at(OR)}" for test in tests)
+            loops += f" for {target} in {self.loop(items).at(OR)}" + "".join(f" if {test.at(OR)}" for test in tests)
             pieces += [items, *tests]
-        if heavy:
-            elements = [piece if piece.kind in NUMBERS else self.charged(piece) for piece in elements]
         opening, closing, kind = form
+        refs, flags = refs_of(pieces) - bound, flags_of(pieces) | LOOPS | DISPLAY
+        elements = [self.element(piece) for piece in elements]
+        if kind == "dict" and (self.counts or not is_safe_key(first)):
+            pair = f"({', '.join(piece.at(CONDITION) for piece in elements)})"
+            return Piece(self.helper("_x_dict", f"[{pair}{loops}]"), ATOM, kind, flags, refs)
         source = ": ".join(piece.at(CONDITION) for piece in elements)
-        refs = refs_of(pieces) - bound
-        return Piece(f"{opening}{source}{loops}{closing}", ATOM, kind, flags_of(pieces) | LOOPS | DISPLAY, refs)
+        if kind == "set" and (self.counts or not is_safe_key(first)):
+            return Piece(self.helper("_x_set", f"[{source}{loops}]"), ATOM, kind, flags, refs)
+        return Piece(f"{opening}{source}{loops}{closing}", ATOM, kind, flags, refs)
 
     def _known_length(self, node: ast.expr, items: Piece) -> int | None:
         """Return how long an iterable is that the file alone decides; None where the record does."""
@@ -92,22 +91,3 @@ class Loops(Core):
         if items.is_literal:
             return len(items.literal) if isinstance(items.literal, (str, bytes)) else 1
         return 1 if has_range else None
-
-    def _is_heavy(
-        self,
-        clauses: list[tuple[str, Piece, list[Piece]]],
-        elements: list[Piece],
-        tests: list[Piece],
-        bound: set[str],
-    ) -> bool:
-        """Say whether a loop may do or make more than its input is long.
-
-        One loop over a record's data can't, whose results come from its own element alone, or are numbers that are
-        quickly computed.
-        """
-        inner = elements + tests
-        if self.many or self.depth or self.in_function or len(clauses) > 1 or flags_of(inner) & (PRODUCES | LOOPS):
-            return True
-        if refs_of(inner) <= bound:
-            return any(len(piece.source) > 1000 for piece in inner)
-        return bool(flags_of(inner) & WORK) or any(piece.kind not in NUMBERS for piece in elements)

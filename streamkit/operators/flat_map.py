@@ -29,6 +29,7 @@ class FlatMap(Processor):
         with gen.guard(node):
             gen.assign(pairs, listing(tuple_of(key, value), (key, value), gen.expr(self.records)))
         with gen.each((key, value), pairs):
+            gen.each_row(node, value)
             gen.forward(node, key=Slot(key), value=Slot(value))
 
 

@@ -31,6 +31,7 @@ class FlatMapValues(Processor):
         with gen.guard(node):
             gen.assign(values, call("list", gen.expr(self.values)))
         with gen.each((value,), values):
+            gen.each_row(node, value)
             gen.forward(node, value=Slot(value))
 
 

@@ -134,6 +134,9 @@ class CodeWriter(Statements, Protocol):
     def forward_to(self, node: Node, child: str) -> None:
         """Write one child of a node for the current record."""
 
+    def each_row(self, node: Node, value: Code) -> None:
+        """Write the charge for one of several records that a record becomes; nothing where the program counts nothing."""
+
     # -- What the lines refer to --
 
     def node(self, name: str) -> Node:

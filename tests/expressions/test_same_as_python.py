@@ -104,3 +104,6 @@ def test_same(text: str, value: dict[str, Any], key: Any, x: Any) -> None:
     if "items()" in text and ours != theirs:
         return  # a view is a list here
     assert ours == theirs, (text, expression.template)
+    if expression.counted is not None:
+        counted = expression.counted.function(["key", "value", "x"])
+        assert outcome(lambda: counted(key, value, x)) == ours, (text, expression.counted.template)

@@ -1,0 +1,152 @@
+"""Whether the expressions of a sub-topology can make much of one record, so that its program counts what they make.
+
+Worked out along the nodes: what a record becomes at a node is at most so many times as large as it was when it was read.
+Most topologies stay far below the bounds; their programs count nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.expressions import Expression
+from streamkit.expressions.growth import MOST_BYTES, MOST_TIMES, MOST_WORK, Growth
+from streamkit.expressions.limits import MAX_TOTAL
+from streamkit.operators.flat_map import FlatMap
+from streamkit.operators.flat_map_values import FlatMapValues
+from streamkit.operators.getters import Getter
+from streamkit.operators.suppress import Suppress
+from streamkit.plan.model import SourceNode, SubTopology
+
+_STORED = frozenset(("aggregate",))
+"""Names of values that come from a store, and grow from record to record."""
+
+
+@dataclass
+class Reach:
+    """What reaches a node because of one record: times its size, bytes beside that, work for each unit of its size."""
+
+    times: float = 0.0
+    more: float = 0.0
+    work: float = 0.0
+    many: bool = False
+    """Whether an expression has made several records of one."""
+
+    def add(self, other: Reach) -> None:
+        """Add what comes over another path."""
+        self.times += other.times
+        self.more += other.more
+        self.work = max(self.work, other.work)
+        self.many = self.many or other.many
+
+
+def counts(sub_topology: SubTopology, max_bytes: int) -> bool:
+    """Return whether a sub-topology's program has to count what its expressions make."""
+    nodes = sub_topology.nodes
+    most_bytes = MOST_BYTES * max_bytes / MAX_TOTAL
+    reached: dict[str, Reach] = {}
+    for name in _in_order(nodes):
+        node, found = nodes[name], Reach()
+        if isinstance(node, SourceNode):
+            found.times = 1.0
+        for parent in getattr(node, "parents", ()):
+            if parent in reached:
+                found.add(reached[parent])
+        reached[name] = passed = _after(node, found)
+        if passed.times > MOST_TIMES or passed.more > most_bytes or passed.work > MOST_WORK:
+            return True
+    return False
+
+
+def _after(node: Any, reach: Reach) -> Reach:
+    """Return what goes on from a node that a record reaches."""
+    inside = [] if isinstance(node, SourceNode) else list(_growths(node))
+    if isinstance(node, SourceNode):
+        inside = [each.growth for each in node.timestamps.values() if isinstance(each, Expression)]
+    times, more, work = 1.0, 0.0, 0.0
+    for growth in inside:
+        times = max(times, _times(growth, reach.many))
+        more += growth.constant if not growth.is_none else 0.0
+        work += growth.work if not growth.is_none else 0.0
+        if any(growth.size.get(name, 0.0) > 1 for name in _STORED):
+            # What a store holds is of any size already.
+            times = float("inf")
+    processor = getattr(node, "processor", None)
+    times *= _windows(processor) if any(not growth.is_none for growth in inside) else 1.0
+    return Reach(
+        reach.times * times,
+        reach.more * times + more,
+        reach.work + reach.times * work,
+        reach.many or isinstance(processor, (FlatMap, FlatMapValues)),
+    )
+
+
+def holds_back(processor: Any) -> bool:
+    """Return whether what a node forwards are earlier records that it held back, and not the present one."""
+    return isinstance(processor, Suppress) or bool(getattr(processor, "on_close", False))
+
+
+def _times(growth: Growth, many: bool) -> float:
+    if not many:
+        return growth.factor
+    # What stands in the expression is written for each of many records, which may be as short as a character.
+    others = any(size for name, size in growth.size.items() if name != "value")
+    return float("inf") if others and not growth.is_none else growth.factor + growth.constant / 2
+
+
+def _windows(processor: Any) -> float:
+    """Return how many windows one record may fall into."""
+    windows = getattr(processor, "windows", None)
+    size, advance = getattr(windows, "size", 0), getattr(windows, "advance", 0)
+    return size / advance if size and advance and size > advance else 1.0
+
+
+def _growths(node: Any) -> Iterator[Growth]:
+    """Yield the bounds of a node's expressions; those of tables that it looks up are evaluated one after the other."""
+    yield from _within(getattr(node, "processor", node))
+
+
+def _within(thing: Any) -> Iterator[Growth]:
+    if isinstance(thing, Expression):
+        yield thing.growth
+    elif isinstance(thing, Getter):
+        yield _looked_up(thing)
+    elif isinstance(thing, tuple):
+        for each in thing:
+            yield from _within(each)
+    elif isinstance(thing, Mapping):
+        for each in thing.values():
+            yield from _within(each)
+    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        for field in dataclasses.fields(thing):
+            if field.name not in ("origin", "on_error"):
+                yield from _within(getattr(thing, field.name))
+
+
+def _looked_up(getter: Getter) -> Growth:
+    """Return the bounds of what a lookup gives: expressions over expressions."""
+    times, more, work = 1.0, 0.0, 0.0
+    for field in dataclasses.fields(getter):  # type: ignore[arg-type]
+        part = getattr(getter, field.name)
+        for growth in _within(part) if isinstance(part, (Getter, Expression)) else ():
+            times *= max(growth.factor, 1.0)
+            more += growth.constant
+            work += growth.work
+    return Growth({"value": times}, more, work * times)
+
+
+def _in_order(nodes: Mapping[str, Any]) -> list[str]:
+    """Return the names of nodes so that parents come before their children; what goes round in a circle stands once."""
+    waiting = {name: sum(1 for each in getattr(node, "parents", ()) if each in nodes) for name, node in nodes.items()}
+    ready = [name for name, count in waiting.items() if not count]
+    ordered: list[str] = []
+    while ready:
+        name = ready.pop()
+        ordered.append(name)
+        for child in nodes[name].children if hasattr(nodes[name], "children") else ():
+            waiting[child] -= 1
+            if not waiting[child]:
+                ready.append(child)
+    return ordered

@@ -1,0 +1,112 @@
+"""What kind of value a part of an expression gives, as far as its text alone shows it."""
+
+from __future__ import annotations
+
+import ast
+
+_NUMBERS = frozenset(("len", "abs", "round", "int", "float", "bool", "any", "all", "re_match", "now"))
+_TEXT = frozenset(
+    [
+        "capitalize",
+        "casefold",
+        "expandtabs",
+        "join",
+        "ljust",
+        "lower",
+        "lstrip",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rjust",
+        "rstrip",
+        "strip",
+        "swapcase",
+        "title",
+        "upper",
+        "zfill",
+        "decode",
+    ]
+)
+_NUMBER_METHODS = frozenset(
+    [
+        "count",
+        "endswith",
+        "find",
+        "index",
+        "isalnum",
+        "isalpha",
+        "isascii",
+        "isdigit",
+        "islower",
+        "isspace",
+        "istitle",
+        "isupper",
+        "rfind",
+        "rindex",
+        "startswith",
+        "isdecimal",
+        "isidentifier",
+        "isnumeric",
+        "isprintable",
+        "bit_count",
+        "bit_length",
+        "is_integer",
+        "isdisjoint",
+        "issubset",
+        "issuperset",
+    ]
+)
+
+
+def is_number(node: ast.AST) -> bool:
+    """Return whether a part gives a number or a truth value, or fails."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float))
+    if isinstance(node, (ast.Compare, ast.UnaryOp)):
+        return True
+    if isinstance(node, ast.BinOp):
+        return _is_number_operation(node)
+    if isinstance(node, (ast.IfExp, ast.BoolOp)):
+        parts = (node.body, node.orelse) if isinstance(node, ast.IfExp) else tuple(node.values)
+        return all(map(is_number, parts))
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name):
+            one = node.func.id == "sum" and len(node.args) == 1 and not node.keywords
+            return node.func.id in _NUMBERS or one
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBER_METHODS
+    return False
+
+
+def _is_number_operation(node: ast.BinOp) -> bool:
+    left, right = is_number(node.left), is_number(node.right)
+    if isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift)):
+        return True
+    if isinstance(node.op, ast.Mod):
+        return left
+    if isinstance(node.op, ast.Mult):
+        return (left and right) or _is_float(node.left) or _is_float(node.right)
+    return left or right
+
+
+def _is_float(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Constant) and isinstance(node.value, float)) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+    )
+
+
+def is_text(node: ast.AST) -> bool:
+    """Return whether a part gives text, or a number, or fails."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) or is_number(node)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name):
+            return node.func.id in ("str", "header") or is_number(node)
+        return (isinstance(node.func, ast.Attribute) and node.func.attr in _TEXT) or is_number(node)
+    if isinstance(node, ast.IfExp):
+        return is_text(node.body) and is_text(node.orelse)
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Name) and node.id == "topic") or is_number(node)
+
+
+def is_safe_key(node: ast.AST) -> bool:
+    """Return whether the hash of what a part gives is salted or one of few, so that nobody can choose equal ones."""
+    return isinstance(node, (ast.JoinedStr, ast.Constant)) or (is_text(node) and not is_number(node))

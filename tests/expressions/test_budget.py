@@ -1,0 +1,356 @@
+"""What a record's budget is charged for, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamkit.errors import LimitError, TopologyError
+from streamkit.expressions import Expression, Function, parse
+from streamkit.expressions.budget import Budget
+
+NAMES = ("key", "value", "aggregate")
+PRIME = 2**61 - 1
+
+
+def drawing(text: str, functions: dict[str, Function] | None = None) -> Callable[..., Any]:
+    """Return an expression as a function of value and budget."""
+    expression = parse(text, NAMES, functions=functions)
+    twin = expression if expression.draws else expression.counted
+    assert twin is not None, f"{text} draws on no budget"
+    source = f"lambda value, _y_b: {twin.template.replace(chr(0), '')}"
+    made: Callable[..., Any] = eval(source, {"__builtins__": {}, **twin.globals()})
+    return made
+
+
+def spent(text: str, value: Any) -> tuple[int, int]:
+    """Return the bytes and steps that an expression takes of a budget."""
+    budget = Budget()
+    drawing(text)(value, budget)
+    return budget.max_bytes - budget.bytes, budget.max_steps - budget.steps
+
+
+def shared(levels: int, leaf: Any = "x") -> Any:
+    """Return a value of 2**levels leaves in as many lists as levels."""
+    for _ in range(levels):
+        leaf = [leaf, leaf]
+    return leaf
+
+
+TEXT = "ab" * 50_000
+NUMBERS = list(range(10_000))
+ROWS = [{"name": f"n{number}", "size": number} for number in range(1000)]
+
+MAKES = [
+    ("value + value", TEXT, 200_000),
+    ("[value, value]", TEXT, 200_000),
+    ("(value, value, 1)", TEXT, 200_000),
+    ("{'a': value, 'b': value}", TEXT, 200_000),
+    ("[value[1:], value[2:]]", TEXT, 400_000),
+    ("value * 3", TEXT, 300_000),
+    ("value * 3", NUMBERS, 240_000),
+    ("f'{value}{value}'", TEXT, 200_000),
+    ("f'{value!r}'", TEXT, 100_000),
+    ("f'{value!a}'", TEXT, 100_000),
+    ("str(value)", NUMBERS, 40_000),
+    ("'%s' % value", TEXT, 100_000),
+    ("list(value)", TEXT, 800_000),
+    ("tuple(value)", NUMBERS, 80_000),
+    ("set(value)", NUMBERS, 80_000),
+    ("sorted(value)", NUMBERS, 80_000),
+    ("dict(value)", [(str(number), number) for number in range(1000)], 16_000),
+    ("[*value, *value]", NUMBERS, 160_000),
+    ("{*value}", NUMBERS, 80_000),
+    ("{**value, 'more': value}", {"a": TEXT}, 200_000),
+    ("merge(value, value)", {"a": TEXT}, 100_000),
+    ("[x + x for x in value]", ["a" * 1000] * 100, 200_000),
+    ("{x: x for x in value}", [str(number) for number in range(1000)], 16_000),
+    ("{x for x in value}", NUMBERS, 80_000),
+    ("sum(value, [])", [NUMBERS] * 3, 240_000),
+    ("value.upper()", TEXT, 100_000),
+    ("value.split('b')", TEXT, 400_000),
+    ("value.replace('a', 'cc')", TEXT, 150_000),
+    ("value.ljust(200000)", TEXT, 200_000),
+    ("value.center(200000)", TEXT, 200_000),
+    ("value.zfill(200000)", TEXT, 200_000),
+    ("value.encode()", TEXT, 100_000),
+    ("value.expandtabs(10)", "\t" * 1000, 10_000),
+    ("', '.join(value)", ["a" * 100] * 1000, 100_000),
+    ("value.translate({97: 'xyz'})", TEXT, 200_000),
+    ("re_split('b', value)", TEXT, 400_000),
+    ("value.copy()", NUMBERS, 80_000),
+    ("value.union(value)", set(NUMBERS), 80_000),
+    ("value | value", {"a": TEXT}, 100_000),
+    ("sorted(value, key=lambda x: x.name + x.name)", ROWS, 16_000),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "least"), MAKES, ids=[text for text, _, _ in MAKES])
+def test_what_is_made_is_charged(text: str, value: Any, least: int) -> None:
+    made, _ = spent(text, value)
+    assert made >= least
+
+
+WORKS = [
+    ("[x for x in value]", NUMBERS, 100_000),
+    ("value == value.copy()", NUMBERS, 10_000),
+    ("value < value.copy()", NUMBERS, 10_000),
+    ("0 <= len(value) == len(value.copy())", NUMBERS, 1000),
+    ("[] < value <= value", NUMBERS, 20_000),
+    ("[-1 in value, -1 in value]", NUMBERS, 20_000),
+    ("-1 not in value.copy()", NUMBERS, 10_000),
+    ("'zz' in value + value", TEXT, 20_000),
+    ("[0.5 in range(value)]", 1_000_000, 1_000_000),
+    ("value.strip('ab')", TEXT, 12_500),
+    ("value.rfind('a' * 20)", TEXT, 200_000),
+    ("value.strip(value)", TEXT, 1_000_000_000),
+    ("[value.count('a'), value.count('a')]", TEXT, 20_000),
+    ("[value.count(-1), 1]", NUMBERS, 10_000),
+    ("[value.find('zz'), 1]", TEXT, 10_000),
+    ("[value.startswith(('x' * 80, 'y' * 80)), 1]", TEXT, 10),
+    ("sorted(value)", NUMBERS, 140_000),
+    ("min(value + value)", NUMBERS, 20_000),
+    ("[max(value), max(value)]", NUMBERS, 20_000),
+    ("min(value, key=lambda x: [x, x])", NUMBERS, 100_000),
+    ("[any(value), all(value)]", [1] * 10_000, 100_000),
+    ("[sum(value), sum(value)]", NUMBERS, 200_000),
+    ("[(re_match('a*b', value)), 1]", TEXT, 50_000),
+    ("[int(value), 1]", "9" * 1000, 500),
+    ("[x ** 60 for x in value]", [2**60], 450),
+    ("[value * value, value * value]", 2**1000, 250),
+    ("[x // 3 for x in value]", [2**1000] * 2, 200),
+    ("[str(value), 1]", 2**1000, 100),
+    ("[round(value, -3), 1]", 2**1000, 100),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "least"), WORKS, ids=[text for text, _, _ in WORKS])
+def test_work_is_charged(text: str, value: Any, least: int) -> None:
+    budget = Budget()
+    function = drawing(text)
+    try:
+        function(value, budget)
+    except LimitError:
+        assert least > budget.max_steps
+    else:
+        assert budget.max_steps - budget.steps >= least
+
+
+SHARED = [
+    "value == [value, 1][0]",
+    "[value == value, 1]",
+    "value < value.copy()",
+    "value in [value.copy()]",
+    "str(value)",
+    "f'{value}'",
+    "f'{value!r}'",
+    "'%s' % value",
+    "[value, value]",
+    "sorted([value, value.copy()])",
+    "min(value, value.copy())",
+    "value.count(value[0].copy())",
+    "value.index(value.copy())",
+    "value * 2",
+    "value + value",
+    "[x for x in value]",
+    "{'a': value, 'b': value}",
+]
+
+
+@pytest.mark.parametrize("text", SHARED)
+def test_shared_parts_count_as_often_as_they_would_be_written(text: str) -> None:
+    with pytest.raises(LimitError):
+        drawing(text)(shared(30), Budget())
+
+
+def test_hashing_of_shared_tuples() -> None:
+    value: Any = "x"
+    for _ in range(30):
+        value = (value, value)
+    for text in (
+        "{value: 1, 'b': value}",
+        "[{value}, 1]",
+        "set([value])",
+        "{'a': 1}.get(value)",
+        "[value in {1: 2}, 1]",
+    ):
+        with pytest.raises(LimitError):
+            drawing(text)(value, Budget())
+
+
+EQUAL: list[list[Any]] = [
+    [PRIME * number for number in range(1, 2000)],
+    [-PRIME * number for number in range(1, 2000)],
+    [(float(PRIME * number), 1.5) for number in range(1, 2000)],
+    [(PRIME * number, "a") for number in range(1, 2000)],
+    [*range(100_000), *(PRIME * number for number in range(1, 200))],
+]
+HASHED = [
+    "set(value)",
+    "{x for x in value}",
+    "{*value}",
+    "{x: 1 for x in value}",
+    "dict([(x, 1) for x in value])",
+    "dict(zip(value, value))",
+    "set().union(value)",
+    "set().difference(value)",
+    "{1}.isdisjoint(value)",
+    "{}.fromkeys(value)",
+]
+
+
+@pytest.mark.parametrize("text", HASHED)
+@pytest.mark.parametrize("which", [0, 1, 3, 4])
+def test_equal_hashes(text: str, which: int) -> None:
+    with pytest.raises(LimitError, match="equal hashes"):
+        drawing(text)(EQUAL[which], Budget())
+
+
+@pytest.mark.parametrize(
+    "text", ["set(value)", "{x for x in value}", "{*value}", "{x: 1 for x in value}", "dict(value)"]
+)
+def test_equal_hashes_are_refused_where_nothing_is_counted(text: str) -> None:
+    value: Any = EQUAL[0] if text != "dict(value)" else [(each, 1) for each in EQUAL[0]]
+    expression = parse(text, NAMES)
+    assert not expression.draws
+    with pytest.raises(LimitError, match="equal hashes"):
+        expression.function(["value"])(value)
+
+
+HONEST: list[Any] = [
+    [-1, -2] * 1000,
+    [PRIME] * 5000,
+    list(range(-20_000, 20_000)),
+    [number / 7 for number in range(20_000)],
+    [str(number) for number in range(20_000)],
+    [(number, str(number)) for number in range(20_000)],
+    [number * 2**70 for number in range(5000)],
+    [None, True, 1, 1.0, "1", 0] * 100,
+]
+
+
+@pytest.mark.parametrize("which", range(len(HONEST)))
+def test_honest_keys_are_as_in_python(which: int) -> None:
+    value = HONEST[which]
+    for text, wanted in (("set(value)", set(value)), ("{x: 1 for x in value}", dict.fromkeys(value, 1))):
+        for found in (parse(text, NAMES).function(["value"])(value), drawing(text)(value, Budget())):
+            assert found == wanted
+            assert list(found) == list(wanted)
+
+
+def test_a_record_has_one_budget_and_the_next_a_new_one() -> None:
+    function, budget = drawing("value + value"), Budget(max_bytes=1_000_000)
+    function("x" * 400_000, budget)
+    with pytest.raises(LimitError, match=r"more than 1000000 bytes \(expression.max.bytes\)"):
+        function("x" * 400_000, budget)
+    budget.start()
+    assert len(function("x" * 400_000, budget)) == 800_000
+
+
+def test_steps_run_out() -> None:
+    function, budget = drawing("[x for x in value if x in value]"), Budget(max_steps=100_000)
+    with pytest.raises(LimitError, match=r"more than 100000 steps \(expression.max.steps\)"):
+        function(NUMBERS, budget)
+
+
+def test_a_paused_record_goes_on_with_what_was_left() -> None:
+    budget = Budget()
+    budget.take(1000)
+    left = budget.pause()
+    budget.take(60_000_000)
+    budget.resume(left)
+    assert budget.bytes == budget.max_bytes - 1000
+
+
+def test_a_known_size_is_that_of_the_same_record_only() -> None:
+    budget, value = Budget(), ["x" * 1000]
+    assert budget.size(value) == 1008
+    value.append("y" * 1000)
+    assert budget.size(value) == 1008
+    budget.start()
+    assert budget.size(value) == 2016
+
+
+def test_functions_of_the_file_draw_on_the_same_budget() -> None:
+    functions = {"twice": Function("twice", ("x",), "x + x"), "four": Function("four", ("x",), "twice(twice(x))")}
+    function, budget = drawing("four(value)", functions), Budget(max_bytes=500_000)
+    with pytest.raises(LimitError):
+        function("x" * 100_000, budget)
+    budget.start()
+    assert len(function("x" * 50_000, budget)) == 200_000
+
+
+FREE = [
+    "value",
+    "value.user",
+    "value.price * 1.2 > 10",
+    "value.a == 'x' and value.b is not None",
+    "{'user': value.user, 'total': value.total}",
+    "value.get('a')",
+    "len(value) > 3",
+    "aggregate + 1",
+    "value.a if value.b else value.c",
+    "[value.a, value.b]",
+    "value.id % 10 == 0",
+]
+
+
+@pytest.mark.parametrize("text", FREE)
+def test_what_can_make_nothing_large_has_no_twin(text: str) -> None:
+    expression = parse(text, NAMES)
+    assert not expression.draws
+    assert expression.counted is None
+
+
+ALONE = [
+    "value.lower().split()",
+    "[word for word in value.split() if len(word) > 3]",
+    "sum(x.price * x.quantity for x in value.rows)",
+    "[{'a': x.a, 'b': x.b} for x in value.rows]",
+    "sorted(value.rows, key=lambda x: x.size)[:10]",
+    "f'{value.a}-{value.b}'",
+    "{x.id: x for x in value.rows}",
+    "[t for x in value.rows for t in x.tags]",
+    "value.price * value.quantity",
+    "aggregate + [value]",
+    "{**aggregate, value.id: 1}",
+]
+
+
+@pytest.mark.parametrize("text", ALONE)
+def test_what_grows_as_its_input_does_counts_nothing_alone(text: str) -> None:
+    assert not parse(text, NAMES).draws
+
+
+COUNTED = [
+    "[x for x in value.a if x in value.b]",
+    "[[x, value] for x in value.rows]",
+    "[x for x in value for y in value]",
+    "[value.a for x in value.rows]",
+    "[x * value.n for x in value.rows]",
+    "value.a.rfind(value.b)",
+    "[" + ", ".join(["value"] * 20) + "]",
+    " + ".join(["value"] * 17),
+    "sorted(value, key=lambda x: [value, x])",
+    "[x for x in range(value.n) for y in range(value.m)]",
+]
+
+
+@pytest.mark.parametrize("text", COUNTED)
+def test_what_may_grow_faster_is_counted(text: str) -> None:
+    assert parse(text, NAMES).draws
+
+
+def test_constant_parts_are_bounded_when_the_file_is_read() -> None:
+    for text in ("[x for x in range(2000) for y in range(2000) for z in range(2000)]", "'x' * 20000000"):
+        with pytest.raises(TopologyError):
+            parse(text, NAMES)
+
+
+def test_an_expression_that_draws_can_be_pickled() -> None:
+    import pickle
+
+    expression: Expression = pickle.loads(pickle.dumps(parse("[x for x in value if x in value]", NAMES)))
+    assert expression.function(["value"])([1, 2]) == [1, 2]
