@@ -13,7 +13,6 @@ from typing import Any
 
 from streamkit.expressions import Expression
 from streamkit.expressions.growth import MOST_BYTES, MOST_TIMES, MOST_WORK, Growth
-from streamkit.expressions.limits import MAX_TOTAL
 from streamkit.operators.flat_map import FlatMap
 from streamkit.operators.flat_map_values import FlatMapValues
 from streamkit.operators.getters import Getter
@@ -45,7 +44,6 @@ class Reach:
 def counts(sub_topology: SubTopology, max_bytes: int) -> bool:
     """Return whether a sub-topology's program has to count what its expressions make."""
     nodes = sub_topology.nodes
-    most_bytes = MOST_BYTES * max_bytes / MAX_TOTAL
     reached: dict[str, Reach] = {}
     for name in _in_order(nodes):
         node, found = nodes[name], Reach()
@@ -55,7 +53,7 @@ def counts(sub_topology: SubTopology, max_bytes: int) -> bool:
             if parent in reached:
                 found.add(reached[parent])
         reached[name] = passed = _after(node, found)
-        if passed.times > MOST_TIMES or passed.more > most_bytes or passed.work > MOST_WORK:
+        if passed.times > MOST_TIMES or passed.more > min(MOST_BYTES, max_bytes) or passed.work > MOST_WORK:
             return True
     return False
 
@@ -74,7 +72,7 @@ def _after(node: Any, reach: Reach) -> Reach:
             # What a store holds is of any size already.
             times = float("inf")
     processor = getattr(node, "processor", None)
-    times *= _windows(processor) if any(not growth.is_none for growth in inside) else 1.0
+    times *= _windows(processor) if inside else 1.0
     return Reach(
         reach.times * times,
         reach.more * times + more,

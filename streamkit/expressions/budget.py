@@ -16,7 +16,7 @@ from streamkit.expressions.limits import MAX_SECONDS, MAX_STEPS, MAX_TOTAL, SLOT
 
 ROUND = 10
 """Steps of one round of a loop."""
-ROW = 100
+ROW = 512
 """Bytes that a record on its way counts beside its value."""
 _CHUNK = 32
 """Bytes of text that one step copies or looks at."""

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from streamkit.expressions import growth_calls
 from streamkit.expressions.forms import ONE, Form, Path, below, each_of, factor_of, most, scaled, total
 from streamkit.expressions.kinds import is_number, is_safe_key, is_text
-from streamkit.expressions.limits import MAX_BYTES
+from streamkit.expressions.limits import MAX_BYTES, MAX_TOTAL
 
 MOST_VISITS = 20_000
 MOST_TIMES = 16
 """How many times as much as a record's input may be made of it without being counted."""
-MOST_BYTES = 160 * 1024 * 1024
+MOST_BYTES = MAX_TOTAL
 """Bytes that may be made beside that without being counted."""
 MOST_WORK = 256
 """Elementary steps for each unit of a record's input that may be taken without being counted."""
@@ -82,6 +82,7 @@ class Reader:
         self._numeric: set[int] = set()
         self._visits = 0
         self._locals = 0
+        self._item = ""
         self._certain = True
         self._read: set[Path] = set()
 
@@ -217,8 +218,13 @@ class Reader:
             if isinstance(operator, (ast.In, ast.NotIn)):
                 self.takes(total(right, scaled({path: each for path, each in left.items() if path}, 1 / 8)))
             elif not isinstance(operator, (ast.Is, ast.IsNot)) and _varies(left) and _varies(right):
-                self.takes(total(left, right), 1 / 8)
+                # No more is looked at than the smaller one has.
+                self.takes(self._nearer(left, right), 1 / 8)
         return ONE
+
+    def _nearer(self, left: Form, right: Form) -> Form:
+        """Return that of two bounds which depends on the item of the innermost loop alone, if one does."""
+        return left if all(not path or path[0] == self._item for path in left) else right
 
     # -- Containers --
 
@@ -283,16 +289,16 @@ class Reader:
 
     def repeated(self, items: Form, targets: Mapping[ast.expr, None], body: Any) -> Form:
         """Return the form of what `body` makes for each item, with names bound to parts of the item."""
-        outer, work, read, certain = self.scope, self.work, self._read, self._certain
+        outer, work, read, certain, item = self.scope, self.work, self._read, self._certain, self._item
         self._locals += 1
-        root = f"~{self._locals}"
+        root = self._item = f"~{self._locals}"
         self.scope, self.work, self._read, self._certain = dict(outer), {}, set(), True
         for target in targets:
             self.bind(target, {(root,): 1.0})
         made = body()
         fields = sum(1 for path in self._read if path[0] == root)
         inner, self.work = self.work, work
-        self.scope, self._read, self._certain = outer, read, certain
+        self.scope, self._read, self._certain, self._item = outer, read, certain, item
         self.takes(each_of(inner, items, root, fields))
         return each_of(made, items, root, fields)
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from streamkit.expressions.forms import ONE, Form, below, factor_of, most, scaled, total
-from streamkit.expressions.kinds import is_number, is_text
+from streamkit.expressions.kinds import is_container, is_number, is_text
 from streamkit.expressions.limits import MAX_BYTES, MAX_RANGE
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def call(reader: Reader, node: ast.Call) -> Form:
         return scaled(given, 1.0 if len(node.args) == 1 and is_text(node.args[0]) else 2.0)
     reader.takes(given)
     if name in _LISTS:
-        return scaled(given, 1.0 if node.args and isinstance(node.args[0], (ast.ListComp, ast.GeneratorExp)) else 2.0)
+        return scaled(given, 1.0 if node.args and is_container(node.args[0]) else 2.0)
     if name == "re_split":
         return scaled(given, 2.0)
     if name in ("merge", "header"):
@@ -104,7 +104,7 @@ def _ordered(reader: Reader, node: ast.Call, name: str) -> Form:
         elif not isinstance(keyword.value, ast.Name) or keyword.value.id in reader.scope:
             given = total(given, reader.of(keyword.value))
     if name == "sorted":
-        return given if isinstance(node.args[0], (ast.ListComp, ast.GeneratorExp)) else scaled(given, 2.0)
+        return given if is_container(node.args[0]) else scaled(given, 2.0)
     return most(*items) if len(items) > 1 else given
 
 

@@ -27,6 +27,7 @@ _TEXT = frozenset(
         "decode",
     ]
 )
+_CONTAINERS = frozenset(("sorted", "list", "dict", "tuple", "set", "zip", "enumerate", "range", "merge", "re_split"))
 _NUMBER_METHODS = frozenset(
     [
         "count",
@@ -105,6 +106,19 @@ def is_text(node: ast.AST) -> bool:
     if isinstance(node, ast.IfExp):
         return is_text(node.body) and is_text(node.orelse)
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Name) and node.id == "topic") or is_number(node)
+
+
+def is_container(node: ast.AST) -> bool:
+    """Return whether a part gives a list or the like, or an iterator, or fails; text is none."""
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name):
+            return node.func.id in _CONTAINERS
+        return isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "keys", "values", "split")
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add) and (is_container(node.left) or is_container(node.right))
+    return isinstance(
+        node, (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    )
 
 
 def is_safe_key(node: ast.AST) -> bool:
