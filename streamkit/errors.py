@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,14 @@ class StateLockedError(StateError):
 class TaskCorruptedError(StateError):
     """The state of tasks can't be trusted and must be restored from their changelogs (TaskCorruptedException).
 
-    `on_disk`: what is on disk can't be trusted either; otherwise it is as of the last commit.
+    `on_disk`: what is on disk can't be trusted either; otherwise it is as of the last commit. `path`: the store's
+    directory that can't, None where that is not known.
     """
 
-    def __init__(self, message: str, *, on_disk: bool = True):
+    def __init__(self, message: str, *, on_disk: bool = True, path: Path | None = None):
         super().__init__(message)
         self.on_disk = on_disk
+        self.path = path
 
 
 class QueryError(StreamkitError):

@@ -43,6 +43,7 @@ class ReprocessedTopic(Changelog):
         if count:
             reprocess(self.task, RecordBatch(batch.topic, batch.partition, tuple(column[:count] for column in columns)))
             self.task.flush_stores()
+            self.store.note_position(self.partition.partition, batch.offsets[count - 1] + 1)
             self.store.commit()
             self.restored += count
         return count

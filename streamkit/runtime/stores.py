@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from streamkit.errors import StateError, TaskCorruptedError
 from streamkit.plan.model import Plan
 from streamkit.runtime.environment import StoreServices, TaskSpec
 from streamkit.state.cache import CacheBudget
+from streamkit.state.checkpoint import delete_checkpoint
 from streamkit.state.definitions import create
 from streamkit.state.directory import StateDirectory
+from streamkit.state.offsets import Owner, layout_of
+
+log = logging.getLogger(__name__)
 
 
 class MemoryStores:
@@ -24,11 +33,21 @@ class MemoryStores:
 
 
 class DirectoryStores:
-    """Persistent stores in the directory of their task; the tasks of one thread share `cache_bytes`."""
+    """Persistent stores in the directory of their task; the tasks of one thread share `cache_bytes`.
 
-    def __init__(self, plan: Plan, directory: StateDirectory, cache_bytes: int):
+    `topic_ids`: what the log calls changelogs, by name; state of a topic that was deleted and made again is not used.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        directory: StateDirectory,
+        cache_bytes: int,
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+    ):
         self._plan = plan
         self._directory = directory
+        self._topic_ids = topic_ids
         self._budget = cache_budget(cache_bytes)
 
     def resize(self, cache_bytes: int) -> None:
@@ -37,15 +56,55 @@ class DirectoryStores:
             self._budget.resize(cache_bytes)
 
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Any:
-        """Return a store of a task. Raises StateError."""
-        definition = self._plan.stores[name]
+        """Return a store of a task. What lies on disk and can't be used is deleted, to be restored. Raises StateError."""
+        definition, directory = self._plan.stores[name], self._directory
         is_global = spec.sub_topology.is_global
-        path = None
-        if definition.persistent:
-            path = self._directory.global_state() if is_global else self._directory.task(spec.task_id)
         # A global store forwards nothing, so that a cache of its own would change nothing.
         budget = None if is_global else self._budget
-        return create(definition, path, services, budget, engine=self._directory.engine)
+        if not definition.persistent:
+            return create(definition, None, services, budget)
+        path = directory.global_state() if is_global else directory.task(spec.task_id)
+        owner = self._owner(name, None if is_global else spec.partition)
+        store, problem = self._open(path, owner, services, budget)
+        if problem is None:
+            return store
+        if owner.topic is None:
+            raise StateError(
+                f"The state of store {name} in {path} {problem}; it has no changelog to be restored from: delete it to begin "
+                "without it"
+            )
+        log.warning(
+            "The state of store %s in %s %s: it is deleted, and restored from its changelog", name, path, problem
+        )
+        delete_checkpoint(path)
+        directory.wipe_store(path.name, name)
+        return self._open(path, owner, services, budget)[0]
+
+    def _owner(self, name: str, partition: int | None) -> Owner:
+        plan = self._plan
+        topic = plan.changelog_name(name)
+        layout = layout_of(plan.stores[name])
+        return Owner(plan.application, name, partition, topic, self._topic_ids.get(topic or "", ""), layout)
+
+    def _open(
+        self, path: Path, owner: Owner, services: StoreServices, budget: CacheBudget | None
+    ) -> tuple[Any, str | None]:
+        """Return a store on disk, or in words why what lies there can't be used."""
+        directory = self._directory
+        try:
+            store = create(self._plan.stores[owner.store], path, services, budget, engine=directory.engine)
+        except TaskCorruptedError as error:
+            return None, f"is damaged: {error.__cause__ or error}"
+        try:
+            problem = store.adopt(owner, unmarked=not directory.keeps_offsets(path.name))
+        except TaskCorruptedError as error:
+            problem = f"is damaged: {error.__cause__ or error}"
+        except BaseException:
+            store.close()
+            raise
+        if problem is not None:
+            store.close()
+        return store, problem
 
 
 def cache_budget(max_bytes: int) -> CacheBudget | None:

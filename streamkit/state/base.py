@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamkit.record import Headers
+
+if TYPE_CHECKING:
+    from streamkit.state.offsets import Owner
 
 
 class BytesMap(ABC):
     """An ordered map of bytes; reads see writes that are not committed (memory, LevelDB)."""
+
+    metadata: bytes | None = None
+    """What a map on disk writes beside its entries, in the batch of each commit; reads do not show it."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
@@ -111,6 +117,20 @@ class Store(ABC):
     @abstractmethod
     def commit(self) -> None:
         """Make everything flushed durable in one write batch."""
+
+    def adopt(self, owner: Owner, *, unmarked: bool = False) -> str | None:
+        """Take what lies on disk for this owner; return in words why it can't be used, None where it can, or there is none.
+
+        `unmarked`: rows without metadata are accepted, as an older streamkit has left them.
+        """
+        return None
+
+    def position(self, partition: int) -> int | None:
+        """Return the offset before which the store on disk has all of a partition of its changelog; None: not known."""
+        return None
+
+    def note_position(self, partition: int, position: int) -> None:  # noqa: B027 - stores in memory keep nothing
+        """Have the next commit say that the store has everything before `position` of a partition of its changelog."""
 
     def forget(self) -> None:  # noqa: B027 - most stores hold nothing back
         """Drop cached entries that are written through: the rows below will change without the cache."""

@@ -78,7 +78,7 @@ def _parse(path: Path, lines: list[str]) -> dict[TopicPartition, int]:
 
 
 def delete_checkpoint(directory: str | Path) -> None:
-    """Delete the file, as exactly-once does while a task runs. Raises StateError."""
+    """Delete the file. Raises StateError."""
     path = Path(directory) / FILE_NAME
     with translated(path):
         path.unlink(missing_ok=True)

@@ -26,8 +26,8 @@ _PERMISSIONS = 0o750
 _GROUP_WRITES = 0o770
 _GLOBAL = "global"
 _MARK_FILE = ".streamkit-state"
-_FORMAT = 1
-"""Of what lies in a task's directory; a newer streamkit may count it up."""
+_FORMAT = 2
+"""Of what lies in a task's directory; a newer streamkit may count it up. Since 2 stores hold the offsets of their changelogs."""
 _JAVA = "Kafka Streams"
 _PUT_ASIDE = "put-aside"
 
@@ -174,9 +174,19 @@ class StateDirectory:
                 return path
             self._put_aside(path, engine)
             path = self._directory(name)
-        with translated(path):
-            (path / _MARK_FILE).write_text(json.dumps({"engine": self.engine, "format": _FORMAT}), encoding="utf-8")
+        self.upgrade(name)
         return path
+
+    def keeps_offsets(self, name: str) -> bool:
+        """Return whether the stores of a claimed directory hold the offsets of their changelogs. Raises StateError."""
+        mark = _mark(self.path / name)
+        return mark is not None and mark[1] >= _FORMAT
+
+    def upgrade(self, name: str) -> None:
+        """Note that a directory is of this engine and that all its stores hold their offsets. Raises StateError."""
+        file = self.path / name / _MARK_FILE
+        with translated(file):
+            file.write_text(json.dumps({"engine": self.engine, "format": _FORMAT}), encoding="utf-8")
 
     def _put_aside(self, path: Path, engine: str) -> None:
         aside = self.path / _PUT_ASIDE / f"{path.name}-{engine.lower().replace(' ', '-')}"
@@ -194,9 +204,9 @@ class StateDirectory:
             aside,
         )
 
-    def has_store(self, task_id: str, store: str) -> bool:
-        """Return whether a store of a task has files."""
-        return store_path(self.path / task_id, self.engine, store).exists()
+    def store(self, task_id: str, store: str) -> Path:
+        """Return where a store of a task lies, whether it has files or not."""
+        return store_path(self.path / task_id, self.engine, store)
 
     def _directory(self, name: str) -> Path:
         path = self.path / name
@@ -232,7 +242,7 @@ class StateDirectory:
 
     def wipe_store(self, task_id: str, store: str) -> None:
         """Delete what one store of a task has stored. Raises StateError."""
-        path = store_path(self.path / task_id, self.engine, store)
+        path = self.store(task_id, store)
         with translated(path):
             if path.exists():
                 shutil.rmtree(path)

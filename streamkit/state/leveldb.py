@@ -14,7 +14,8 @@ class LevelMap(OverlayMap):
     def _open(self) -> Callable[[bytes], bytes | None]:
         import plyvel  # imported here: topologies without persistent stores run without it
 
-        self._db = plyvel.DB(str(self._path), create_if_missing=True, bloom_filter_bits=10)
+        # Paranoid: a damaged part of the log ends the opening, instead of being passed over with later parts kept.
+        self._db = plyvel.DB(str(self._path), create_if_missing=True, bloom_filter_bits=10, paranoid_checks=True)
         # As RocksDB does unasked: a block that is damaged must not pass for rows.
         get: Callable[[bytes], bytes | None] = partial(self._db.get, verify_checksums=True)
         return get

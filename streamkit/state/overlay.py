@@ -7,17 +7,25 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from heapq import merge
-from itertools import islice, takewhile
+from itertools import filterfalse, islice, takewhile
 from pathlib import Path
 
 from streamkit.errors import StateError, StateLockedError, StreamkitError, TaskCorruptedError
 from streamkit.state.base import BytesMap
+from streamkit.state.keys import pack_int, unpack_int
 from streamkit.state.memory import KeyOrder
+
+METADATA_KEY = b"\xff" * 16 + b"streamkit"
+"""The row of an engine that holds a map's metadata; no read of the map shows it."""
+_NO_ROW = (METADATA_KEY, None)
 
 
 class OverlayMap(BytesMap):
     """A persistent map; subclasses read and write the files of one engine.
 
+    `metadata` (None: none) is written with the entries of a commit, in the same batch. It lies under METADATA_KEY. A record
+    may have this key too: its value is kept behind the metadata and, as long as the map is open, in the overlay, which
+    hides the engine's row from every `get` without a test.
     Raises StateLockedError, or StateError in words for full, read-only or damaged directories.
     """
 
@@ -29,6 +37,8 @@ class OverlayMap(BytesMap):
         with self._translated():
             self._path.mkdir(parents=True, exist_ok=True)
             self._stored_get = self._open()
+            self._row = (METADATA_KEY, self._stored_get(METADATA_KEY))
+            self.metadata, self._pending[METADATA_KEY] = _unpacked(self._row[1])
 
     # -- What an engine does; foreign errors may leave these ----------------------------------------------------------
 
@@ -78,10 +88,12 @@ class OverlayMap(BytesMap):
         """Delete entries from low up to high, without sorting what is not committed: mostly it is a whole segment."""
         pending, start = self._pending, low or b""
         with self._translated():
-            stored = {key for key, _ in self._scan(low, high, False)}
+            stored = {key for key, _ in self._stored(low, high, False)}
         for key in [key for key in pending if start <= key < high and key not in stored]:
             del pending[key]
         pending.update(dict.fromkeys(stored))
+        if start <= METADATA_KEY < high:
+            pending[METADATA_KEY] = None
         self._order.reset()
 
     def range(
@@ -99,15 +111,22 @@ class OverlayMap(BytesMap):
             return iter(())
         stop = high + b"\x00" if high is not None and include_high else high
         with self._translated():
-            stored = self._scan(low, stop, reverse)
+            stored = self._stored(low, stop, reverse)
         if reverse and low is not None:
             stored = takewhile(lambda entry: entry[0] >= low, stored)
         return islice(self._merged(fresh, stored, reverse), limit)
 
+    def _stored(self, low: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Scan the engine past the row of the metadata."""
+        scan = self._scan(low, stop, reverse)
+        if (low is not None and low > METADATA_KEY) or (stop is not None and stop <= METADATA_KEY):
+            return scan
+        return filterfalse(self._row.__eq__, scan)  # all of it in C
+
     def _merged(
         self, fresh: list[tuple[bytes, bytes | None]], stored: Iterator[tuple[bytes, bytes]], reverse: bool
     ) -> Iterator[tuple[bytes, bytes]]:
-        if not fresh:
+        if not fresh or fresh == [_NO_ROW]:
             with self._translated():
                 yield from stored
                 self._check_open()
@@ -126,12 +145,21 @@ class OverlayMap(BytesMap):
             raise StateError(f"The store in {self._path} was closed while it was read")
 
     def commit(self) -> None:
-        """Write the overlay in one synchronous write batch."""
-        if not self._pending:
+        """Write the overlay and the metadata in one synchronous write batch."""
+        pending = self._pending
+        beside = pending[METADATA_KEY]
+        packed = _packed(self.metadata, beside)
+        if len(pending) == 1 and packed == self._row[1]:
             return
-        with self._translated():
-            self._write(self._pending.items())
-        self._pending.clear()
+        pending[METADATA_KEY] = packed
+        try:
+            with self._translated():
+                self._write(pending.items())
+        finally:
+            pending[METADATA_KEY] = beside
+        self._row = (METADATA_KEY, packed)
+        pending.clear()
+        pending[METADATA_KEY] = beside
         self._order.reset()
 
     def close(self) -> None:
@@ -152,6 +180,23 @@ class OverlayMap(BytesMap):
             raise state_error(self._path, error) from error
 
 
+def _packed(metadata: bytes | None, beside: bytes | None) -> bytes | None:
+    """Return the row of the metadata: length4 and metadata, then 1 and the value of a record that has the same key."""
+    if metadata is None and beside is None:
+        return None
+    row = pack_int(len(metadata or b"")) + (metadata or b"")
+    return row if beside is None else row + b"\x01" + beside
+
+
+def _unpacked(row: bytes | None) -> tuple[bytes | None, bytes | None]:
+    if row is None:
+        return None, None
+    end = 4 + unpack_int(row)[0] if len(row) > 4 else -1
+    if not 4 <= end <= len(row):
+        raise ValueError("corruption: its metadata can't be read")
+    return row[4:end] or None, row[end + 1 :] if len(row) > end else None
+
+
 def state_error(path: Path, error: Exception) -> StateError:
     """Return what went wrong in a state directory as one line; engines explain themselves only by their text."""
     said = error.args[0] if error.args else ""
@@ -167,5 +212,5 @@ def state_error(path: Path, error: Exception) -> StateError:
     if number in (errno.EROFS, errno.EACCES, errno.EPERM) or "read-only" in lowered or "permission denied" in lowered:
         return StateError(f"The store in {path} can't be written: {text}")
     if "corruption" in lowered:
-        return TaskCorruptedError(f"The store in {path} is damaged: {text}")
+        return TaskCorruptedError(f"The store in {path} is damaged: {text}", path=path)
     return StateError(f"The store in {path} can't be used: {text}")

@@ -13,6 +13,11 @@ MIN_INTERVAL = 60_000
 _FEW_SEGMENTS = 16
 
 
+def interval_of(retention: int, interval: int | None) -> int:
+    """Return how long (ms) the time of a segment is: `interval`, or else half the retention, at least a minute."""
+    return max(retention // 2, MIN_INTERVAL) if interval is None else interval
+
+
 class Segments:
     """Rows by segment8 + row key, with the observed time of their store.
 
@@ -35,7 +40,7 @@ class Segments:
         self._rows = rows
         self._suffix = suffix
         self.retention = retention
-        self.interval = max(retention // 2, MIN_INTERVAL) if interval is None else interval
+        self.interval = interval_of(retention, interval)
         self.observed = -1
         self.indexed = indexed
         self.margin = 0

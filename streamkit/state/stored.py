@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.record import Headers
 from streamkit.state.base import BytesMap, Store, StoreContext
 from streamkit.state.cache import Cache, CacheBudget
+from streamkit.state.offsets import Owner, StoreOffsets, decode_offsets
 
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
@@ -39,12 +40,41 @@ class MapStore(Store):
         self._log: Log = context.log if definition.logging and definition.source_topic is None else no_log
         self._dropped = context.dropped
         self.topic = context.topic
+        self._offsets: StoreOffsets | None = None
 
     def flush(self) -> None:
         """Do nothing: there is no cache."""
 
+    def adopt(self, owner: Owner, *, unmarked: bool = False) -> str | None:
+        """Take what lies on disk for this owner; return in words why it can't be used (see Store.adopt)."""
+        data = self._map.metadata
+        if data is None:
+            if not unmarked and any(True for _ in self._map.range(None, None, limit=1)):
+                return "does not say how much of its changelog it has"
+            self._offsets = StoreOffsets(owner)
+            return None
+        try:
+            found = decode_offsets(data)
+        except ValueError as error:
+            return f"is damaged: {error}"
+        problem = owner.other_than(found.owner)
+        if problem is None:
+            self._offsets = found.owned_by(owner)
+        return problem
+
+    def position(self, partition: int) -> int | None:
+        """Return the offset before which the store on disk has all of a partition of its changelog; None: not known."""
+        return None if self._offsets is None else self._offsets.positions.get(partition)
+
+    def note_position(self, partition: int, position: int) -> None:
+        """Have the next commit say that the store has everything before `position` of a partition of its changelog."""
+        if self._offsets is not None:
+            self._offsets.positions[partition] = position
+
     def commit(self) -> None:
-        """Make everything flushed durable in one write batch."""
+        """Make everything flushed durable in one write batch, with the offsets of the changelog that it stands for."""
+        if self._offsets is not None:
+            self._map.metadata = self._offsets.encode()
         self._map.commit()
 
     def close(self) -> None:

@@ -157,6 +157,13 @@ class Admin(ABC):
     def topic_config(self, name: str) -> dict[str, str]:
         """Return a topic's settings."""
 
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """Return what the log calls topics so that one that is deleted and made again is another; unknown ones are missing.
+
+        Raises TransportError.
+        """
+        return {}
+
     @abstractmethod
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         """Create topics; one that exists already is left as it is. Raises TopicError."""
@@ -290,6 +297,8 @@ class Transport(ABC):
 
     creates_written_topics = False
     """Whether an application creates the topics that it writes, since nobody else does on this log."""
+    marks_commits = False
+    """Whether a transaction that commits takes one more offset in each partition that it wrote to (a control record)."""
     features: frozenset[str] = frozenset()
 
     @abstractmethod

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +22,7 @@ from streamkit.runtime.local.thread import StreamThread
 from streamkit.serdes import base as serdes
 from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
 from streamkit.state.definitions import StoreDef
-from streamkit.state.directory import StateDirectory, store_path
+from streamkit.state.directory import StateDirectory
 from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.fakes import Clock, FakeProgram
 
@@ -88,12 +90,14 @@ def test_the_pace_grows_until_something_else_wants_its_turn():
 
 
 class ListStore:
-    """Keeps what was restored; `log` is its changelog."""
+    """Keeps what was restored; `log` is its changelog, `kept` what outlasts it: the position as of its last commit."""
 
     persistent = True
     name = "counts"
 
-    def __init__(self, services: Any = None):
+    def __init__(self, services: Any = None, kept: dict[int, int] | None = None):
+        self.kept = {} if kept is None else kept
+        self.noted = dict(self.kept)
         self.rows: list[tuple] = []
         self.log = services.log if services else None
         self.commits = 0
@@ -109,6 +113,13 @@ class ListStore:
 
     def commit(self):
         self.commits += 1
+        self.kept.update(self.noted)
+
+    def position(self, partition):
+        return self.kept.get(partition)
+
+    def note_position(self, partition, position):
+        self.noted[partition] = position
 
     def forget(self):
         pass
@@ -142,17 +153,42 @@ def test_restores_a_source_topic_up_to_what_is_committed():
     assert restored(limit=2) == [b"0", b"1"]
 
 
-def test_a_checkpoint_beyond_the_log_is_corruption():
-    with pytest.raises(TaskCorruptedError, match="the checkpoint of app-counts-changelog-0 is 9"):
+def test_an_offset_beyond_the_log_is_corruption():
+    with pytest.raises(TaskCorruptedError, match="goes up to offset 9 of app-counts-changelog-0, which ends at 5"):
         restored(checkpoint=9)
+
+
+def test_what_is_restored_is_committed_with_its_offset():
+    log = FakeLog({})
+    log.append(changelog_rows(5))
+    store = ListStore()
+    restore([Changelog(store, LOG, limit=3)], log.consumer(None), lambda: False)
+    assert store.kept == {0: 3}
+
+
+def test_offsets_follow_from_what_was_written():
+    """Each commit of a transaction leaves a control record, which is there before the next transaction writes."""
+    changelog = Changelog(ListStore(), LOG, position=10)
+    positions = []
+    for total, lost in ((3, 0), (3, 0), (5, 0), (9, 1), (10, 1)):
+        changelog.wrote(total, lost=lost, marks=True)
+        positions.append(changelog.position)
+    assert positions == [13, 13, 16, 20, 20]
+    changelog.wrote(12, lost=0, marks=False)
+    assert changelog.position == 23
+    changelog.wrote(13, lost=0, marks=False)
+    assert changelog.position == 24
 
 
 def test_checkpoints_are_written_every_10_000_records(tmp_path):
     task: Any = SimpleNamespace(task_id="0_0", partition=0, stores={"counts": ListStore()}, consumed=lambda: {IN: 7})
     held = LocalTask((0, 0), task, TaskFiles(tmp_path), {"counts": (LOG, False)})
 
+    held.changelogs[0].position = 0
+
     def checkpoint(end: int, *, enforce: bool = False) -> bool:
-        held.note_positions({LOG: end})
+        held.produced[LOG.topic] = end
+        held.note_positions({}, marks=False)
         return held.checkpoint(enforce=enforce)
 
     assert not checkpoint(10_000)
@@ -162,22 +198,35 @@ def test_checkpoints_are_written_every_10_000_records(tmp_path):
     assert checkpoint(20_001, enforce=True)
 
 
-def test_exactly_once_trusts_no_state_without_a_checkpoint(tmp_path):
+def older(directory: StateDirectory) -> Path:
+    """Return the directory of a task as a streamkit left it whose stores did not hold offsets."""
+    path = directory.task("0_0")
+    (path / ".streamkit-state").write_text(json.dumps({"engine": directory.engine, "format": 1}))
+    return path
+
+
+def test_exactly_once_trusts_no_state_of_an_older_streamkit_without_a_checkpoint(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     changelogs = {"counts": (LOG, False)}
-    (directory.task("0_0") / "leveldb").mkdir()
+    (older(directory) / directory.engine).mkdir()
     assert open_files(directory, "0_0", changelogs, eos=True).offsets == {}
     assert [path.name for path in directory.task("0_0").iterdir()] == [".streamkit-state"]
-    write_checkpoint(directory.task("0_0"), {LOG: 3})
+    write_checkpoint(older(directory), {LOG: 3})
     (directory.task("0_0") / directory.engine / "counts").mkdir(parents=True)
     assert open_files(directory, "0_0", changelogs, eos=True).offsets == {LOG: 3}
-    assert read_checkpoint(directory.task("0_0")) == {}
+
+
+def test_a_checkpoint_beside_stores_that_hold_offsets_says_nothing(tmp_path):
+    directory = StateDirectory(tmp_path, "app")
+    directory.claim("0_0")
+    write_checkpoint(directory.task("0_0"), {LOG: 3})
+    assert open_files(directory, "0_0", {"counts": (LOG, False)}, eos=True).offsets is None
 
 
 def test_a_store_that_the_checkpoint_does_not_name_is_restored_into_nothing(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     for store in ("counts", "others", "unlogged"):
-        (directory.task("0_0") / directory.engine / store).mkdir(parents=True)
+        (older(directory) / directory.engine / store).mkdir(parents=True)
     foreign = TopicPartition("another-counts-changelog", 0)
     write_checkpoint(directory.task("0_0"), {LOG: 3, foreign: 9})
     changelogs = {"counts": (LOG, False), "others": (TopicPartition("app-others-changelog", 0), False)}
@@ -188,7 +237,7 @@ def test_a_store_that_the_checkpoint_does_not_name_is_restored_into_nothing(tmp_
 @pytest.mark.parametrize("eos", [False, True])
 def test_a_store_whose_files_are_gone_is_restored_whatever_the_checkpoint_says(tmp_path, eos):
     directory = StateDirectory(tmp_path, "app")
-    write_checkpoint(directory.task("0_0"), {LOG: 3})
+    write_checkpoint(older(directory), {LOG: 3})
     assert open_files(directory, "0_0", {"counts": (LOG, False)}, eos=eos).offsets == {}
 
 
@@ -228,12 +277,13 @@ class Harness:
         stores: Any = SimpleNamespace(open=lambda spec, name, services: self._store(services))
         self.thread._tasks.stores = stores
         self.stores: list[ListStore] = []
+        self.kept: dict[int, int] = {}
         self.thread._open()
         self.thread._to(ThreadState.STARTING)
         self.thread.assign([(0, 0)])
 
     def _store(self, services):
-        self.stores.append(ListStore(services))
+        self.stores.append(ListStore(services, self.kept))
         return self.stores[-1]
 
     def send(self, count: int) -> None:
@@ -311,6 +361,7 @@ def test_stores_are_flushed_before_the_log_and_durable_after_it(tmp_path):
     harness.clock.now = 30_001
     harness.round()
     assert (harness.values(LOG.topic), store.commits) == ([b"0", b"1"], 1)
+    assert store.kept == {0: 2}
     assert harness.log.offsets[IN].offset == 2
 
 
@@ -323,8 +374,6 @@ def test_a_clean_close_commits_and_writes_the_checkpoint(tmp_path):
     harness.round()
     assert harness.log.offsets[IN].offset == 2
     assert read_checkpoint(harness.shared.directory.task("0_0")) == {LOG: 1}
-    # The stores here are lists; that of a real one has files.
-    store_path(harness.shared.directory.task("0_0"), harness.shared.directory.engine, "counts").mkdir(parents=True)
     harness.thread.assign([(0, 0)])
     harness.log.append(changelog_rows(1))
     harness.round()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
 import pytest
 
-from streamkit.errors import RetriableTransportError
+from streamkit.errors import RetriableTransportError, StateError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.local_task import RUNNING
@@ -15,7 +16,11 @@ from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.runtime.local.restore import Changelog
 from streamkit.runtime.local.setup import Settings, TopicsOnLog
 from streamkit.runtime.local.thread import StreamThread
-from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
+from streamkit.state.base import BytesMap
+from streamkit.state.checkpoint import read_checkpoint
+from streamkit.state.maps import default_engine, open_map
+from streamkit.state.offsets import StoreOffsets, decode_offsets
+from streamkit.transport.base import NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.runtime.counting import PARTITIONS, by_key, counting, create, rows, send
@@ -154,24 +159,135 @@ def test_tasks_join_in_while_others_are_restored(log, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_checkpoint_that_the_changelog_does_not_have_is_not_trusted(log, tmp_path, guarantee, caplog):
+def test_an_offset_that_the_changelog_does_not_have_is_not_trusted(log, tmp_path, guarantee, caplog):
     with Started(log, tmp_path / "state", processing_guarantee=guarantee):
         send(log, 2)
         counted(log, 2)
     directory = tmp_path / "state" / "app"
     # One is ahead of its changelog; of the other the log has forgotten what came next.
-    write_checkpoint(directory / "0_0", {TopicPartition(CHANGELOG, 0): 77})
-    write_checkpoint(directory / "0_1", {TopicPartition(CHANGELOG, 1): 0})
+    change_offset(directory / "0_0", 0, 77)
+    change_offset(directory / "0_1", 1, 1)
     admin = log.admin()
     admin.delete_records({TopicPartition(CHANGELOG, 1): 2})
     admin.close()
     with Started(log, tmp_path / "state", processing_guarantee=guarantee):
         send(log, 1)
         counted(log, 3)
-    warnings = [
-        record.getMessage() for record in caplog.records if "restored from its changelogs" in record.getMessage()
-    ]
-    assert len(warnings) == 2
+    assert len(said(caplog, "restored from its changelogs")) == 2
+
+
+def change_offset(task: Path, partition: int, offset: int) -> None:
+    """Have the store of a task say another offset than that of its rows."""
+    rows = stored(task)
+    found = decode_offsets(rows.metadata or b"")
+    assert found.positions == {partition: 4}
+    rows.metadata = StoreOffsets(found.owner, {partition: offset}).encode()
+    rows.commit()
+    rows.close()
+
+
+def stored(task: Path) -> BytesMap:
+    return open_map(default_engine(), task / default_engine() / "counts")
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    return [message for message in caplog.messages if words in message]
+
+
+def as_an_older_streamkit_left_it(task: Path) -> None:
+    """Take the offsets out of a store, and the format of the directory back."""
+    rows = stored(task)
+    rows.metadata = None
+    rows.put(b"", None)  # the metadata goes with a row
+    rows.commit()
+    rows.close()
+    (task / ".streamkit-state").write_text(json.dumps({"engine": default_engine(), "format": 1}))
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_what_an_older_streamkit_left_is_taken_by_its_checkpoint_once(log, tmp_path, guarantee, caplog):
+    with Started(log, tmp_path / "state", processing_guarantee=guarantee):
+        send(log, 2)
+        counted(log, 2)
+    for number in range(PARTITIONS):
+        as_an_older_streamkit_left_it(tmp_path / "state" / "app" / f"0_{number}")
+    (tmp_path / "state" / "app" / "0_1" / ".checkpoint").unlink()
+    with Started(log, tmp_path / "state", processing_guarantee=guarantee) as again:
+        send(log, 1)
+        counted(log, 3)
+    assert sorted(each.start or 0 for event, each in again.events if event == "start") == [0, 4, 4]
+    for number in range(PARTITIONS):
+        (tmp_path / "state" / "app" / f"0_{number}" / ".checkpoint").unlink()
+    with Started(log, tmp_path / "state", processing_guarantee=guarantee) as third:
+        send(log, 1)
+        counted(log, 4)
+    assert [each.start for event, each in third.events if event == "start"] == [6, 6, 6]
+    assert not said(caplog, "restored")[3:]
+
+
+def test_state_of_others_is_deleted_and_restored(log, tmp_path, caplog):
+    """Directories that were exchanged, a layout that has changed, rows without offsets, a changelog that was made again."""
+    with Started(log, tmp_path / "state"):
+        send(log, 2)
+        counted(log, 2)
+    app = tmp_path / "state" / "app"
+    (app / "0_0").rename(app / "0_9")
+    (app / "0_1").rename(app / "0_0")
+    (app / "0_9").rename(app / "0_1")
+    rows = stored(app / "0_2")
+    rows.metadata = None
+    rows.put(b"k5", (1).to_bytes(16))
+    rows.commit()
+    rows.close()
+    with Started(log, tmp_path / "state"):
+        send(log, 1)
+        counted(log, 3)
+    deleted = said(caplog, "it is deleted, and restored from its changelog")
+    assert ["partition 1, not 0" in deleted[0], "partition 0, not 1" in deleted[1]] == [True, True]
+    assert "does not say how much of its changelog it has" in deleted[2]
+    caplog.clear()
+    admin = log.admin()
+    admin.delete_topics([CHANGELOG])
+    admin.create_topics([NewTopic(CHANGELOG, PARTITIONS)])
+    admin.close()
+    with Started(log, tmp_path / "state"):
+        send(log, 1)
+        until(lambda: len(rows_of(log)) == 4 * KEYS, "it counts")
+    assert len(said(caplog, f"follows a topic {CHANGELOG} that was deleted since")) == PARTITIONS
+    assert set(by_key(rows_of(log))["k0"][-1:]) == {1}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_disk_that_is_full_while_a_commit_is_written(log, tmp_path, guarantee, monkeypatch, caplog):
+    """The log has the commit by then: the next start takes what is missing from the changelog."""
+    engine = type(open_map(default_engine(), tmp_path / "any"))
+    write, full = engine._write, threading.Event()
+
+    def fails(rows, items):
+        if full.is_set() and rows._path.parent.parent.name == "0_1":
+            raise OSError(28, "No space left on device")
+        write(rows, items)
+
+    monkeypatch.setattr(engine, "_write", fails)
+    started = Started(log, tmp_path / "state", processing_guarantee=guarantee)
+    started.__enter__()
+    send(log, 2)
+    counted(log, 2)
+    full.set()
+    send(log, 1)
+    until(lambda: started.thread.error, "the thread ends")
+    with pytest.raises(StateError, match=r"No space is left for the store in .*0_1"):
+        started.__exit__()
+    full.clear()
+    with Started(log, tmp_path / "state", processing_guarantee=guarantee):
+        send(log, 1)
+        counted(log, 4)
+    assert by_key(rows_of(log)) == {f"k{key}": [1, 2, 3, 4] for key in range(KEYS)}
+    assert not said(caplog, "deleted")
+
+
+def rows_of(log: EmbeddedTransport) -> list[tuple[str, int]]:
+    return rows(log, "counts")
 
 
 def test_progress_says_how_fast_and_how_long():

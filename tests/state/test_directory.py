@@ -165,7 +165,7 @@ def claimed(tmp_path: Path, engine: str) -> tuple[StateDirectory, Path]:
 
 def test_a_directory_names_the_engine_that_wrote_it_and_is_kept_for_it(tmp_path: Path) -> None:
     directory, path = claimed(tmp_path, "rocksdb")
-    assert json.loads((path / ".streamkit-state").read_text()) == {"engine": "rocksdb", "format": 1}
+    assert json.loads((path / ".streamkit-state").read_text()) == {"engine": "rocksdb", "format": 2}
     (path / "rocksdb").mkdir()
     directory.close()
     assert (claimed(tmp_path, "rocksdb")[1] / "rocksdb").exists()
@@ -208,7 +208,7 @@ def test_what_another_engine_wrote_is_put_aside_with_its_checkpoint(
     ("mark", "words"),
     [
         ('{"engine": "paper", "format": 1}', "engine 'paper'"),
-        ('{"engine": "leveldb", "format": 2}', "newer streamkit"),
+        ('{"engine": "leveldb", "format": 3}', "newer streamkit"),
         ("{}", "can't be read"),
         ("nonsense", "can't be read"),
     ],

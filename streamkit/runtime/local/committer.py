@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 
 from streamkit.errors import (
     ProductionError,
@@ -37,6 +38,8 @@ class Committer:
         self._begun = False
         self.put_off = False
         """Whether the last commit had to wait for the group."""
+        self._lost: Counter[TopicPartition] = Counter()
+        """Records since the last commit that were given up because the log refused them."""
         self._admin: Admin | None = None
         self._last_commit = self._last_purge = shared.elapsed()
         self._repartitions = {
@@ -62,7 +65,7 @@ class Committer:
                 with self._gate.opened():
                     self._producer.send(output)
             except ProductionError as error:
-                self._refused(error)
+                self._refused(error, output)
             held.count_output(output)
             del output[:]
 
@@ -113,7 +116,10 @@ class Committer:
             self.send(each)
         with self._gate.opened():
             self._commit_to_log(offsets)
+        lost, self._lost = self._lost, Counter()
+        marks = self._settings.exactly_once and self._shared.transport.marks_commits
         for each in dirty:
+            each.note_positions(lost, marks=marks)
             each.task.post_commit()
             each.commits += 1
             self._count_dropped(each)
@@ -193,10 +199,11 @@ class Committer:
                 # Where it goes on without the record, the others have to be on the log all the same.
                 self._refused(error)
 
-    def _refused(self, error: ProductionError) -> None:
+    def _refused(self, error: ProductionError, sent: Sequence[tuple] = ()) -> None:
         """Answer rows that the log refused: as dead letters where a topic for them is set, then as the handler says.
 
         Where writing again may help, fail means from the last commit on, with nothing skipped (RETRY in Java's handler).
+        `sent`: what may be lost where the error does not name its rows.
         """
         handlers = self._settings.handlers
         goes_on = handlers.production == CONTINUE and not self._settings.exactly_once
@@ -211,6 +218,7 @@ class Committer:
             self._producer.flush()
         if not goes_on:
             raise error
+        self._lost.update(TopicPartition(row[0], row[5]) for row in error.rows or sent)
         log.warning("%s; the record is given up", error)
 
     def _purge(self, tasks: Collection[LocalTask], now: int) -> None:

@@ -16,6 +16,7 @@ from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.reprocess import ReprocessedTopic, reprocesses
 from streamkit.runtime.stores import DirectoryStores
 from streamkit.runtime.task import Task
+from streamkit.state.base import Store
 from streamkit.state.checkpoint import read_checkpoint, write_checkpoint
 from streamkit.transport.base import EARLIEST, Consumer
 
@@ -34,9 +35,10 @@ class GlobalThread:
         self._failed = failed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes)
+        self._stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes, shared.topics.ids)
         self._tasks: list[Task] = []
         self._owners: dict[TopicPartition, Task] = {}
+        self._followed: dict[TopicPartition, Store] = {}
         self._next: dict[TopicPartition, int] = {}
         self._consumer: Consumer | None = None
         self._last_commit = shared.clock()
@@ -59,9 +61,12 @@ class GlobalThread:
         try:
             self._restore()
         except TaskCorruptedError as error:
-            log.warning("%s; global state is restored from the beginning", error)
+            log.warning("%s; it is restored from the beginning", error)
             self._close_tasks()
-            shared.directory.wipe("global")
+            if error.path is None:
+                shared.directory.wipe("global")
+            else:
+                shared.directory.wipe_store("global", error.path.name)
             self._restore()
         except (RetriableTransportError, UnreachableError):
             # It is tried again, from what lies on disk.
@@ -98,7 +103,10 @@ class GlobalThread:
     def _restore(self) -> None:
         shared, plan = self._shared, self._shared.plan
         assert self._consumer is not None
-        offsets = read_checkpoint(shared.directory.claim("global"))
+        path = shared.directory.claim("global")
+        upgrade = not shared.directory.keeps_offsets("global")
+        # Global checkpoints hold the next offset, those of tasks the last one.
+        offsets = read_checkpoint(path) if upgrade else {}
         changelogs: list[Changelog] = []
         reprocessing = []
         for sub in (sub for sub in plan.sub_topologies if sub.is_global):
@@ -112,12 +120,19 @@ class GlobalThread:
             for partition in task.spec.inputs:
                 store = by_topic.get(partition.topic)
                 if store is not None:
-                    # Global checkpoints hold the next offset, those of tasks the last one.
-                    saved = offsets.get(partition) if store.persistent else None
-                    place = (store, partition, None if saved is None else saved - 1)
+                    self._followed[partition] = store
+                    if offsets.get(partition, -1) >= 0:
+                        store.note_position(partition.partition, offsets[partition])
+                    saved = store.position(partition.partition)
+                    directory = shared.directory.store("global", store.name) if store.persistent else None
+                    place = (store, partition, directory, None if saved is None else saved - 1)
                     changelogs.append(
                         ReprocessedTopic(*place, task=task) if task in reprocessing else Changelog(*place)
                     )
+        if upgrade:
+            for store in self._followed.values():
+                store.commit()
+            shared.directory.upgrade("global")
         if not restore(changelogs, self._consumer, self._stop.is_set):
             return
         for task in reprocessing:
@@ -181,14 +196,18 @@ class GlobalThread:
             task.flush_stores()
             # A global task writes nothing to the log.
             del task.output[:]
+        offsets = {partition: offset for partition, offset in self._next.items() if offset >= 0}
+        for partition, offset in offsets.items():
+            if partition in self._followed:
+                self._followed[partition].note_position(partition.partition, offset)
+        for task in self._tasks:
             for store in task.stores.values():
                 store.commit()
         if any(store.persistent for task in self._tasks for store in task.stores.values()):
-            offsets = {partition: offset for partition, offset in self._next.items() if offset >= 0}
             write_checkpoint(self._shared.directory.global_state(), offsets)
 
     def _close_tasks(self) -> None:
         for task in self._tasks:
             task.close()
         self._tasks = []
-        self._owners = {}
+        self._owners, self._followed = {}, {}

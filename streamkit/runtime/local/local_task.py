@@ -13,7 +13,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.restore import Changelog
 from streamkit.runtime.task import Task
-from streamkit.state.checkpoint import OFFSET_UNKNOWN, delete_checkpoint, read_checkpoint, write_checkpoint
+from streamkit.state.checkpoint import OFFSET_UNKNOWN, read_checkpoint, write_checkpoint
 from streamkit.state.directory import StateDirectory
 from streamkit.transport.base import CommittedOffset
 
@@ -31,37 +31,41 @@ ChangelogNames = Mapping[str, tuple[TopicPartition, bool]]
 
 @dataclass
 class TaskFiles:
-    """The directory of a task, if it has persistent stores, and what its checkpoint said when it was opened."""
+    """The directory of a task, if it has persistent stores.
+
+    `stores`: where those with a changelog lie, by name. `offsets`: what the checkpoint said, where stores of an older
+    streamkit do not hold their offsets yet; else None.
+    """
 
     directory: Path | None
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    stores: Mapping[str, Path] = field(default_factory=dict)
+    offsets: dict[TopicPartition, int] | None = None
 
 
 def open_files(directory: StateDirectory, task_id: str, changelogs: ChangelogNames, eos: bool) -> TaskFiles:
     """Return a task's files; `changelogs`: those of its persistent stores.
 
-    A store that the checkpoint does not name is restored from the beginning, so what lies there is deleted: it may be
-    another application's, or hold keys whose tombstones are gone. Under exactly-once all of the task's state is deleted
-    then, as it may hold what was never committed; and the file is deleted while such a task runs, so that a crash
-    leaves none. Raises StateError.
+    Stores hold their offsets themselves. Those of an older streamkit do not: there the checkpoint says them, once. A
+    store that it does not name is restored from the beginning, so what lies there is deleted: it may be another
+    application's, or hold keys whose tombstones are gone. Under exactly-once all of the task's state is deleted then, as it
+    may hold what was never committed. Raises StateError.
     """
     if not changelogs:
         return TaskFiles(None)
     path = directory.claim(task_id)
+    stores = {store: directory.store(task_id, store) for store in changelogs}
+    if directory.keeps_offsets(task_id):
+        return TaskFiles(path, stores)
     places = {store: partition for store, (partition, _) in changelogs.items()}
     offsets = {place: offset for place, offset in read_checkpoint(path).items() if place in places.values()}
-    unknown = [
-        store for store, place in places.items() if place not in offsets or not directory.has_store(task_id, store)
-    ]
+    unknown = [store for store, place in places.items() if place not in offsets or not stores[store].exists()]
     if unknown and eos:
         directory.wipe(task_id)
         path, offsets = directory.claim(task_id), {}
     for store in unknown:
         directory.wipe_store(task_id, store)
         offsets.pop(places[store], None)
-    if eos:
-        delete_checkpoint(path)
-    return TaskFiles(path, offsets)
+    return TaskFiles(path, stores, offsets)
 
 
 def offset_sum(offsets: Iterable[int]) -> int:
@@ -108,20 +112,30 @@ class LocalTask:
         """Of its inputs, as of the end of restoring."""
         self.starts: dict[TopicPartition, int] = {}
         """The offsets at which its inputs are to be read on."""
-        self._written: dict[TopicPartition, int] = dict(files.offsets)
-        self._produced_before = 0
+        self._give_offsets(changelogs)
         self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
+        self._written = {each.partition: each.checkpoint for each in self.changelogs if each.checkpoint is not None}
 
     @property
     def name(self) -> str:
         """The task's id as text, such as 0_1."""
         return self.task.task_id
 
+    def _give_offsets(self, changelogs: ChangelogNames) -> None:
+        """Give the stores of an older streamkit what the checkpoint says of them."""
+        for name, (partition, _) in changelogs.items():
+            offset = (self.files.offsets or {}).get(partition, OFFSET_UNKNOWN)
+            if offset >= 0:
+                self.task.stores[name].note_position(partition.partition, offset + 1)
+                self.task.stores[name].commit()
+
     def _changelog(self, name: str, partition: TopicPartition, is_input: bool) -> Changelog:
         store = self.task.stores[name]
-        checkpoint = self.files.offsets.get(partition) if store.persistent else None
+        position = store.position(partition.partition)
+        checkpoint = None if position is None else position - 1
+        path = self.files.stores.get(name)
         # Of an input, records that are not committed will be processed, and reach the store that way.
-        return Changelog(store, partition, checkpoint, limit=0 if is_input else None)
+        return Changelog(store, partition, path, checkpoint, limit=0 if is_input else None)
 
     def offset_sum(self) -> int:
         """Return how far the stores are: RUNNING, or the sum of the changelogs' next offsets."""
@@ -146,27 +160,29 @@ class LocalTask:
         else:
             self.produced.update(topics)
 
-    def _logged(self) -> int:
-        """Return how many records this task has written to its changelogs."""
-        return sum(self.produced[changelog.partition.topic] for changelog in self.changelogs)
+    # -- Offsets ------------------------------------------------------------------------------------------------------
 
-    # -- Checkpoint ---------------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Count from here on what the task writes to its changelogs: it is restored to their ends."""
+        self.running = True
+        for changelog in self.changelogs:
+            changelog.produced, changelog.marked = self.produced[changelog.partition.topic], False
 
-    def note_positions(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note how far a running task's stores are by `ends`, read after the producer was flushed.
+    def note_positions(self, lost: Mapping[TopicPartition, int], *, marks: bool) -> None:
+        """Note in the stores how far they are with the commit that the log has acknowledged; they are written next.
 
-        Only this task writes to its changelogs, so it has applied all of them; of a source topic, what it has processed.
+        Of a changelog it is behind what the task has written, of a source topic behind what it has processed. `lost`:
+        records of changelogs that were given up since the last commit; `marks`: see Changelog.wrote.
         """
         consumed = self.task.consumed()
         for changelog in self.changelogs:
+            partition = changelog.partition
             if changelog.limit is None:
-                changelog.position = ends.get(changelog.partition, changelog.position)
-            elif changelog.partition in consumed:
-                changelog.position = changelog.limit = consumed[changelog.partition] + 1
-
-    def has_written_much(self) -> bool:
-        """Whether the changelogs have grown so far since the last checkpoint that another is due."""
-        return self._logged() - self._produced_before > CHECKPOINT_AFTER
+                changelog.wrote(self.produced[partition.topic], lost=lost.get(partition, 0), marks=marks)
+            elif partition in consumed:
+                changelog.position = changelog.limit = consumed[partition] + 1
+            if changelog.position is not None:
+                changelog.store.note_position(partition.partition, changelog.position)
 
     def checkpoint(self, *, enforce: bool) -> bool:
         """Write the changelogs' positions to the checkpoint if that is due, or in any case with `enforce`.
@@ -184,11 +200,4 @@ class LocalTask:
             return False
         write_checkpoint(self.files.directory, offsets)
         self._written = offsets
-        self._produced_before = self._logged()
         return True
-
-    def delete_checkpoint(self) -> None:
-        """Delete the file: the stores will be ahead of it in a way that a crash must not leave behind. Raises StateError."""
-        if self.files.directory is not None:
-            delete_checkpoint(self.files.directory)
-        self._written = {}

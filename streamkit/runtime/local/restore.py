@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -24,8 +25,14 @@ class Changelog:
 
     store: Any
     partition: TopicPartition
+    path: Path | None = None
+    """Where the store lies on disk."""
     checkpoint: int | None = None
     """The last offset that the store had applied when it was opened."""
+    marked: bool = False
+    """Whether a control record follows the last record that this process wrote to it."""
+    produced: int = 0
+    """Records that this process has written to it up to `position`."""
     limit: int | None = None
     """Stop before this offset: what is committed of a source topic that serves as the changelog."""
     restored: int = 0
@@ -56,15 +63,32 @@ class Changelog:
             known = self.checkpoint is not None and self.checkpoint >= 0
             self.position = self.checkpoint + 1 if known and self.checkpoint is not None else first
             if self.position > end:
-                text = f"the checkpoint of {where} is {self.checkpoint}, but the changelog ends at {end}"
-                raise TaskCorruptedError(text)
+                self._refuse(f"ends at {end}")
             if self.position < first:
-                text = f"the checkpoint of {where} is {self.checkpoint}, but the changelog begins at {first}"
-                raise TaskCorruptedError(text)
+                self._refuse(f"begins at {first}")
         if self.start is None:
             self.start, self.began = self.position, monotonic()
         self.end = end if self.limit is None else min(end, self.limit)
         log.debug("restoring %s from %s to %s", where, self.position, self.end)
+
+    def _refuse(self, bound: str) -> None:
+        where = f"{self.partition.topic}-{self.partition.partition}"
+        text = f"the state of store {self.store.name} goes up to offset {self.checkpoint} of {where}, which {bound}"
+        raise TaskCorruptedError(text, path=self.path)
+
+    def wrote(self, total: int, *, lost: int, marks: bool) -> None:
+        """Advance behind what a commit wrote.
+
+        `total`: how many records this process has written to it by now, of which `lost` were refused since the last commit.
+        Offsets follow from their number: only this task writes here, one commit after the other. What others
+        have written before they were fenced makes the real offsets higher: then some records are read again. The control
+        record of this commit may be on the log later than the answer to it, so that it counts with the next one.
+        """
+        written = total - self.produced - lost
+        self.produced = total
+        if written > 0 and self.position is not None:
+            self.position += written + self.marked
+            self.marked = marks
 
     def seconds(self) -> float:
         """Return how long ago it began."""
@@ -79,6 +103,7 @@ class Changelog:
             keys, values, timestamps, headers = keys[:count], values[:count], timestamps[:count], headers[:count]
         if count:
             self.store.restore_batch(keys, values, timestamps, headers)
+            self.store.note_position(self.partition.partition, batch.offsets[count - 1] + 1)
             self.store.commit()
             self.restored += count
         return count

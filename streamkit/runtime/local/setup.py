@@ -162,6 +162,8 @@ class TopicsOnLog:
     """Partition counts by name on the log."""
     inputs: Mapping[int, tuple[str, ...]]
     """Source topics on the log by sub-topology, patterns resolved."""
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """What the log calls the changelogs (Admin.topic_ids)."""
 
     def count(self, topic: str) -> int:
         """Return a topic's partition count, 1 for one that nobody has seen (a routed topic)."""

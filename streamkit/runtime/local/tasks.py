@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
-from streamkit.errors import RetriableTransportError, TaskCorruptedError, TransportError
+from streamkit.errors import RetriableTransportError, TaskCorruptedError
 from streamkit.record import TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.assignor import Id
@@ -28,7 +28,7 @@ class TaskManager:
         self.running: dict[Id, LocalTask] = {}
         self.by_partition: dict[TopicPartition, Task] = {}
         self.updater = StateUpdater(owner.replace("StreamThread", "StateUpdater"), shared)
-        self.stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes)
+        self.stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes, shared.topics.ids)
         self._owner = owner
         self._shared = shared
         self._settings = shared.settings
@@ -67,7 +67,6 @@ class TaskManager:
             self.commit()
             if self._committer.put_off:
                 raise RetriableTransportError("the group is about to change again")
-            self._note_positions(leaving)
         self._wanted = wanted
         for task in leaving:
             self._unhook(task)
@@ -103,8 +102,7 @@ class TaskManager:
         for task, error in failed:
             self._close(task, quietly=True)
             if isinstance(error, TaskCorruptedError):
-                log.warning("task %s: %s; it is restored from its changelogs", task.name, error)
-                self._wipe(task.id)
+                self._wipe_damaged(task.id, error)
         if fatal:
             raise fatal[0]
         if failed:
@@ -128,40 +126,28 @@ class TaskManager:
         return self._checkpoint(self._committer.commit(self.running.values()))
 
     def _checkpoint(self, committed: list[LocalTask]) -> bool:
-        if committed and not self._settings.exactly_once:
-            with_files = [task for task in committed if task.files.directory is not None]
-            # Asking the log for its ends waits for the fetch that the broker is holding: not at every commit.
-            self._note_positions([task for task in with_files if task.has_written_much()])
-            for task in with_files:
-                task.note_positions({})
-                task.checkpoint(enforce=False)
+        for task in committed:
+            task.checkpoint(enforce=False)
         return bool(committed)
-
-    def _note_positions(self, tasks: list[LocalTask]) -> None:
-        partitions = [changelog.partition for task in tasks for changelog in task.changelogs if changelog.limit is None]
-        try:
-            ends = self._consumer.end_offsets(partitions) if partitions else {}
-        except TransportError as error:
-            # Those that are known hold as well: from there on is read again what the stores have already.
-            log.info("%s; the checkpoints stay behind", error)
-            return
-        for task in tasks:
-            task.note_positions(ends)
 
     # -- Failures -----------------------------------------------------------------------------------------------------
 
-    def revive(self, *, wipe: bool) -> None:
+    def revive(self, error: TaskCorruptedError) -> None:
         """Close the running tasks as they are and have them start again from what was committed.
 
-        `wipe`: without what is on disk. Under exactly-once that can never be trusted then.
+        What is on disk is that, unless the error says that it is damaged. Raises it where nothing can replace what is.
         """
-        self._drop(list(self.running.values()), wipe=wipe)
+        tasks = list(self.running.values())
+        self._drop(tasks)
+        if error.on_disk:
+            for task in tasks:
+                self._wipe_damaged(task.id, error)
         self.create_missing()
 
     def lose(self) -> None:
         """Give up all active tasks as they are: others may have them already. Standbys stay (TaskManager.handleLostAll)."""
         self._wanted = {task_id: active for task_id, active in self._wanted.items() if not active}
-        self._drop(list(self.running.values()), wipe=False)
+        self._drop(list(self.running.values()))
         for task in self.updater.take([task.id for task in self.updater.tasks() if task.active]):
             self._close(task, quietly=True)
 
@@ -170,11 +156,8 @@ class TaskManager:
         try:
             if clean:
                 self.commit()
-                # What could not be committed must not stand in a checkpoint either.
-                if not self._committer.put_off:
-                    self._note_positions(list(self.running.values()))
-                    for task in self.running.values():
-                        task.checkpoint(enforce=True)
+                for task in self.running.values():
+                    task.checkpoint(enforce=True)
         except BaseException:
             clean = False
             raise
@@ -188,22 +171,28 @@ class TaskManager:
                 self._close(task, quietly=not clean)
             self._wanted = {}
 
-    def _drop(self, tasks: Iterable[LocalTask], *, wipe: bool) -> None:
+    def _drop(self, tasks: Iterable[LocalTask]) -> None:
         for task in tasks:
             self._unhook(task)
             self._close(task, quietly=True)
-            if (wipe or self._settings.exactly_once) and task.files.directory is not None:
-                self._wipe(task.id)
 
-    def _wipe(self, task_id: Id) -> None:
-        """Delete a task's state, so that it is restored from the beginning; under at-least-once not what has no changelog."""
+    def _wipe_damaged(self, task_id: Id, error: TaskCorruptedError) -> None:
+        """Delete the store of a task that is damaged, so that it is restored; all that have changelogs where none is named.
+
+        Raises the error for a store without a changelog.
+        """
         directory, name = self._shared.directory, _name(task_id)
-        if self._settings.exactly_once:
-            directory.wipe(name)
+        folder = directory.task(name)
+        if error.path is not None and folder not in error.path.parents:
             return
-        for store in self._changelogs(task_id, persistent=True):
+        stores = self._changelogs(task_id, persistent=True)
+        damaged = [store for store in stores if error.path in (None, directory.store(name, store))]
+        if error.path is not None and not damaged:
+            raise error
+        log.warning("task %s: %s; it is restored from its changelogs", name, error)
+        delete_checkpoint(folder)
+        for store in damaged:
             directory.wipe_store(name, store)
-        delete_checkpoint(directory.task(name))
 
     # -- Inside -------------------------------------------------------------------------------------------------------
 
@@ -225,14 +214,10 @@ class TaskManager:
             global_stores=shared.global_stores,
         )
         files = open_files(shared.directory, name, persistent, self._settings.exactly_once)
-        try:
-            task = Task(spec, environment)
-        except TaskCorruptedError as error:
-            log.warning("task %s: %s; it is restored from its changelogs", name, error)
-            self._wipe(task_id)
-            files = open_files(shared.directory, name, persistent, self._settings.exactly_once)
-            task = Task(spec, environment)
-        return LocalTask(task_id, task, files, self._changelogs(task_id))
+        held = LocalTask(task_id, Task(spec, environment), files, self._changelogs(task_id))
+        if files.offsets is not None:
+            shared.directory.upgrade(name)
+        return held
 
     def _changelogs(self, task_id: Id, *, persistent: bool = False) -> dict[str, tuple[TopicPartition, bool]]:
         """Return a task's changelogs by store: the partition, and whether it is an input of the task."""
@@ -247,9 +232,7 @@ class TaskManager:
     def _start(self, task: LocalTask) -> None:
         self.running[task.id] = task
         self.by_partition.update(dict.fromkeys(task.starts, task.task))
-        if self._settings.exactly_once:
-            task.delete_checkpoint()
-        task.running = True
+        task.run()
         self._consumer.add(task.starts)
         task.task.start(task.committed)
         self._committer.send(task)

@@ -201,7 +201,7 @@ class StreamThread:
         except TaskCorruptedError as error:
             log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
             self._committer.restart()
-            tasks.revive(wipe=error.on_disk)
+            tasks.revive(error)
         except FencedError as error:
             self._fenced(error)
         except OffsetOutOfRangeError as error:

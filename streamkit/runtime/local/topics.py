@@ -61,7 +61,9 @@ def _prepare(plan: Plan, admin: Admin, create_written: bool) -> TopicsOnLog:
         )
     layout = lay_out(plan, existing)
     _create_internal(plan, admin, existing, (*layout.repartitions, *layout.changelogs))
-    return TopicsOnLog(existing, layout.sources)
+    changelogs = {plan.changelog_name(name) for name, store in plan.stores.items() if store.persistent}
+    ids = admin.topic_ids([name for name in existing if name in changelogs])
+    return TopicsOnLog(existing, layout.sources, ids)
 
 
 def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted: Sequence[InternalTopic]) -> None:

@@ -304,9 +304,11 @@ class StateUpdater:
         partition = TopicPartition(error.topic, error.partition)
         with self._lock:
             tasks = [t for t in self._tasks.values() if any(each.partition == partition for each in t.changelogs)]
-        corrupted = TaskCorruptedError(str(error))
-        corrupted.__cause__ = error
-        self._fail(tasks, corrupted)
+        for task in tasks:
+            paths = [each.path for each in task.changelogs if each.partition == partition]
+            corrupted = TaskCorruptedError(str(error), path=paths[0])
+            corrupted.__cause__ = error
+            self._fail([task], corrupted)
 
     def _fail_all(self, error: BaseException) -> None:
         log.debug("%s: updating failed", self.name, exc_info=error)

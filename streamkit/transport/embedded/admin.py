@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from secrets import randbits
 
 from streamkit.errors import TopicError
 from streamkit.record import TopicPartition
@@ -36,14 +37,21 @@ class EmbeddedAdmin(Admin):
             raise TopicError(f"the settings of topic {name} could not be read: it does not exist")
         return json.loads(row[0])
 
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        with self._database.read() as execute:
+            known = dict(execute("SELECT name, id FROM topics").fetchall())
+        return {name: str(known[name]) for name in names if name in known}
+
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         for topic in topics:
             check_new_topic(topic)
         with self._database.write() as execute:
             for topic in topics:
+                # A drawn id is never used again, as that of a deleted row would be.
                 row = execute(
-                    "INSERT INTO topics (name, partitions, config) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
-                    (topic.name, topic.partitions, json.dumps(dict(topic.config))),
+                    "INSERT INTO topics (id, name, partitions, config) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING "
+                    "RETURNING id",
+                    (randbits(62), topic.name, topic.partitions, json.dumps(dict(topic.config))),
                 ).fetchone()
                 for number in range(topic.partitions if row else 0):
                     execute("INSERT INTO partitions (topic, number) VALUES (?, ?)", (row[0], number))

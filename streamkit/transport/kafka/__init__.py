@@ -64,6 +64,7 @@ class KafkaTransport(Transport):
     wins. `default.api.timeout.ms` (not one of librdkafka's) bounds every call that waits for an answer.
     """
 
+    marks_commits = True
     features = frozenset({TRANSACTIONS, MEMBERSHIP})
 
     def __init__(self, bootstrap: str, settings: Settings | None = None):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
@@ -63,6 +63,21 @@ class KafkaAdmin(Admin):
         futures = self._client.describe_configs([resource], request_timeout=self._timeout)
         entries = self._result(futures[resource], f"the settings of topic {name} could not be read")
         return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        if not names:
+            return {}
+        with self._translated("topics could not be described"):
+            futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout)
+        found = {}
+        for name, future in futures.items():
+            described = self._result(future, f"topic {name} could not be described", KafkaError.UNKNOWN_TOPIC_OR_PART)
+            # Brokers before 2.8 know no ids, and give zeros.
+            if described is not None and any(
+                described.topic_id.get_most_significant_bits().to_bytes(8, "big", signed=True)
+            ):
+                found[name] = str(described.topic_id)
+        return found
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         if not topics:

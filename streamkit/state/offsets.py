@@ -1,0 +1,82 @@
+"""What a store on disk says of itself: whose it is, and up to where of its changelog it is complete (KIP-1035)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from streamkit.state.definitions import WINDOWED
+from streamkit.state.segments import interval_of
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a store is; state that says something else is not used."""
+
+    application: str
+    store: str
+    partition: int | None
+    """None: a global store."""
+    topic: str | None
+    """Its changelog; None where it has none."""
+    topic_id: str = ""
+    """What the log calls the topic, which differs once it was deleted and made again; empty where that is not known."""
+    layout: str = ""
+
+    def other_than(self, found: Owner) -> str | None:
+        """Return in words what keeps state of `found` from being this one's; None where it may be."""
+        if found.topic_id and self.topic_id and found.topic == self.topic and found.topic_id != self.topic_id:
+            return f"follows a topic {self.topic} that was deleted since"
+        for name, noun in _NOUNS.items():
+            have, want = getattr(found, name), getattr(self, name)
+            if have != want:
+                return f"is of {noun} {have}, not {want}"
+        return None
+
+
+_NOUNS = {
+    "application": "the application",
+    "store": "the store",
+    "partition": "the partition",
+    "topic": "the changelog",
+    "layout": "the layout",
+}
+
+
+@dataclass
+class StoreOffsets:
+    """The metadata of a store: its owner, and by partition of its changelog the offset before which it has everything."""
+
+    owner: Owner
+    positions: dict[int, int] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the metadata as JSON, which a person can read in the files."""
+        return json.dumps({**vars(self.owner), "positions": self.positions}, separators=(",", ":")).encode()
+
+    def owned_by(self, owner: Owner) -> StoreOffsets:
+        """Return the same offsets for an owner that may have them; the topic's id stays where the new one is not known."""
+        return replace(self, owner=replace(owner, topic_id=owner.topic_id or self.owner.topic_id))
+
+
+def decode_offsets(data: bytes) -> StoreOffsets:
+    """Return what `encode` wrote. Raises ValueError."""
+    try:
+        found = json.loads(data)
+        positions = {int(number): int(offset) for number, offset in found.pop("positions").items()}
+        return StoreOffsets(Owner(**found), positions)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the metadata of a store can't be read: {error}") from error
+
+
+def layout_of(store: StoreDef) -> str:
+    """Return what decides how the rows of a store lie on disk, in words; state of another layout can't be read."""
+    kind = store.type.removeprefix("timestamped_")
+    if store.type not in WINDOWED:
+        return kind
+    order = ", also by time" if store.options.get("time_ordered") else ""
+    return f"{kind} in segments of {interval_of(store.retention or 0, store.segment_interval)} ms{order}"

@@ -1,0 +1,183 @@
+"""Run an application once for each named point of a commit and kill it there; a run without a point ends in order.
+
+    python -m tests.broker.crashing TOPOLOGY RUNS.jsonl POINT...
+
+A line of RUNS.jsonl is one run: its point; records `restored` by changelog partition; records `in_flight`, which were sent
+to changelogs and not committed yet, or not in the stores yet. A child process is forked for each run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from streamkit.plan import load
+from streamkit.plan.model import Plan
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.committer import Committer
+from streamkit.runtime.local.local_task import LocalTask
+from streamkit.runtime.local.progress import RestoreProgress
+from streamkit.runtime.local.restore import Changelog
+from streamkit.runtime.opening import open_log
+from streamkit.state.leveldb import LevelMap
+from streamkit.state.overlay import OverlayMap
+from streamkit.state.rocksdb import RocksMap
+from streamkit.transport.kafka.producer import KafkaProducer
+
+NTH = 3
+"""The commit of a run in which it dies: after others, whose offsets must be right by then."""
+PR_SET_PDEATHSIG = 1
+END = "end"
+SENT = "offsets could not be added to the transaction"
+
+
+class Run:
+    """One run: what it restores, what is in flight, and its death."""
+
+    def __init__(self, point: str, out: Path):
+        self.point = point
+        self.follows = out.exists()
+        self.commits = 0
+        self.restored: Counter[str] = Counter()
+        self.flight: Counter[str] = Counter()
+        self._out = out
+
+    def note(self) -> None:
+        line = {"point": self.point, "restored": self.restored, "in_flight": self.flight}
+        with self._out.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def die(self) -> None:
+        self.note()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_if(self, point: str) -> None:
+        if self.point == point and self.commits == NTH:
+            self.die()
+
+    def follow(self, event: str, progress: RestoreProgress) -> None:
+        if event == "batch":
+            self.restored[f"{progress.changelog.topic}-{progress.changelog.partition}"] = progress.restored
+
+
+def patch(owner: type, name: str, make: Callable[[Callable], Callable]) -> None:
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def prepare(run: Run) -> None:
+    """Put the points into the classes of this process."""
+    written = Counter[str]()
+
+    def commit(inner: Callable) -> Callable:
+        def patched(self: Committer, dirty: Any) -> None:
+            run.commits += 1
+            written.clear()
+            for each in dirty:
+                for changelog in each.changelogs:
+                    # What goes out between two commits; the stores' caches are off, so that nothing comes later.
+                    name = f"{changelog.partition.topic}-{changelog.partition.partition}"
+                    rows = sum(row[0] == changelog.partition.topic for row in each.task.output)
+                    run.flight[name] = each.produced[changelog.partition.topic] - changelog.produced + rows
+            run.die_if("before the flush")
+            inner(self, dirty)
+            run.flight.clear()
+
+        return patched
+
+    def flush(inner: Callable) -> Callable:
+        def patched(self: KafkaProducer) -> None:
+            inner(self)
+            run.die_if("after produce")
+
+        return patched
+
+    def call(inner: Callable) -> Callable:
+        def patched(self: KafkaProducer, function: Callable, what: str, *arguments: Any) -> None:
+            inner(self, function, what, *arguments)
+            if what == SENT:
+                run.die_if("after the offsets")
+
+        return patched
+
+    def note(inner: Callable) -> Callable:
+        def patched(self: LocalTask, *arguments: Any, **options: Any) -> None:
+            run.die_if("before the batch")
+            inner(self, *arguments, **options)
+
+        return patched
+
+    def write(inner: Callable) -> Callable:
+        def patched(self: OverlayMap, items: Iterable[tuple[bytes, bytes | None]]) -> None:
+            written["stores"] += 1
+            number = written["stores"]
+            inner(self, broken(items) if run.point == f"within batch {number}" else items)
+            run.die_if(f"after batch {number}")
+
+        def broken(items: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
+            for item in items:
+                yield item
+                run.die_if(run.point)
+
+        return patched
+
+    def apply(inner: Callable) -> Callable:
+        def patched(self: Changelog, batch: Any, stop: int | None) -> int:
+            count: int = inner(self, batch, stop)
+            if run.point == "while it restores" and count:
+                run.die()
+            return count
+
+        return patched
+
+    patch(Committer, "_commit", commit)
+    patch(KafkaProducer, "flush", flush)
+    patch(KafkaProducer, "_call", call)
+    patch(LocalTask, "note_positions", note)
+    patch(LevelMap, "_write", write)
+    patch(RocksMap, "_write", write)
+    patch(Changelog, "apply", apply)
+
+
+def run_once(plan: Plan, run: Run) -> None:
+    """Run the application until it is idle, or dies."""
+    prepare(run)
+    transport = open_log(plan)
+    if run.follows:
+        # Otherwise the group would wait for the session of the one that was killed.
+        admin = transport.admin()
+        admin.remove_members(plan.application)
+        admin.close()
+    application = Application(plan, transport)
+    application.set_restore_listener(run.follow)
+    application.run(until_idle=True, stop=threading.Event())
+    run.note()
+
+
+def main(path: str, out: str, points: list[str]) -> int:
+    plan = load(path, {})
+    for point in [*points, END]:
+        sys.stderr.flush()
+        child = os.fork()
+        if not child:
+            # A test that fails ends the parent only.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            run_once(plan, Run(point, Path(out)))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        wanted = 0 if point == END else signal.SIGKILL
+        if status != wanted:
+            print(f"{point}: the run ended with {status}, not {wanted}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

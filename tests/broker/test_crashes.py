@@ -1,0 +1,146 @@
+"""Processes that are killed at every point of a commit: state is taken as it is, and nothing is lost or counted twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from streamkit.plan import load
+from streamkit.state.definitions import create
+from streamkit.state.directory import store_path
+from streamkit.state.maps import is_installed, open_map
+from streamkit.state.offsets import decode_offsets
+from tests.broker.support import App, Log, application, kill
+from tests.cli.support import LIMIT_S
+from tests.state.support import Recorder
+
+BATCH, KEYS, RECORDS = 40, 7, 1500
+INPUT = [(f"k{n % KEYS}".encode(), 1000 + 900 * n, n % KEYS % 2) for n in range(RECORDS)]
+"""Key, time and partition of each record."""
+STORES = ("counts", "windows", "sessions", "last")
+TEXT = """\
+topics:
+  words: {topic: "{a}words", value: string}
+  counts: {topic: "{a}counts", value: long}
+pipelines:
+  words:
+    stream: words
+    steps: [group_by_key]
+  counts:
+    from: words
+    steps: [count: counts, to_stream]
+    to: counts
+  windows:
+    from: words
+    steps: [window: {tumbling: 60s, grace: 1h}, count: {store: windows}]
+  sessions:
+    from: words
+    steps: [window: {session: 5s, grace: 1h}, count: {store: sessions}]
+  last:
+    stream: words
+    steps: [to_table: {store: {name: last, versioned: 1h}}]
+"""
+RESTORING = "while it restores"
+# Between two that leave the stores behind their changelogs stands one that leaves nothing: each is seen for itself.
+POINTS = [
+    "before the flush",
+    "before the batch",
+    RESTORING,
+    "after produce",
+    "after batch 2",
+    "after the offsets",
+    "within batch 3",
+    "after batch 4",
+]
+# The way through a commit does not depend on the engine, except at its batch.
+RUNS = [
+    (True, "leveldb", POINTS),
+    (True, "rocksdb", ["before the batch", "within batch 3"]),
+    (False, "leveldb", ["within batch 3"]),
+    (False, "rocksdb", ["before the flush", "before the batch", RESTORING, "after produce", "after batch 2"]),
+]
+ABORTED = ("before the flush", "after produce", "after the offsets")
+"""Points at which a transaction ends with its process."""
+
+
+def crashing(app: App, runs: Path, points: list[str]) -> subprocess.Popen:
+    line = [sys.executable, "-m", "tests.broker.crashing", app.path, runs, *points]
+    return subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_crash_at_every_point_of_a_commit(kafka: Log, tmp_path: Path) -> None:
+    begun = []
+    for eos, engine, points in (run for run in RUNS if is_installed(run[1])):
+        folder = tmp_path / f"{engine}-{eos}"
+        folder.mkdir()
+        guarantee = "exactly_once_v2" if eos else "at_least_once"
+        settings = {"processing_guarantee": guarantee, "state_engine": engine, "max_poll_records": BATCH}
+        settings |= {"commit_interval_ms": 1, "poll_ms": 20, "statestore_cache_max_bytes": 0}
+        app = application(folder, kafka, "crashing", TEXT, **settings)
+        kafka.create(app.topic("words"), 2)
+        kafka.create(app.topic("counts"), 1)
+        kafka.write((app.topic("words"), key, b"v%d" % time, time, None, place) for key, time, place in INPUT)
+        begun.append((app, eos, engine, crashing(app, folder / "runs.jsonl", points)))
+    try:
+        for _, _, _, process in begun:
+            err = process.communicate(timeout=LIMIT_S * len(POINTS))[1]
+            assert process.returncode == 0, err
+            assert "deleted" not in err
+    finally:
+        kill([process for _, _, _, process in begun])
+    for app, eos, engine, _ in begun:
+        check_replays(app, eos)
+        check_state(app, eos, engine, tmp_path / f"again-{engine}-{eos}")
+
+
+def check_replays(app: App, eos: bool) -> None:
+    """What a run restores is what was in flight when the one before it was killed, and nothing of aborted transactions."""
+    runs = [json.loads(line) for line in (app.state.parent / "runs.jsonl").read_text().splitlines()]
+    bound: dict[str, int] = {}
+    before = None
+    for run in runs:
+        assert all(count <= bound[name] for name, count in run["restored"].items()), (before, run)
+        if eos and before in ABORTED:
+            assert run["restored"] == {}, run
+        if before == "before the batch" and run["point"] != RESTORING:
+            assert run["restored"] == bound
+        before = run["point"]
+        # One that dies while it restores leaves the rest to the next.
+        bound = bound if before == RESTORING else run["in_flight"]
+
+
+def check_state(app: App, eos: bool, engine: str, folder: Path) -> None:
+    """The stores are what the changelogs make of empty ones, their offsets behind the last records, their counts the input's."""
+    plan = load(app.path, {})
+    for store in STORES:
+        changelog = app.log.read(f"{app.application}-{store}-changelog", committed_only=True)
+        for partition in (0, 1):
+            records = [raw for raw in changelog if raw.partition == partition]
+            again = create(plan.stores[store], folder / f"{partition}", Recorder(), engine=engine)
+            for raw in records:
+                again.restore(raw.key or b"", raw.value, raw.timestamp, raw.headers)
+            again.commit()
+            again.close()
+            rows, metadata = read(folder / f"{partition}", engine, store)
+            assert metadata is None
+            found, metadata = read(app.tasks / f"0_{partition}", engine, store)
+            assert found == rows
+            assert decode_offsets(metadata or b"").positions == {partition: records[-1].offset + 1}
+    truth = Counter(key for key, _, _ in INPUT)
+    counts: dict[bytes | None, list[int]] = {}
+    for raw in app.log.read(app.topic("counts"), committed_only=True):
+        counts.setdefault(raw.key, []).append(int.from_bytes(raw.value or b""))
+    if eos:
+        assert counts == {key: list(range(1, count + 1)) for key, count in truth.items()}
+    else:
+        assert all(counts[key][-1] >= count for key, count in truth.items())
+
+
+def read(task: Path, engine: str, store: str) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    rows = open_map(engine, store_path(task, engine, store))
+    found = list(rows.range(None, None))
+    rows.close()
+    return found, rows.metadata
