@@ -13,7 +13,7 @@ _KEPT, _STEP, _MAPPED = 128 << 20, 4 << 20, 32 << 20
 _ARENAS = 2
 _NEW_OBJECTS, _YOUNG, _OLD = 100_000, 50, 100
 _SETTLED_MS = 1_000
-"""What closes something may still have it in its variables for a moment; and many things are often closed together."""
+"""The thread that closes a task has it in a variable for a moment, and it often closes several."""
 
 
 def collect_rarely() -> None:
@@ -28,10 +28,10 @@ def collect_rarely() -> None:
 
 
 def few_arenas() -> None:
-    """Have the C library serve all threads from two arenas (mallopt, glibc only); MALLOC_ARENA_MAX goes before.
+    """Limit the C library's allocator to two arenas (mallopt, glibc only); MALLOC_ARENA_MAX has precedence.
 
-    By default it makes eight a core. A client library's threads allocate what others free, so each arena keeps holes of its
-    own, and together they grow for hours.
+    The default is eight for each core. The client library's threads allocate what other threads free, so that every arena
+    keeps free memory that the others cannot use.
 
     >>> few_arenas()
     """
@@ -58,10 +58,10 @@ def _mallopt(options: dict[int, int]) -> None:
         set_option(option, value)
 
 
-class Leftovers:
-    """Cycles that are made of what was closed: a task and its functions, a producer and its callbacks.
+class CycleCollector:
+    """Frees closed tasks and producers, which are cycles: a task and its functions, a producer and its callbacks.
 
-    Rare passes of the collector would leave them for good. Threads note them; `collect_if_due` is called now and then.
+    Rare passes of Python's collector never come to them. Threads note what they close; the upkeep calls `collect_if_due`.
     """
 
     def __init__(self, clock: Callable[[], int]):
@@ -69,12 +69,12 @@ class Leftovers:
         self._clock = clock
         self._noted: int | None = None
 
-    def note(self) -> None:
-        """Note that something was closed; any thread may."""
+    def note_closed(self) -> None:
+        """Note that a task or a producer was closed; any thread may call it."""
         self._noted = self._clock()
 
     def collect_if_due(self) -> bool:
-        """Have the collector free what was closed, once nothing was for a while; return whether it was called."""
+        """Run a full pass of Python's collector a second after the last close; return whether it ran."""
         noted = self._noted
         if noted is None or self._clock() - noted < _SETTLED_MS:
             return False

@@ -100,7 +100,7 @@ class KeyRows:
         return suffixes, values
 
     def expire(self) -> None:
-        """Let go of all rows that are never read again, and of keys that have no others."""
+        """Drop all rows that are never read again, and keys that have no others."""
         alive = pack_long(self._first_alive())
         self._large.clear()
         for key, (suffixes, values) in list(self._keys.items()):

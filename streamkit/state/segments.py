@@ -96,7 +96,7 @@ class Segments:
     def _drop_below(self, segment: int) -> None:
         self._first = segment
         if self.observed - self._expired_at >= self.retention // 2:
-            # Not more often, so that a row is looked at a few times at most, also where stream time leaps.
+            # A pass visits all keys. At this distance a row is visited three times at most, also where stream time leaps.
             self._expired_at = self.observed
             self._key_rows.expire()
         self._rows.delete_range(None, pack_long(segment))

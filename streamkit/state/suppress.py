@@ -171,7 +171,7 @@ class SuppressBuffer(Store):
         self._place(time, key, buffered)
 
     def _tidy(self) -> None:
-        """Take out the places of what is gone once they are the most: a standby never comes to their turn."""
+        """Remove queue entries of deleted keys once they are the most: a standby never takes the head of the queue."""
         if len(self._queue) > _PLACES + 2 * len(self._entries):
             self._queue = [(time, key) for key, (time, _) in self._entries.items()]
             heapify(self._queue)

@@ -15,7 +15,7 @@ from tests.memory.feeding import SHARES, Feeder
 
 def sample(minute: int, rss_kb: int) -> Sample:
     return Sample(
-        minute, rss_kb, rss_kb, 50, 9_000 + minute % 3, 1000.0, 1500.0, 10, 20.0, blocks=500_000, objects=9_000
+        minute, rss_kb, 150_000, 50, 9_000 + minute % 3, 1000.0, 1500.0, 10, 20.0, blocks=500_000, objects=9_000
     )
 
 
@@ -30,7 +30,7 @@ def test_what_grows_after_the_warm_up_is_found() -> None:
     assert verdict([sample(*each) for each in enumerate(rising)], 5)[0]
     flat, text = verdict([sample(*each) for each in enumerate(leaking)], 5)
     assert not flat
-    assert "rss_kb        +298.7 ± 4.1" in text
+    assert "rss_kb          +298.7 ± 4.1" in text
     assert text.count("GROWS") == 1
 
 

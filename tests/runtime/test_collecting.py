@@ -14,7 +14,7 @@ import pytest
 
 from streamkit.errors import RetriableTransportError
 from streamkit.runtime import collecting
-from streamkit.runtime.collecting import Leftovers
+from streamkit.runtime.collecting import CycleCollector
 from streamkit.runtime.local.setup import Settings
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
@@ -41,20 +41,20 @@ def by_hand() -> Iterator[None]:
 
 def test_once_nothing_was_closed_for_a_second() -> None:
     clock = Clock()
-    leftovers = Leftovers(clock)
+    cycles = CycleCollector(clock)
     ring = weakref.ref(Ring())
     clock.now = 5_000
-    assert not leftovers.collect_if_due()
-    leftovers.note()
+    assert not cycles.collect_if_due()
+    cycles.note_closed()
     clock.now = 5_900
-    leftovers.note()
+    cycles.note_closed()
     clock.now = 6_100
-    assert not leftovers.collect_if_due()
+    assert not cycles.collect_if_due()
     assert ring() is not None
     clock.now = 6_900
-    assert leftovers.collect_if_due()
+    assert cycles.collect_if_due()
     assert ring() is None
-    assert not leftovers.collect_if_due()
+    assert not cycles.collect_if_due()
 
 
 def test_a_task_that_moves_away_leaves_nothing(tmp_path, monkeypatch) -> None:
@@ -83,7 +83,7 @@ def test_a_producer_that_is_replaced_leaves_nothing(tmp_path, monkeypatch) -> No
     committer.restart()
     harness.clock.now = 2_000
     assert before() is not None
-    assert harness.shared.leftovers.collect_if_due()
+    assert harness.shared.cycles.collect_if_due()
     assert before() is None
 
 

@@ -305,7 +305,7 @@ class Application:
         self._threads = Threads(shared, process, int(config["statestore.cache.max.bytes"]), int(has_global))
         shared.cache_bytes = self._threads.share(count)
         self._shared = shared
-        self._upkeep = Upkeep(TopicWatch(plan, self._transport, topics), StateCleaner(shared), shared.leftovers)
+        self._upkeep = Upkeep(TopicWatch(plan, self._transport, topics), StateCleaner(shared), shared.cycles)
         if has_global:
             name = f"{config['client.id'] or plan.application}-GlobalStreamThread"
             self._global = GlobalThread(name, shared, partial(self._handle, "the global thread"))

@@ -75,7 +75,7 @@ class Committer:
             done = self.commit(tasks)
             if self.put_off:
                 return []
-            # From the end of the commit on, or else one that takes an interval would leave no time to process anything.
+            # The interval begins at the end of a commit: where one takes longer, tasks would process a record in between.
             now = self._shared.elapsed()
             self._purge(tasks, now)
             self._last_commit = now
@@ -176,8 +176,8 @@ class Committer:
         except TransportError:
             log.debug("closing the producer failed", exc_info=True)
         finally:
-            # The client ends with its object, which its own callbacks hold.
-            self._shared.leftovers.note()
+            # librdkafka's threads end with the client object, which its own callbacks refer to.
+            self._shared.cycles.note_closed()
 
     def _count_dropped(self, held: LocalTask) -> None:
         task = held.task

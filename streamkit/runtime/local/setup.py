@@ -14,7 +14,7 @@ from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TopicPartition
-from streamkit.runtime.collecting import Leftovers
+from streamkit.runtime.collecting import CycleCollector
 from streamkit.runtime.environment import EmitIntervals
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.local.assignor import Id
@@ -140,11 +140,11 @@ class Shared:
     coordinator: Coordinator | None = None
     """Set before threads start; None: commits go to the log without a membership."""
     programs: dict[int, Program] = field(default_factory=dict)
-    leftovers: Leftovers = field(init=False)
+    cycles: CycleCollector = field(init=False)
     """Noted by threads that close tasks and producers."""
 
     def __post_init__(self) -> None:
-        self.leftovers = Leftovers(self.elapsed)
+        self.cycles = CycleCollector(self.elapsed)
 
     def program(self, sub_topology: SubTopology) -> Program:
         """Return the program of a sub-topology, compiled once a process."""

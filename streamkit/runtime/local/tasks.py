@@ -263,7 +263,7 @@ class TaskManager:
             log.debug("closing %s failed", task.name, exc_info=True)
         finally:
             self._shared.claims.give_up(task.id, self._owner)
-            self._shared.leftovers.note()
+            self._shared.cycles.note_closed()
 
 
 def _name(task_id: Id) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from streamkit.errors import StateError
-from streamkit.runtime.collecting import Leftovers
+from streamkit.runtime.collecting import CycleCollector
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.topics import TopicWatch
 
@@ -49,14 +49,14 @@ class StateCleaner:
 class Upkeep:
     """What an instance looks at now and then, beside its threads."""
 
-    def __init__(self, topics: TopicWatch, cleaner: StateCleaner, leftovers: Leftovers):
+    def __init__(self, topics: TopicWatch, cleaner: StateCleaner, cycles: CycleCollector):
         self._topics = topics
         self._cleaner = cleaner
-        self._leftovers = leftovers
+        self._cycles = cycles
 
     def look(self, running: bool) -> None:
         """Look at the topics, and while the instance is running at its state. Raises StreamkitError for changed topics."""
         if running:
             self._cleaner.look()
-        self._leftovers.collect_if_due()
+        self._cycles.collect_if_due()
         self._topics.check()
