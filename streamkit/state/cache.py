@@ -14,9 +14,9 @@ Ordering costs one number a write: flushes sort dirty entries by PUT, eviction f
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from operator import itemgetter
 from typing import Any
 
 from streamkit.state.base import CurrentTopic
@@ -86,7 +86,9 @@ class Cache:
         self._topic = topic
         self._base = ENTRY_BYTES + key_overhead
         self._value_overhead = value_overhead
-        self._eldest: list[tuple[int, bytes]] = []
+        # Keys by stamp, and the stamps. A tuple for each would be a tenth of the cache's memory, again and again.
+        self._eldest: list[bytes] = []
+        self._stamps = array("q")
         self._noted: dict[bytes, tuple[int, list[bytes]]] = {}
         self._suffix = 0
 
@@ -210,7 +212,7 @@ class Cache:
         entries = self.entries
         while True:
             while self._eldest:
-                stamp, key = self._eldest.pop()
+                key, stamp = self._eldest.pop(), self._stamps.pop()
                 entry = entries.get(key)
                 if entry is not None and entry[USED] == stamp:
                     if self._noted and key[: -self._suffix] in self._noted:
@@ -219,9 +221,9 @@ class Cache:
                         return key
             self._stamp_all()
             # Entries with the same stamp are of one record's key, and were used in falling order.
-            keys = sorted(entries) if self._suffix else list(entries)
-            self._eldest = [(entries[key][USED], key) for key in keys]
-            self._eldest.sort(key=itemgetter(0), reverse=True)
+            self._eldest = sorted(entries) if self._suffix else list(entries)
+            self._eldest.sort(key=lambda key: entries[key][USED], reverse=True)
+            self._stamps = array("q", [entries[key][USED] for key in self._eldest])
 
     def flush(self, first: tuple[bytes, list[Any]] | None = None) -> None:
         """Write all dirty entries through in the order of their last put, an evicted one before all others."""
@@ -263,4 +265,5 @@ class Cache:
         self.dirty.clear()
         self.order.reset()
         self._eldest.clear()
+        del self._stamps[:]
         self._noted.clear()
