@@ -66,6 +66,7 @@ generate: $(READY) ## Write the generated files: the references and the JSON Sch
 
 bench: $(READY) ## Compare with Kafka Streams on one broker, then bench-spark (java and Maven; an hour)
 	@$(BIN)/python -m tests.bench.run
+	@$(BIN)/python -m tests.bench.stores
 	@$(MAKE) bench-spark
 
 bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when it has become much slower

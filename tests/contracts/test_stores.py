@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.state.context import RecordContext
+from tests.requirements import EVERY_ENGINE
 from tests.state.support import TEXT, VARIANTS, Recorder, Variant, definition, make
 
-variants = pytest.mark.parametrize("variant", VARIANTS, ids=str)
+variants = pytest.mark.parametrize("variant", VARIANTS)
+uncached = pytest.mark.parametrize("variant", [each for each in VARIANTS if not each.values[0].cached])
 KEYS = st.sampled_from(["", "a", "ab", "b", "b\x00"])
 VALUES = st.none() | st.integers(0, 9)
 EXAMPLES = settings(max_examples=30, deadline=None)
@@ -143,7 +145,7 @@ def test_sessions_behave_as_a_dict(variant: Variant, time_ordered: bool, steps: 
         store.close()
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.cached], ids=str)
+@uncached
 @EXAMPLES
 @given(steps=st.lists(st.tuples(KEYS, st.integers(0, 300), VALUES), max_size=30))
 def test_versions_behave_as_a_list(variant: Variant, steps: list[tuple[str, int, int | None]]) -> None:
@@ -174,7 +176,7 @@ def test_versions_behave_as_a_list(variant: Variant, steps: list[tuple[str, int,
         store.close()
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.cached], ids=str)
+@uncached
 def test_internal_stores_restore_from_their_changelogs(variant: Variant, tmp_path: Path) -> None:
     where = RecordContext(5, 7, "topic", 0, [("h", b"x"), ("n", None)])
     for kind in ("join_window", "outer_join", "suppress", "join_grace", "subscription"):
@@ -208,9 +210,10 @@ def test_internal_stores_restore_from_their_changelogs(variant: Variant, tmp_pat
         store.close()
 
 
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
 @pytest.mark.parametrize("kind", ["timestamped_key_value", "window", "session", "versioned"])
-def test_reopened_stores_have_what_was_committed(kind: str, tmp_path: Path) -> None:
-    variant = Variant(persistent=True, on_disk=True, cached=False)
+def test_reopened_stores_have_what_was_committed(kind: str, engine: str, tmp_path: Path) -> None:
+    variant = Variant(persistent=True, engine=engine, cached=False)
     writes: dict[str, tuple] = {
         "timestamped_key_value": (b"k", 1, 5),
         "window": (b"k", 1_700_000_000_000, 1, 5),

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streamkit.errors import SerdeError
 from streamkit.record import Headers
 from streamkit.serdes.base import Serde
 from streamkit.state.base import CurrentTopic
 from streamkit.state.cache import CacheBudget
 from streamkit.state.definitions import StoreDef, create
+from tests.requirements import EVERY_ENGINE
 
 
 class Long(Serde):
@@ -88,20 +91,24 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a store: with which semantics, where its rows are, and whether it has a cache."""
+    """One way to run a store: with which semantics, what keeps its rows (None: memory), and whether it has a cache."""
 
     persistent: bool
-    on_disk: bool
+    engine: str | None
     cached: bool
 
     def __str__(self) -> str:
-        names = ("rocksdb" if self.persistent else "memory", "leveldb" if self.on_disk else "dict")
+        names = ("persistent" if self.persistent else "in-memory", self.engine or "dict")
         return "-".join((*names, "cached" if self.cached else "uncached"))
 
 
 VARIANTS = [
-    Variant(persistent, on_disk, cached)
-    for persistent, on_disk in ((False, False), (True, False), (True, True))
+    pytest.param(variant := Variant(persistent, engine, cached), id=str(variant), marks=marks)
+    for persistent, engine, marks in (
+        (False, None, ()),
+        (True, None, ()),
+        *((True, each.values[0], each.marks) for each in EVERY_ENGINE),
+    )
     for cached in (False, True)
 ]
 
@@ -119,4 +126,4 @@ def make(variant: Variant, store: StoreDef, directory: Path, max_bytes: int = 1 
     context = Recorder()
     chosen = replace(store, persistent=variant.persistent)
     budget = CacheBudget(max_bytes) if variant.cached else None
-    return create(chosen, directory if variant.on_disk else None, context, budget), context
+    return create(chosen, directory if variant.engine else None, context, budget, engine=variant.engine), context

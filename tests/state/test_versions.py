@@ -25,9 +25,9 @@ PUTS = {
 @pytest.mark.parametrize("name", PUTS)
 def test_what_a_late_version_ends_with(name: str, tmp_path: Path) -> None:
     puts, end = PUTS[name]
-    store, context = make(Variant(True, False, False), definition("versioned"), tmp_path)
+    store, context = make(Variant(True, None, False), definition("versioned"), tmp_path)
     given = [store.put(b"k", value, timestamp) for value, timestamp in puts]
     assert given[-1] == end
-    restored, _ = make(Variant(True, False, False), definition("versioned"), tmp_path)
+    restored, _ = make(Variant(True, None, False), definition("versioned"), tmp_path)
     context.replay(restored)
     assert list(restored._map.range(None, None)) == list(store._map.range(None, None))
