@@ -43,7 +43,7 @@ demo: $(BASE) ## Run an example with no broker: make demo EXAMPLE=click-stream
 	@bash topologies/$(EXAMPLE)/demo.sh "$(CURDIR)/$(BIN)/streamkit" "$(CURDIR)/$(BIN)/python"
 
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 check: $(READY) ## Lint, check formats and types, and compare generated files with their sources
 	$(BIN)/ruff check .
