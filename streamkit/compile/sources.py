@@ -19,6 +19,7 @@ from streamkit.code import (
     unless_none,
 )
 from streamkit.compile.changed import split_changed
+from streamkit.errors import SerdeError
 from streamkit.operators.hand import Hand, Slot
 from streamkit.plan.model import SourceNode
 from streamkit.serdes.base import Serde
@@ -160,6 +161,26 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
                         gen.assign(bindings[name], gen.decoded(serde, raw))
                 gen.do(method(found, "append", gen.expr(expression, **bindings)))
             with gen.rescue():
-                gen.do(method(found, "append", error))
+                why = call(gen.name_of(Decoding(keys, values), "decoding"), error, KEY, VALUE)
+                gen.do(method(found, "append", why))
         gen.returns(found)
     return extract
+
+
+class Decoding:
+    """Tells a record that does not decode from one whose timestamp cannot be computed: Java decodes both sides before."""
+
+    def __init__(self, keys: Serde, values: Serde):
+        self._sides = keys, values
+
+    def __call__(self, error: Exception, key: bytes | None, value: bytes | None) -> Exception:
+        """Return why a side of the record does not decode, where one does not, else the error of the expression."""
+        for serde, data in zip(self._sides, (key, value), strict=True):
+            try:
+                if data is not None:
+                    serde.decode(data)
+            except SerdeError as reason:
+                return reason
+            except Exception:
+                break  # such as a registry that does not answer, which may have been the error
+        return error

@@ -316,6 +316,27 @@ def test_timestamps_from_the_record(tmp_path: Path, timestamp: str, sent: dict, 
 
 
 @pytest.mark.parametrize(
+    ("serdes", "row"),
+    [
+        ("{value: short, timestamp: abs(value)}", (b"a", b"\1")),
+        ("{value: json, timestamp: value.t}", (b"a", b"{")),
+        ("{key: long, value: json, timestamp: value.t}", (b"\1", b"{}")),
+    ],
+)
+def test_a_record_that_does_not_decode_is_not_asked_for_its_time(tmp_path: Path, serdes: str, row: tuple) -> None:
+    """Java decodes both sides before it extracts the timestamp (RecordQueue.updateHead)."""
+    head = f"streamkit: 1\napplication: app\n%stopics:\n  in: {serdes}\n  out: {{}}\npipelines:\n"
+    body = "p: {stream: in, steps: [{map: {key: \"'k'\", value: 1}}], to: out}"
+    failing = driver_of(tmp_path, body, head=head % "")
+    with pytest.raises(DeserializationError):
+        failing._pipe(("in", *row, 5, None, None))
+    passing = driver_of(tmp_path, body, head=head % "config: {deserialization.exception.handler: continue}\n")
+    passing._pipe(("in", *row, 5, None, None))
+    assert passing.printed() == []
+    assert dropped(passing) == 1
+
+
+@pytest.mark.parametrize(
     ("policy", "expected"),
     [
         ("fail_on_invalid", "the timestamp -4 is negative"),
