@@ -296,7 +296,7 @@ class Reader:
         for target in targets:
             self.bind(target, {(root,): 1.0})
         made = body()
-        fields = sum(1 for path in self._read if path[0] == root)
+        fields = sum(1 for path in self._read if path[:1] == (root,))
         inner, self.work = self.work, work
         self.scope, self._read, self._certain, self._item = outer, read, certain, item
         self.takes(each_of(inner, items, root, fields))

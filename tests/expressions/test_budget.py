@@ -354,3 +354,8 @@ def test_an_expression_that_draws_can_be_pickled() -> None:
 
     expression: Expression = pickle.loads(pickle.dumps(parse("[x for x in value if x in value]", NAMES)))
     assert expression.function(["value"])([1, 2]) == [1, 2]
+
+
+def test_a_condition_of_a_loop_may_read_a_field_of_a_constant() -> None:
+    text = "[each for each in [1, 2] if (value or {'n': 1, 's': 'j'}).n > 2]"
+    assert parse(text, NAMES).growth is not None
