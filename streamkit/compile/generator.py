@@ -61,7 +61,7 @@ class Generator(Writer):
         self._index = {node.name: i for i, node in enumerate(self.nodes)}
         self.full_context = _needs_context(self.nodes)
         self.caching = plan.config["statestore.cache.max.bytes"] > 0
-        self.counts = counts(sub_topology, plan.config["expression.max.bytes"])
+        self.counts = counts(sub_topology, plan.config["expression.max.bytes"], plan.config["expression.max.steps"])
         self.hand: Hand = None  # type: ignore[assignment]
         self._functions: dict[tuple, Code] = {}
         self._pending: list[tuple[Code, Callable[[Code], None]]] = []

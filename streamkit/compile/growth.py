@@ -19,6 +19,8 @@ from streamkit.operators.getters import Getter
 from streamkit.operators.suppress import Suppress
 from streamkit.plan.model import SourceNode, SubTopology
 
+_RECORD = 1 << 20
+"""Bytes of a record that is large for Kafka: its default for `message.max.bytes`."""
 _STORED = frozenset(("aggregate",))
 """Names of values that come from a store, and grow from record to record."""
 
@@ -41,8 +43,13 @@ class Reach:
         self.many = self.many or other.many
 
 
-def counts(sub_topology: SubTopology, max_bytes: int) -> bool:
-    """Return whether a sub-topology's program has to count what its expressions make."""
+def counts(sub_topology: SubTopology, max_bytes: int, max_steps: int) -> bool:
+    """Return whether a sub-topology's program has to count what its expressions make.
+
+    max_bytes, max_steps: the settings `expression.max.bytes` and `expression.max.steps`; small ones count sooner.
+    """
+    most_times = min(MOST_TIMES, max(1.0, max_bytes / _RECORD))
+    most_work = min(MOST_WORK, max(1.0, max_steps / _RECORD))
     nodes = sub_topology.nodes
     reached: dict[str, Reach] = {}
     for name in _in_order(nodes):
@@ -53,7 +60,7 @@ def counts(sub_topology: SubTopology, max_bytes: int) -> bool:
             if parent in reached:
                 found.add(reached[parent])
         reached[name] = passed = _after(node, found)
-        if passed.times > MOST_TIMES or passed.more > min(MOST_BYTES, max_bytes) or passed.work > MOST_WORK:
+        if passed.times > most_times or passed.more > min(MOST_BYTES, max_bytes) or passed.work > most_work:
             return True
     return False
 

@@ -18,7 +18,7 @@ from streamkit.expressions.kinds import is_number, is_safe_key, is_text
 from streamkit.expressions.limits import MAX_BYTES, MAX_TOTAL
 
 MOST_VISITS = 20_000
-MOST_TIMES = 16
+MOST_TIMES = 32
 """How many times as much as a record's input may be made of it without being counted."""
 MOST_BYTES = MAX_TOTAL
 """Bytes that may be made beside that without being counted."""

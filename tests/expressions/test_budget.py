@@ -331,8 +331,8 @@ COUNTED = [
     "[value.a for x in value.rows]",
     "[x * value.n for x in value.rows]",
     "value.a.rfind(value.b)",
-    "[" + ", ".join(["value"] * 20) + "]",
-    " + ".join(["value"] * 17),
+    "[" + ", ".join(["value"] * 40) + "]",
+    " + ".join(["value"] * 33),
     "sorted(value, key=lambda x: [value, x])",
     "[x for x in range(value.n) for y in range(value.m)]",
 ]
