@@ -144,8 +144,8 @@ def test_each_process_lists_what_it_binds(tmp_path: Path) -> None:
 
 
 def test_verbose_shows_the_generated_line_of_a_failing_step(tmp_path: Path) -> None:
-    driver_of(tmp_path, BODY)
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    driver_of(tmp_path, BODY).close()
     (tmp_path / "in.jsonl").write_text('{"topic": "in", "key": "k", "value": -1, "timestamp": 5}\n', encoding="utf-8")
     arguments = ("try", "topology.yaml", "--input", "in.jsonl")
     quiet = streamkit(*arguments, cwd=tmp_path)

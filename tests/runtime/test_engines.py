@@ -56,7 +56,10 @@ def test_state_of_the_other_engine_is_put_aside_and_restored(tmp_path: Path, cap
 
 @pytest.mark.parametrize(
     ("mark", "words"),
-    [({"engine": "paper", "format": 1}, "the engine 'paper'"), ({"engine": "rocksdb", "format": 2}, "newer streamkit")],
+    [
+        ({"engine": "paper", "format": 1}, "the engine 'paper'"),
+        ({"engine": "rocksdb", "format": 1_000}, "newer streamkit"),
+    ],
 )
 def test_state_that_is_not_known_ends_the_application_and_stays(tmp_path: Path, mark: dict[str, object], words: str):
     count(tmp_path, "rocksdb")
