@@ -1,4 +1,4 @@
-"""The log: Kafka, the embedded one on disk, and one in memory, behind one interface."""
+"""The log: Kafka, or the embedded one on disk, behind one interface."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ def fresh(name: str) -> str:
 
 
 def until(holds: Callable[[], Any], what: str, seconds: float = LIMIT_S) -> Any:
-    """Ask again until it holds, and return what it gave; fail with `what` after far too long."""
+    """Call `holds` until it returns something true, and return that; fail with `what` after `seconds`.
+
+    For what announces no change: the state of a broker, of another process, or the counters of a thread.
+    """
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import struct
 import subprocess
@@ -34,14 +35,14 @@ STALLING = COUNT.replace(
     "steps: [group_by_key", "steps: [{map_values: {value: {call: 'stall:stall'}, value_serde: string}}, group_by_key"
 )
 STALL = """\
-import os, pathlib, threading
+import os, pathlib
 
 def stall(key, value):
     here = pathlib.Path(__file__).parent
     if value == "stall" and not (here / "stalled").exists():
         (here / "stalled").write_text(str(os.getpid()))
-        while not (here / "go-on").exists():
-            threading.Event().wait(0.05)
+        # A named pipe: opening it waits for the test, which opens its other end.
+        (here / "go-on").open().close()
     return value
 """
 
@@ -203,6 +204,7 @@ def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
 
 def test_a_thread_that_stalls_gives_its_tasks_up(kafka: Log, tmp_path: Path) -> None:
     (tmp_path / "stall.py").write_text(STALL)
+    os.mkfifo(tmp_path / "go-on")
     app = counting(tmp_path, kafka, STALLING, max_poll_interval_ms=2500)
     with instances(app, "ab") as processes:
         until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
@@ -211,7 +213,7 @@ def test_a_thread_that_stalls_gives_its_tasks_up(kafka: Log, tmp_path: Path) -> 
         until(lambda: stalled.exists() and stalled.read_text(), "a thread stalls")
         feed(app, RECORDS - KEYS)
         until(lambda: read_all(app, RECORDS - KEYS + 1), "the other process reads everything")
-        (tmp_path / "go-on").touch()
+        (tmp_path / "go-on").open("w").close()
         app.log.write((app.topic("words"), b"k%d" % n, b"x", 1, None, None) for n in range(1, KEYS))
         until(lambda: read_all(app, RECORDS), "the rest is read")
         said = dict(zip([process.pid for process in processes], stop_all(processes), strict=True))

@@ -1,4 +1,4 @@
-"""What every log must do, run against Kafka, the embedded log and the one in memory."""
+"""What every log must do, run against Kafka and the embedded log."""
 
 from __future__ import annotations
 
@@ -32,22 +32,19 @@ from streamkit.transport.base import (
 )
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.kafka import KafkaTransport
-from streamkit.transport.memory import MemoryTransport
 
 PATIENCE = 30.0
 KAFKA = pytest.param("kafka", marks=pytest.mark.broker)
 with_transactions = pytest.mark.parametrize("transport", [KAFKA, "embedded"], indirect=True)
 
 
-@pytest.fixture(params=[KAFKA, "embedded", "memory"])
+@pytest.fixture(params=[KAFKA, "embedded"])
 def transport(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transport]:
     made: Transport
     if request.param == "kafka":
         made = KafkaTransport(request.getfixturevalue("broker").address)
-    elif request.param == "embedded":
-        made = EmbeddedTransport(tmp_path / "log")
     else:
-        made = MemoryTransport(partitions=0)
+        made = EmbeddedTransport(tmp_path / "log")
     yield made
     made.close()
 
@@ -287,7 +284,7 @@ def test_a_partition_that_is_not_there_is_an_error(transport, topic):
 
 @pytest.mark.parametrize("transport", [KAFKA], indirect=True)
 def test_rows_behind_one_that_fails_are_written(transport, consumer, topic):
-    # The embedded log and memory write all rows of a call or none.
+    # The embedded log writes all rows of a call or none.
     with pytest.raises(ProductionError):
         produce(transport, [(topic, b"k", b"v", 1, None, 7), *numbered(topic, 0, 2)])
     consumer.assign({TopicPartition(topic, 0): EARLIEST})

@@ -23,7 +23,7 @@ from streamkit.http.peers import Peers
 from streamkit.http.server import HttpServer
 from streamkit.plan import load
 from streamkit.runtime.local.client import Application
-from streamkit.transport.memory import MemoryTransport
+from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.http.support import SHOP, request
 
@@ -38,7 +38,7 @@ def serving(tmp_path, **config: object) -> Iterator[HttpServer]:
     made = HttpServer("127.0.0.1", 0)
     settings = {name.replace("_", "."): value for name, value in config.items()}
     overrides = {"state.dir": str(tmp_path / "state"), "application.server": made.address, **settings}
-    made.start(Application(load(file, overrides=overrides), MemoryTransport()))
+    made.start(Application(load(file, overrides=overrides), EmbeddedTransport(tmp_path / "log")))
     try:
         yield made
     finally:

@@ -105,6 +105,13 @@ class Application:
         )
         self._watched = bool(watch)
 
+    def ended_within(self, seconds: float) -> int | None:
+        """Wait for the end of the process, and return its exit code; None where it still runs after these seconds."""
+        try:
+            return self.process.wait(max(seconds, 0))
+        except subprocess.TimeoutExpired:
+            return None
+
     def end(self) -> int:
         """End in order; return the exit code."""
         self.process.terminate()
@@ -171,10 +178,9 @@ def measure(folder: Path, broker: Broker, options: argparse.Namespace) -> list[S
         began = time.time() // 60 * 60 + MIDDLE_S
         before = (time.time(), 0, app.written(), sampling.cpu_seconds(app.process.pid))
         for minute in range(1, options.minutes + 1):
-            while time.time() < began + 60 * minute:
-                time.sleep(0.2)
-                if app.process.poll() is not None or feeder.error is not None:
-                    raise RuntimeError(f"the application or its input ended: {app.process.poll()}, {feeder.error}")
+            code = app.ended_within(began + 60 * minute - time.time())
+            if code is not None or feeder.error is not None:
+                raise RuntimeError(f"the application or its input ended: {code}, {feeder.error}")
             now = (time.time(), feeder.written, app.written(), sampling.cpu_seconds(app.process.pid))
             seconds, *each = [after - then for after, then in zip(now, before, strict=True)]
             each = [change / seconds for change in each]

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tarfile
 import tempfile
-import time
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.requirements import require
 VERSION = "2.6.13.Final"
 READY_SECONDS = 60
 STOP_SECONDS = 20
+LISTENS = "Listening on: http"
 _API = "/apis/ccompat/v7"
 
 
@@ -69,20 +70,30 @@ class SchemaRegistry:
             self._port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self._port}{_API}"
         self.apicurio_url = f"http://127.0.0.1:{self._port}/apis/registry/v2"
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the registry ends
-        self._process: subprocess.Popen | None = None
+        self._log: list[str] = []
+        self._listens = False
+        self._listens_or_ended = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> SchemaRegistry:
         jar = next(_fetched().glob("*-runner.jar"))
         options = [f"-Dquarkus.http.port={self._port}", "-Dquarkus.http.host=127.0.0.1", "-Xmx300m"]
         # Quick to start rather than quick for long.
         command = ["java", "-XX:TieredStopAtLevel=1", *options, "-jar", str(jar)]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
-        try:
-            self._wait_until_ready()
-        except BaseException:
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
+        self._reader.start()
+        self._listens_or_ended.wait(READY_SECONDS)
+        if not self._listens:
             self.__exit__()
-            raise
+            raise RegistryFailed(f"the registry did not start:\n{''.join(self._log)[-3000:]}")
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -93,19 +104,17 @@ class SchemaRegistry:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._log.close()
+            self._reader.join()
 
-    def _wait_until_ready(self) -> None:
-        assert self._process is not None
-        end = time.monotonic() + READY_SECONDS
-        while time.monotonic() < end and self._process.poll() is None:
-            try:
-                self.ask("subjects")
-                return
-            except urllib.error.URLError:
-                time.sleep(0.05)
-        self._log.seek(0)
-        raise RegistryFailed(f"the registry did not start:\n{self._log.read()[-3000:].decode(errors='replace')}")
+    def _read_log(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                self._log.append(line)
+                if LISTENS in line:
+                    self._listens = True
+                    self._listens_or_ended.set()
+        self._listens_or_ended.set()
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
         """Return what the registry answers. Raises urllib.error.HTTPError for a refusal."""

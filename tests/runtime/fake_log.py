@@ -1,4 +1,4 @@
-"""A log in memory, just enough for stream threads: what was sent is readable at once, commits are noted."""
+"""A log in memory for stream threads: rows are readable as soon as they are sent, and commits are noted."""
 
 from __future__ import annotations
 
@@ -86,7 +86,11 @@ class FakeConsumer(Consumer):
         return dict.fromkeys(partitions, 0)
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        raise NotImplementedError
+        rows = self.log.rows
+        return {
+            tp: next((offset for offset, row in enumerate(rows[tp]) if row[3] >= time), len(rows[tp]))
+            for tp, time in times.items()
+        }
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         return {tp: self.log.offsets[tp] for tp in partitions if tp in self.log.offsets}
@@ -148,7 +152,10 @@ class FakeAdmin(Admin):
         self.log.partitions.update({topic.name: topic.partitions for topic in topics})
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        raise NotImplementedError
+        for name in names:
+            del self.log.partitions[name]
+        for tp in [tp for tp in self.log.rows if tp.topic in names]:
+            del self.log.rows[tp]
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         self.log.purged.update(before)

@@ -12,8 +12,6 @@ from streamkit.transport.base import NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.runtime.plans import pass_through
 
-pytest.importorskip("streamkit.transport.embedded.membership")
-
 OUT = TopicPartition("out", 0)
 GUARANTEES = ["at_least_once", "exactly_once_v2"]
 

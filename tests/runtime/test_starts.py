@@ -12,7 +12,7 @@ from streamkit.plan import load
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.starts import reset_positions
 from streamkit.transport.base import EARLIEST, LATEST
-from streamkit.transport.memory import MemoryTransport
+from tests.runtime.fake_log import FakeLog
 
 HOUR = 3_600_000
 NOW = 100 * HOUR
@@ -33,12 +33,11 @@ pipelines:
 def position(tmp_path, *, config: str = "", entry: str = "", topic: str = "in", now: int = NOW) -> int:
     path = tmp_path / "app.yaml"
     path.write_text(FILE.format(config=config, entry=entry))
-    transport = MemoryTransport()
-    with_rows = transport.producer()
-    with_rows.send([(topic, None, b"x", NOW - hours * HOUR, None, 0) for hours in (5, 3, 1)])
     shared: Any = SimpleNamespace(plan=load(path), clock=lambda: now)
+    log = FakeLog({topic: 1})
+    log.append([(topic, None, b"x", NOW - hours * HOUR, None, 0) for hours in (5, 3, 1)])
     place = TopicPartition(topic, 0)
-    return reset_positions(shared, transport.consumer(None), [place])[place]
+    return reset_positions(shared, log.consumer(None), [place])[place]
 
 
 @pytest.mark.parametrize(
