@@ -17,7 +17,7 @@ MINUTES ?= 10
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate bench bench-quick bench-spark fuzz chaos memory screenshots clean
+.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark fuzz chaos memory screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -45,10 +45,19 @@ demo: $(BASE) ## Run an example with no broker: make demo EXAMPLE=click-stream
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 
-check: $(READY) ## Lint, check formats and types, and compare generated files with their sources
+test-fast: $(READY) ## Run the tests that need Python only (no broker, no JVM, no browser, no Spark)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m fast --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+check: lint types generated ## Lint, check formats and types, and compare generated files with their sources
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/mypy
+
+generated: $(READY)
 	$(BIN)/python -m streamkit.spec.reference --check docs/language.md
 	$(BIN)/python -m streamkit.spec.schema --check
 	$(BIN)/python -m streamkit_cli.reference --check docs

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
 from tests.broker.kafka_broker import Broker
-from tests.requirements import MissingTool, may_skip
+from tests.requirements import MissingTool, may_skip, refusing, require
 
-# What applications say of their starts and ends would stand between what tests compare.
+# Applications log their starts and ends; these lines would stand between those that tests compare.
 os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
 
 
@@ -20,6 +21,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running Kafka broker; `broker.address` is its bootstrap address."""
     with Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Java programs can be run: tests that run one take this fixture."""
+    require("java", "javac")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -36,14 +43,31 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
 
 
 _SLOWEST_FIRST = ("spark", "fuzz", "broker", "chaos")
+# What a test uses besides Python, by the fixture that gives it.
+_MARKERS = {
+    "broker": "broker",
+    "java": "java",
+    "registry": "java",
+    "browser": "browser",
+}
+_NOT_FAST = {
+    "broker": "uses a real Kafka broker (java and Maven)",
+    "java": "runs Java programs, a schema registry or Spark",
+    "browser": "uses a real browser",
+    "slow": "takes more than two seconds for a reason of its own",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, have each file in one of them, and all of Spark: a session takes long to start.
+    """Mark tests by their fixtures, and group them: with several processes each file has one, and Spark has one.
 
-    What takes longest begins first, so that all processes end at about the same time.
+    The slowest groups begin first, so that all processes end at about the same time.
     """
     for item in items:
+        for fixture in _MARKERS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(_MARKERS[fixture])
+        if not any(mark.name in _NOT_FAST for mark in item.iter_markers()):
+            item.add_marker("fast")
         folder = item.path.parent.name
         item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else str(item.path)))
     items.sort(key=_turn)
@@ -56,7 +80,16 @@ def _turn(item: pytest.Item) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the markers."""
-    config.addinivalue_line("markers", "broker: needs a real Kafka broker (java and Maven)")
+    for name, meaning in _NOT_FAST.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    config.addinivalue_line("markers", "fast: has none of the other markers (set by tests/conftest.py; make test-fast)")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let a fast test fail where it starts a tool: it takes the fixture of that tool, which marks it."""
+    with refusing() if item.get_closest_marker("fast") else nullcontext():
+        yield
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

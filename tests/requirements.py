@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -39,8 +41,30 @@ class MissingTool(RuntimeError):
     """A tool that a test needs is not on the path; the text says how to install it."""
 
 
+class UnmarkedTool(AssertionError):
+    """A test without the fixture or marker of a tool starts it."""
+
+
+_refused: list[bool] = []
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Make `require` refuse every tool for the time of a test that is marked as one that needs none."""
+    _refused.append(True)
+    try:
+        yield
+    finally:
+        _refused.pop()
+
+
 def require(*tools: str) -> None:
-    """Raise MissingTool for the first of some tools (java, javac, mvn, openssl, browser) that is not on the path."""
+    """Raise MissingTool for the first of some tools (java, javac, mvn, openssl, browser) that is not on the path.
+
+    Raises UnmarkedTool in a test that is marked as fast.
+    """
+    if _refused:
+        raise UnmarkedTool(f"a test that uses {tools[0]} takes the fixture broker, java, registry or browser")
     for tool in tools:
         commands, what, install = _TOOLS[tool]
         if not any(map(shutil.which, commands)):

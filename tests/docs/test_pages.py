@@ -55,9 +55,17 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{name_of(page)}: {target}"
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))], ids=name_of
-)
+def with_commands() -> list[Any]:
+    """The pages that show commands; those of which some need a broker are marked."""
+    found = {page: blocks_of(page) for page in PAGES}
+    return [
+        pytest.param(page, marks=[pytest.mark.broker] if any("broker" in block.options for block in inside) else [])
+        for page, inside in found.items()
+        if any(block.language == "console" for block in inside)
+    ]
+
+
+@pytest.mark.parametrize("page", with_commands(), ids=name_of)
 def test_every_command_does_what_is_shown(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     found = blocks_of(page)
     address = None

@@ -6,6 +6,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from streamkit.operators import OPERATORS
 from tests.fuzz import forms, held, java_side
 from tests.fuzz.compare import Answer, differences
@@ -20,6 +22,7 @@ HELD_N = max(48, N // 4)
 REFUSED_AT_MOST = 0.1
 
 
+@pytest.mark.usefixtures("java")
 def test_random_topologies_do_what_kafka_streams_does(tmp_path: Path):
     counts: Counter = Counter()
     failures = [f"{failure.name}: {failure.differences[0]}" for failure in run(range(SEED, SEED + N), tmp_path, counts)]
@@ -28,6 +31,7 @@ def test_random_topologies_do_what_kafka_streams_does(tmp_path: Path):
     assert counts["records"] > N
 
 
+@pytest.mark.usefixtures("java")
 def test_full_caches_let_go_of_the_same_entries_as_those_of_kafka_streams(tmp_path: Path):
     for seed in range(HELD_N):
         held.write(SEED + seed, tmp_path / f"case-{seed:05d}")

@@ -39,7 +39,7 @@ def settings_of(kafka: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def newest() -> dict[str, dict[str, str]]:
+def newest(java: None) -> dict[str, dict[str, str]]:
     return settings_of(build.ANCHOR)
 
 
@@ -101,6 +101,7 @@ def test_what_came_after_the_older_version_is_listed(newest) -> None:
     assert older["topic"] == newest["topic"]
 
 
+@pytest.mark.usefixtures("java")
 def test_random_topologies_do_what_the_older_version_does(tmp_path: Path) -> None:
     counts: Counter = Counter()
     failures = [each.differences[0] for each in run(range(41_000, 41_030), tmp_path, counts, OLDER)]

@@ -13,7 +13,7 @@ from tests.spark.support import SETTINGS
 
 @pytest.fixture(autouse=True, scope="session")
 def java() -> None:
-    """Spark runs on the JVM."""
+    """Spark runs on the JVM, so that every test of this folder is marked."""
     require("java")
 
 
