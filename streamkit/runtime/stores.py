@@ -16,6 +16,7 @@ from streamkit.state.checkpoint import delete_checkpoint
 from streamkit.state.definitions import create
 from streamkit.state.directory import StateDirectory
 from streamkit.state.offsets import Owner, layout_of
+from streamkit.state.overlay import text_of
 
 log = logging.getLogger(__name__)
 
@@ -94,11 +95,11 @@ class DirectoryStores:
         try:
             store = create(self._plan.stores[owner.store], path, services, budget, engine=directory.engine)
         except TaskCorruptedError as error:
-            return None, f"is damaged: {error.__cause__ or error}"
+            return None, f"is damaged: {text_of(error.__cause__ or error)}"
         try:
             problem = store.adopt(owner, unmarked=not directory.keeps_offsets(path.name))
         except TaskCorruptedError as error:
-            problem = f"is damaged: {error.__cause__ or error}"
+            problem = f"is damaged: {text_of(error.__cause__ or error)}"
         except BaseException:
             store.close()
             raise

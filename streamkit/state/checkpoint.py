@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from streamkit.errors import StateError
 from streamkit.record import TopicPartition
-from streamkit.state.directory import translated
+from streamkit.state.mark import translated, write_whole
 
 FILE_NAME = ".checkpoint"
 OFFSET_UNKNOWN = -4
@@ -21,7 +20,6 @@ def write_checkpoint(directory: str | Path, offsets: Mapping[TopicPartition, int
     A task's offsets are the last applied, the global ones the next. Raises StateError.
     """
     path = Path(directory) / FILE_NAME
-    temporary = path.with_name(FILE_NAME + ".tmp")
     for place, offset in offsets.items():
         if offset < 0 and offset != OFFSET_UNKNOWN:
             raise StateError(f"Offset {offset} of {place[0]}-{place[1]} can't stand in a checkpoint")
@@ -31,20 +29,7 @@ def write_checkpoint(directory: str | Path, offsets: Mapping[TopicPartition, int
         if not offsets:
             path.unlink(missing_ok=True)
             return
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        write_whole(path, "\n".join(lines) + "\n")
 
 
 def read_checkpoint(directory: str | Path) -> dict[TopicPartition, int]:

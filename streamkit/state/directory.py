@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -10,13 +9,13 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO
 
 from streamkit.errors import StateError, StateLockedError
 from streamkit.state.maps import ENGINES, default_engine
+from streamkit.state.mark import FORMAT, JAVA, Mark, read_mark, translated, write_mark, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -25,24 +24,9 @@ _PROCESS_FILE = "kafka-streams-process-metadata"
 _PERMISSIONS = 0o750
 _GROUP_WRITES = 0o770
 _GLOBAL = "global"
-_MARK_FILE = ".streamkit-state"
-_FORMAT = 2
-"""Of what lies in a task's directory; a newer streamkit may count it up. Since 2 stores hold the offsets of their changelogs."""
-_JAVA = "Kafka Streams"
 _PUT_ASIDE = "put-aside"
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about a file into one clear line (StateError)."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise StateError(f"No space is left for {path}") from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise StateError(f"{path} can't be written: {error.strerror}; choose another state.dir") from error
-        raise StateError(f"{path} can't be used: {error.strerror or error}") from error
+_DELETED = ".deleted-"
+"""What the name of a directory begins with that is being deleted."""
 
 
 def stored(path: Path) -> list[str]:
@@ -75,24 +59,6 @@ def _changed_since(path: Path, time: float) -> bool:
 def store_path(task: Path, engine: str, store: str) -> Path:
     """Return where a persistent store lies in its task's directory."""
     return task / engine / store
-
-
-def _mark(path: Path) -> tuple[str, int] | None:
-    """Return the engine and the format of what lies in a task's directory; None where nothing does."""
-    file = path / _MARK_FILE
-    try:
-        with translated(file):
-            mark = json.loads(file.read_text(encoding="utf-8"))
-        return str(mark["engine"]), int(mark["format"])
-    except StateError as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
-            raise
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{file} can't be read: {error}; delete {path} to restore it from its changelogs") from error
-    # Without a mark: of a streamkit that had one engine, or of Kafka Streams itself, which says so in the same place.
-    if (path / "leveldb").exists():
-        return "leveldb", 1
-    return (_JAVA, 1) if (path / "rocksdb").exists() else None
 
 
 class StateDirectory:
@@ -131,10 +97,16 @@ class StateDirectory:
         return file
 
     def process_id(self) -> uuid.UUID:
-        """Return the id that stays with this directory, made on first use; a damaged file is replaced, as in Java."""
+        """Return the id that stays with this directory, made on first use; a damaged file is replaced, as in Java.
+
+        A copy of the directory gets an id of its own: two processes with one id would fence each other.
+        """
         path = self.path / _PROCESS_FILE
+        inode = self.path.stat().st_ino
         try:
-            return uuid.UUID(json.loads(path.read_text(encoding="utf-8"))["processId"])
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found.get("inode", inode) == inode:
+                return uuid.UUID(found["processId"])
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -143,7 +115,8 @@ class StateDirectory:
             raise StateError(f"{path} can't be read: {error.strerror}") from error
         fresh = uuid.uuid4()
         with translated(path):
-            path.write_text(json.dumps({"processId": str(fresh)}, separators=(",", ":")), encoding="utf-8")
+            # Java passes over fields that it does not know.
+            write_whole(path, json.dumps({"processId": str(fresh), "inode": inode}, separators=(",", ":")))
         return fresh
 
     def task(self, task_id: str) -> Path:
@@ -155,52 +128,66 @@ class StateDirectory:
         return self._directory(_GLOBAL)
 
     def claim(self, name: str) -> Path:
-        """Return the directory of a task, or "global", for stores of this directory's engine.
+        """Return the directory of a task, or "global", for stores of this directory's engine, until `release`.
 
         What another engine wrote, or Kafka Streams, is put aside first, its checkpoint included, so that the stores are
-        restored from their changelogs. Raises StateError for an engine or a format that is not known, and leaves it there.
+        restored from their changelogs; so is a copy of a directory that was in use. Raises StateError for an engine or a
+        format that is not known, and leaves it there.
         """
         path = self._directory(name)
-        mark = _mark(path)
+        self._sweep(path)
+        mark = read_mark(path)
         if mark is not None:
-            engine, version = mark
-            if engine not in (*ENGINES, _JAVA):
+            if mark.engine not in (*ENGINES, JAVA):
                 raise StateError(
-                    f"{path} was written by the engine {engine!r}, which is not known here; it is left as it is"
+                    f"{path} was written by the engine {mark.engine!r}, which is not known here; it is left as it is"
                 )
-            if version > _FORMAT:
-                raise StateError(f"{path} was written by a newer streamkit (format {version}); it is left as it is")
-            if engine == self.engine:
-                return path
-            self._put_aside(path, engine)
-            path = self._directory(name)
-        self.upgrade(name)
+            if mark.format > FORMAT:
+                raise StateError(f"{path} was written by a newer streamkit (format {mark.format}); it is left as it is")
+            if mark.engine != self.engine:
+                self._put_aside(path, mark.engine, f"was written by {mark.engine}, not {self.engine}")
+                mark = None
+            elif mark.is_torn_copy(path):
+                self._put_aside(path, "copy", "was copied while a process used it, so that its files may not fit")
+                mark = None
+        path = self._directory(name)
+        self._mark(path, FORMAT if mark is None else mark.format, in_use=True)
         return path
+
+    def release(self, name: str) -> None:
+        """Note that a claimed directory is closed in order; one that is gone is none. Raises StateError."""
+        path = self.path / name
+        mark = read_mark(path)
+        if mark is not None and mark.inode is not None:
+            self._mark(path, mark.format, in_use=False)
 
     def keeps_offsets(self, name: str) -> bool:
         """Return whether the stores of a claimed directory hold the offsets of their changelogs. Raises StateError."""
-        mark = _mark(self.path / name)
-        return mark is not None and mark[1] >= _FORMAT
+        mark = read_mark(self.path / name)
+        return mark is not None and mark.format >= FORMAT
 
     def upgrade(self, name: str) -> None:
-        """Note that a directory is of this engine and that all its stores hold their offsets. Raises StateError."""
-        file = self.path / name / _MARK_FILE
-        with translated(file):
-            file.write_text(json.dumps({"engine": self.engine, "format": _FORMAT}), encoding="utf-8")
+        """Note that all stores of a claimed directory hold their offsets. Raises StateError."""
+        self._mark(self.path / name, FORMAT, in_use=True)
 
-    def _put_aside(self, path: Path, engine: str) -> None:
-        aside = self.path / _PUT_ASIDE / f"{path.name}-{engine.lower().replace(' ', '-')}"
+    def _mark(self, path: Path, version: int, *, in_use: bool) -> None:
+        with translated(path):
+            inode = path.stat().st_ino if in_use else None
+        mark = Mark(self.engine, version, inode)
+        if mark != read_mark(path):
+            write_mark(path, mark)
+
+    def _put_aside(self, path: Path, label: str, why: str) -> None:
+        aside = self.path / _PUT_ASIDE / f"{path.name}-{label.lower().replace(' ', '-')}"
         with translated(aside):
             aside.parent.mkdir(exist_ok=True, mode=_PERMISSIONS)
             if aside.exists():
                 shutil.rmtree(aside)
             path.rename(aside)
         log.warning(
-            "The state in %s was written by %s, not %s: it is put aside to %s, which may be deleted, and restored from its "
-            "changelogs",
+            "The state in %s %s: it is put aside to %s, which may be deleted, and restored from its changelogs",
             path,
-            engine,
-            self.engine,
+            why,
             aside,
         )
 
@@ -235,17 +222,27 @@ class StateDirectory:
 
     def wipe(self, task_id: str) -> None:
         """Delete what a task has stored, so that it is restored from its changelogs. Raises StateError."""
-        path = self.path / task_id
-        with translated(path):
-            if path.exists():
-                shutil.rmtree(path)
+        self._delete(self.path / task_id, self.path)
 
     def wipe_store(self, task_id: str, store: str) -> None:
         """Delete what one store of a task has stored. Raises StateError."""
-        path = self.store(task_id, store)
+        self._delete(self.store(task_id, store), self.path / task_id)
+
+    def _delete(self, path: Path, folder: Path) -> None:
+        """Delete a directory by way of a name in `folder` that is swept: half of its files could pass for a store."""
         with translated(path):
             if path.exists():
-                shutil.rmtree(path)
+                self._sweep(folder)
+                gone = folder / f"{_DELETED}{path.name}"
+                path.rename(gone)
+                shutil.rmtree(gone)
+
+    @staticmethod
+    def _sweep(folder: Path) -> None:
+        """Delete what a process was deleting when it was killed."""
+        with translated(folder):
+            for left in folder.glob(f"{_DELETED}*"):
+                shutil.rmtree(left, ignore_errors=True)
 
     def clean(self, owned: Collection[str], older_than: float) -> list[str]:
         """Delete the directories of tasks that are not `owned` and unchanged since `older_than`; return their ids.

@@ -18,6 +18,9 @@ from streamkit.state.memory import KeyOrder
 METADATA_KEY = b"\xff" * 16 + b"streamkit"
 """The row of an engine that holds a map's metadata; no read of the map shows it."""
 _NO_ROW = (METADATA_KEY, None)
+_DATA_FILES = (".log", ".ldb", ".sst")
+_DAMAGES = ("corruption", "no such file", "invalid argument")
+"""What engines say of files that are damaged, that are missing, or that end before a place where there should be rows."""
 
 
 class OverlayMap(BytesMap):
@@ -36,6 +39,7 @@ class OverlayMap(BytesMap):
         self._closed = False
         with self._translated():
             self._path.mkdir(parents=True, exist_ok=True)
+            self._check_whole()
             self._stored_get = self._open()
             self._row = (METADATA_KEY, self._stored_get(METADATA_KEY))
             self.metadata, self._pending[METADATA_KEY] = _unpacked(self._row[1])
@@ -139,6 +143,11 @@ class OverlayMap(BytesMap):
                     yield key, value
             self._check_open()
 
+    def _check_whole(self) -> None:
+        # LevelDB would begin anew without its CURRENT, and still take the rows of the log that lies there.
+        if not (self._path / "CURRENT").exists() and any(each.suffix in _DATA_FILES for each in self._path.iterdir()):
+            raise ValueError("corruption: the file CURRENT is missing")
+
     def _check_open(self) -> None:
         # Closing ends what reads the files: what was read so far must not pass for all.
         if self._closed:
@@ -197,10 +206,15 @@ def _unpacked(row: bytes | None) -> tuple[bytes | None, bytes | None]:
     return row[4:end] or None, row[end + 1 :] if len(row) > end else None
 
 
+def text_of(error: BaseException) -> str:
+    """Return what an engine says; plyvel passes on LevelDB's bytes."""
+    said = error.args[0] if error.args else ""
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(error)
+
+
 def state_error(path: Path, error: Exception) -> StateError:
     """Return what went wrong in a state directory as one line; engines explain themselves only by their text."""
-    said = error.args[0] if error.args else ""
-    text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)  # plyvel passes on LevelDB's bytes
+    text = text_of(error)
     number = getattr(error, "errno", None)
     lowered = text.lower()
     if "lock" in lowered and any(
@@ -211,6 +225,6 @@ def state_error(path: Path, error: Exception) -> StateError:
         return StateError(f"No space is left for the store in {path}")
     if number in (errno.EROFS, errno.EACCES, errno.EPERM) or "read-only" in lowered or "permission denied" in lowered:
         return StateError(f"The store in {path} can't be written: {text}")
-    if "corruption" in lowered:
+    if any(words in lowered for words in _DAMAGES):
         return TaskCorruptedError(f"The store in {path} is damaged: {text}", path=path)
     return StateError(f"The store in {path} can't be used: {text}")

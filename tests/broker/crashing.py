@@ -3,7 +3,8 @@
     python -m tests.broker.crashing TOPOLOGY RUNS.jsonl POINT...
 
 A line of RUNS.jsonl is one run: its point; records `restored` by changelog partition; records `in_flight`, which were sent
-to changelogs and not committed yet, or not in the stores yet. A child process is forked for each run.
+to changelogs and not committed yet, or not in the stores yet. A child process is forked for each run. The point "as a
+standby" is a run of its own, with an empty directory, which follows the changelogs and dies when it has some of them.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
+from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.runtime.local.restore import Changelog
+from streamkit.runtime.local.tasks import TaskManager
 from streamkit.runtime.opening import open_log
 from streamkit.state.leveldb import LevelMap
 from streamkit.state.overlay import OverlayMap
@@ -35,7 +39,9 @@ from streamkit.transport.kafka.producer import KafkaProducer
 NTH = 3
 """The commit of a run in which it dies: after others, whose offsets must be right by then."""
 PR_SET_PDEATHSIG = 1
-END = "end"
+BATCHES = 5
+"""What a standby has applied when it dies."""
+END, STANDBY = "end", "as a standby"
 SENT = "offsets could not be added to the transaction"
 
 
@@ -64,8 +70,13 @@ class Run:
             self.die()
 
     def follow(self, event: str, progress: RestoreProgress) -> None:
+        name = f"{progress.changelog.topic}-{progress.changelog.partition}"
         if event == "batch":
-            self.restored[f"{progress.changelog.topic}-{progress.changelog.partition}"] = progress.restored
+            self.restored[name] = progress.restored
+        if self.point == STANDBY:
+            self.flight[name] = progress.remaining
+            if len(self.restored) == BATCHES:
+                self.die()
 
 
 def patch(owner: type, name: str, make: Callable[[Callable], Callable]) -> None:
@@ -137,6 +148,13 @@ def prepare(run: Run) -> None:
 
         return patched
 
+    def change(inner: Callable) -> Callable:
+        def patched(self: TaskManager, active: Sequence[Id], standby: Sequence[Id]) -> None:
+            inner(self, *(((), [*active, *standby]) if run.point == STANDBY else (active, standby)))
+
+        return patched
+
+    patch(TaskManager, "change_to", change)
     patch(Committer, "_commit", commit)
     patch(KafkaProducer, "flush", flush)
     patch(KafkaProducer, "_call", call)
@@ -149,6 +167,8 @@ def prepare(run: Run) -> None:
 def run_once(plan: Plan, run: Run) -> None:
     """Run the application until it is idle, or dies."""
     prepare(run)
+    if run.point == STANDBY:
+        shutil.rmtree(Path(plan.config["state.dir"]) / plan.application)
     transport = open_log(plan)
     if run.follows:
         # Otherwise the group would wait for the session of the one that was killed.

@@ -38,6 +38,69 @@ def outcome(engine: str, path: Path) -> str:
     return "no metadata" if found is None else "as before"
 
 
+DAMAGES = ("missing", "empty", "half", "of another store")
+
+
+def killed_store(engine: str, path: Path, tag: bytes, value: bytes) -> Path:
+    """Return a store of three tables and a log, as a process leaves it that is killed; rows and metadata tell their batch."""
+    for number in range(4):
+        rows = open_map(engine, path)
+        rows.metadata = tag + b"%d" % number
+        rows.put_many([(b"k%05d" % key, tag + b"%d" % number + value) for key in range(number, 2000, 4)])
+        rows.commit()
+        if number == 3:
+            shutil.copytree(path, path.with_name(f"{path.name}-killed"))
+        rows.close()
+    return path.with_name(f"{path.name}-killed")
+
+
+def damage(file: Path, how: str, other: Path) -> None:
+    data = file.read_bytes()
+    if how == "missing":
+        file.unlink()
+    elif how == "of another store":
+        file.write_bytes(other.read_bytes() if other.exists() else data)
+    else:
+        file.write_bytes(b"" if how == "empty" else data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+def test_whatever_happens_to_a_file_rows_are_never_fewer_than_the_metadata_tells(engine: str, tmp_path: Path) -> None:
+    """A store is damaged, or it is as of an earlier batch, or it names another owner."""
+    first = killed_store(engine, tmp_path / "first", b"mine", b"v" * 20)
+    # Of another length: LevelDB can't tell a table from one of the same size.
+    second = killed_store(engine, tmp_path / "second", b"other", b"v" * 27)
+    seen = set()
+    for file in sorted(first.iterdir()):
+        for how in DAMAGES:
+            copy = tmp_path / "copy"
+            shutil.copytree(first, copy)
+            damage(copy / file.name, how, second / file.name)
+            seen.add(what_is_left(engine, copy))
+            shutil.rmtree(copy)
+    assert seen == {"damaged", "of another", 3, 4}
+
+
+def what_is_left(engine: str, path: Path) -> str | int:
+    """Return how many batches a store has, all their rows included."""
+    try:
+        rows = open_map(engine, path)
+    except TaskCorruptedError:
+        return "damaged"
+    try:
+        found = list(rows.range(None, None))
+    except TaskCorruptedError:
+        return "damaged"
+    finally:
+        rows.close()
+    metadata = rows.metadata or b""
+    if not metadata.startswith(b"mine"):
+        return "of another"
+    batches = int(metadata[-1:]) + 1
+    assert found == [(b"k%05d" % key, b"mine%d" % (key % 4) + b"v" * 20) for key in range(2000) if key % 4 < batches]
+    return batches
+
+
 @pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_a_log_that_was_cut_short_takes_the_metadata_with_it(engine: str, tmp_path: Path) -> None:
     """Rows and what is said of them are one batch: what is lost of one is lost of the other."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -85,7 +87,8 @@ def test_the_process_id_stays(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path, "app")
     first = directory.process_id()
     path = directory.path / "kafka-streams-process-metadata"
-    assert json.loads(path.read_text()) == {"processId": str(first)}
+    # Java passes over fields that it does not know.
+    assert json.loads(path.read_text()) == {"processId": str(first), "inode": directory.path.stat().st_ino}
     directory.close()
     again = StateDirectory(tmp_path, "app")
     assert again.process_id() == first
@@ -165,7 +168,10 @@ def claimed(tmp_path: Path, engine: str) -> tuple[StateDirectory, Path]:
 
 def test_a_directory_names_the_engine_that_wrote_it_and_is_kept_for_it(tmp_path: Path) -> None:
     directory, path = claimed(tmp_path, "rocksdb")
-    assert json.loads((path / ".streamkit-state").read_text()) == {"engine": "rocksdb", "format": 2}
+    mark = {"engine": "rocksdb", "format": 2}
+    assert json.loads((path / ".streamkit-state").read_text()) == {**mark, "inode": path.stat().st_ino}
+    directory.release("0_1")
+    assert json.loads((path / ".streamkit-state").read_text()) == mark
     (path / "rocksdb").mkdir()
     directory.close()
     assert (claimed(tmp_path, "rocksdb")[1] / "rocksdb").exists()
@@ -221,3 +227,64 @@ def test_a_directory_that_is_not_understood_is_left_as_it_is(tmp_path: Path, mar
     with pytest.raises(StateError, match=words):
         claimed(tmp_path, "leveldb")
     assert sorted(os.listdir(path)) == [".streamkit-state", "leveldb"]
+
+
+# -- Copies, and ends half way -----------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_a_directory_that_was_in_use_is_put_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory, path = claimed(tmp_path / "first", "leveldb")
+    (path / "leveldb" / "counts").mkdir(parents=True)
+    process = directory.process_id()
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    directory.close()
+    # Where it is, it is what a crash has left.
+    assert (claimed(tmp_path / "first", "leveldb")[1] / "leveldb").exists()
+    assert caplog.messages == []
+    copy, path = claimed(tmp_path / "second", "leveldb")
+    assert not (path / "leveldb").exists()
+    assert (tmp_path / "second" / "app" / "put-aside" / "0_1-copy" / "leveldb" / "counts").exists()
+    assert len(caplog.messages) == 1
+    assert "was copied while a process used it, so that its files may not fit: it is put aside" in caplog.messages[0]
+    assert copy.process_id() != process
+
+
+def test_a_copy_of_a_directory_that_was_closed_is_taken(tmp_path: Path) -> None:
+    directory, path = claimed(tmp_path / "first", "leveldb")
+    (path / "leveldb" / "counts").mkdir(parents=True)
+    directory.release("0_1")
+    directory.close()
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    assert (claimed(tmp_path / "second", "leveldb")[1] / "leveldb" / "counts").exists()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_a_killed_process_was_deleting_is_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    directory, path = claimed(tmp_path, "leveldb")
+    store = path / "leveldb" / "counts"
+    store.mkdir(parents=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        directory.wipe("0_1") if whole else directory.wipe_store("0_1", "counts")
+    directory.close()
+    assert not store.exists()
+    directory, path = claimed(tmp_path, "leveldb")
+    directory.wipe_store("0_1", "others")
+    assert sorted(os.listdir(path)) == [".streamkit-state"] if whole else [".streamkit-state", "leveldb"]
+    assert directory.tasks() == ["0_1"]
+
+
+def test_a_mark_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, path = claimed(tmp_path, "leveldb")
+    before = (path / ".streamkit-state").read_text()
+
+    def killed(*_: object) -> None:
+        raise OSError(errno.EIO, "killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", killed)
+        with pytest.raises(StateError, match="killed"):
+            directory.release("0_1")
+    assert (path / ".streamkit-state").read_text() == before

@@ -94,6 +94,7 @@ class GlobalThread:
         try:
             self._commit()
             self._close_tasks()
+            self._shared.directory.release("global")
         finally:
             self.gate.release()
         if self._consumer is not None:

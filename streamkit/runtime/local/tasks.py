@@ -140,8 +140,9 @@ class TaskManager:
         tasks = list(self.running.values())
         self._drop(tasks)
         if error.on_disk:
-            for task in tasks:
-                self._wipe_damaged(task.id, error)
+            wiped = [self._wipe_damaged(task.id, error) for task in tasks]
+            if not any(wiped):
+                raise error  # a global store
         self.create_missing()
 
     def lose(self) -> None:
@@ -176,15 +177,15 @@ class TaskManager:
             self._unhook(task)
             self._close(task, quietly=True)
 
-    def _wipe_damaged(self, task_id: Id, error: TaskCorruptedError) -> None:
+    def _wipe_damaged(self, task_id: Id, error: TaskCorruptedError) -> bool:
         """Delete the store of a task that is damaged, so that it is restored; all that have changelogs where none is named.
 
-        Raises the error for a store without a changelog.
+        Returns whether the damage is in this task. Raises the error for a store without a changelog.
         """
         directory, name = self._shared.directory, _name(task_id)
         folder = directory.task(name)
         if error.path is not None and folder not in error.path.parents:
-            return
+            return False
         stores = self._changelogs(task_id, persistent=True)
         damaged = [store for store in stores if error.path in (None, directory.store(name, store))]
         if error.path is not None and not damaged:
@@ -193,6 +194,7 @@ class TaskManager:
         delete_checkpoint(folder)
         for store in damaged:
             directory.wipe_store(name, store)
+        return True
 
     # -- Inside -------------------------------------------------------------------------------------------------------
 
@@ -256,6 +258,8 @@ class TaskManager:
     def _close(self, task: LocalTask, *, quietly: bool) -> None:
         try:
             task.task.close()
+            if task.files.directory is not None:
+                self._shared.directory.release(task.name)
         except Exception:
             # A close that fails after something else did must not hide it.
             if not quietly:

@@ -199,7 +199,8 @@ class StreamThread:
             self._balance_fetching()
             self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
-            log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
+            if not error.on_disk:  # else the line is that of the store
+                log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
             self._committer.restart()
             tasks.revive(error)
         except FencedError as error:
