@@ -88,7 +88,7 @@ def literal(value: Any) -> Code:
     return Code("1e999" if source == "inf" else source, UNARY if number else ATOM)
 
 
-NONE, TRUE, FALSE = literal(None), literal(True), literal(False)
+NONE, TRUE = literal(None), literal(True)
 
 
 # -- Access --------------------------------------------------------------------------------------------------------

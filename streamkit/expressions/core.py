@@ -51,7 +51,6 @@ class Core:
         self.functions = functions
         self.place = place
         self.scope: dict[str, str] = dict(scope or {})
-        self.in_function = scope is not None
         self.depth = 0
         self.product = 1
         self.problems: list[Problem] = []

@@ -16,9 +16,6 @@ complete, because later steps of a topology may still change it (old values, mat
 class GraphNode:
     """A node of the logical graph; parents and children keep the order of their insertion."""
 
-    is_source = False
-    is_table_source = False
-
     def __init__(self, name: str, key_changing: bool = False, value_changing: bool = False, merging: bool = False):
         self.name = name
         self.key_changing = key_changing
@@ -93,8 +90,6 @@ class GraphNode:
 class SourceNode(GraphNode):
     """`builder.stream(...)`, and the sources inside foreign-key joins (StreamSourceNode)."""
 
-    is_source = True
-
     def __init__(self, name: str, description: dict[str, Any]):
         super().__init__(name)
         self.topics: tuple[str, ...] = description["topics"]
@@ -124,8 +119,6 @@ class ProcessorNode(GraphNode):
 
 class TableSourceNode(GraphNode):
     """`builder.table(...)` or `builder.globalTable(...)`: a source and the processor that keeps the table."""
-
-    is_table_source = True
 
     def __init__(self, name: str, source_name: str, description: dict[str, Any], work: Work, is_global: bool):
         super().__init__(name)

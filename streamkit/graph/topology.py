@@ -49,8 +49,6 @@ class Topology:
         self.global_stores: dict[str, Any] = {}
         self.global_topics: dict[str, str] = {}
         self.internal_topics: dict[str, int | None] = {}
-        self.store_topics: dict[str, str] = {}
-        """Source topics that stand in for changelogs, by store."""
         self.problems: list[Problem] = []
         self.awaited: set[str] = set()
         """Read-only stores that are added at the end; what uses them is connected after that."""

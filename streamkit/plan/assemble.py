@@ -16,7 +16,7 @@ from streamkit.operators.serdes import AnySerde, meet, need
 from streamkit.operators.sink import add_for_each, add_sink
 from streamkit.operators.source import global_table_source, stream_source, table_source
 from streamkit.operators.topic_store import global_store, read_only_store
-from streamkit.operators.upstream import Branches, Stream, TopicStore
+from streamkit.operators.upstream import Stream, TopicStore
 from streamkit.plan.model import StepRef
 from streamkit.plan.stores import custom_store
 from streamkit.plan.typebook import TypeBook
@@ -70,14 +70,9 @@ class Assembler:
         """Return what a reference means, building it first if need be. Raises BuildError where it failed."""
         if ref.kind != "pipeline":
             return self._types.referred(self._source(ref, step.pipeline, step.position))
-        result = self._referred(ref, ref.position or step.position)
+        result = self._referred(ref)
         if result is _FAILED:
             raise BuildError()
-        if isinstance(result, Branches):
-            raise BuildError(
-                ref.position or step.position,
-                f"pipeline {ref.pipeline} ends in branches; refer to one of them: {_choices(ref.pipeline, result)}",
-            )
         return self._types.referred(result)
 
     def custom_store(self, name: str, step: Step) -> Any:
@@ -106,11 +101,6 @@ class Assembler:
         if done is not _UNBUILT:
             return done
         spec = self.model.pipelines[name]
-        if name in self._stack:
-            circle = " -> ".join((*self._stack[self._stack.index(name) :], name))
-            self._complain(spec.position, f"pipelines refer to each other in a circle: {circle}")
-            self._results[name] = _FAILED
-            return _FAILED
         self._stack.append(name)
         saved = self.graph.origin, self.graph.on_error
         result = self._begin(spec)
@@ -127,35 +117,16 @@ class Assembler:
         try:
             if spec.source.kind != "pipeline":
                 return self._source(spec.source, spec.name, position)
-            result = self._referred(spec.source, position)
-            if isinstance(result, Branches):
-                raise BuildError(
-                    position,
-                    f"pipeline {spec.source.pipeline} ends in branches; go on from one of them: "
-                    f"{_choices(spec.source.pipeline, result)}",
-                )
-            return result
+            return self._referred(spec.source)
         except BuildError as error:
             self.problems.extend(error.problems)
             return _FAILED
 
-    def _referred(self, ref: Ref, position: Any) -> Any:
+    def _referred(self, ref: Ref) -> Any:
+        """Return the result of a pipeline or a branch, which exist and form no circle (streamkit.spec.links)."""
         assert ref.pipeline is not None
-        if ref.pipeline not in self.model.pipelines:
-            raise BuildError(position, f"there is no pipeline {ref.pipeline}")
         result = self._pipeline(ref.pipeline)
-        if ref.branch is None or result is _FAILED:
-            return result
-        if not isinstance(result, Branches):
-            raise BuildError(
-                position, f"pipeline {ref.pipeline} has no branches, so there is no {ref.pipeline}.{ref.branch}"
-            )
-        if ref.branch not in result.branches:
-            raise BuildError(
-                position,
-                f"pipeline {ref.pipeline} has no branch {ref.branch}; there are {_choices(ref.pipeline, result)}",
-            )
-        return result.branches[ref.branch]
+        return result if ref.branch is None or result is _FAILED else result.branches[ref.branch]
 
     def _step(self, step: Step, upstream: Any) -> Any:
         if upstream is _FAILED:
@@ -184,9 +155,6 @@ class Assembler:
         topic = self.model.topics[step.on_error.topic]
         self.written.add(topic.name)
         return type(step.on_error)(step.on_error.action, topic.topic)
-
-    def _complain(self, position: Any, message: str) -> None:
-        self.problems.append(Problem(position, message))
 
     # -- Sources --
 
@@ -275,10 +243,6 @@ class Assembler:
             )
             target = {"topic": None, "route": to.route, "serdes": serdes}
         add_sink(self, stream, {**target, "partition": to.partition}, to.name)
-
-
-def _choices(pipeline: str | None, branches: Branches) -> str:
-    return ", ".join(f"{pipeline}.{name}" for name in branches.branches)
 
 
 def _ending(result: Any, what: str, position: Any) -> Stream:

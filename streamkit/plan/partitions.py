@@ -38,10 +38,6 @@ class Layout:
     repartitions: tuple[NewTopic, ...]
     changelogs: tuple[NewTopic, ...]
 
-    def task_partitions(self, task: tuple[int, int]) -> tuple[tuple[str, int], ...]:
-        """Return the partitions that a task reads: its own number of each topic that has so many."""
-        return tuple((topic, task[1]) for topic in self.sources[task[0]] if task[1] < self.partitions[topic])
-
 
 def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
     """Return the tasks and internal topics for topics with these counts.
@@ -208,14 +204,3 @@ def _changelogs(plan: Plan, tasks: tuple[tuple[int, int], ...]) -> tuple[NewTopi
             if definition.changelog_topic is not None and name is not None and count:
                 topics[name] = NewTopic(name, count, changelog_config(definition, defaults, additional))
     return tuple(topics.values())
-
-
-def repartition_counts(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the partition counts of repartition topics by their names without prefix. Raises InvalidTopologyError."""
-    known = lay_out(plan, counts).partitions
-    return {name: known[plan.internal_name(name)] for name in plan.internal_topics}
-
-
-def changelog_topics(plan: Plan, counts: Mapping[str, int]) -> dict[str, tuple[int, Mapping[str, str]]]:
-    """Return count and configuration of every changelog by its name on the log. Raises InvalidTopologyError."""
-    return {topic.name: (topic.partitions, topic.config) for topic in lay_out(plan, counts).changelogs}

@@ -28,11 +28,6 @@ def prefix_end(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
 
 
-def window_key(key: bytes, start: int, sequence: int = 0) -> bytes:
-    """Return the changelog key of a window: key, start, sequence (WindowKeySchema)."""
-    return key + pack_long(start) + pack_int(sequence)
-
-
 def session_key(key: bytes, start: int, end: int) -> bytes:
     """Return the changelog key of a session: key, end, start (SessionKeySchema)."""
     return key + TWO_LONGS.pack(end, start)

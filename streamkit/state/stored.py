@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
 # Serdes whose values all take the same number of bytes: writing one over another needs no accounting.
-_FIXED_SIZE = ("long", "integer", "short", "double", "boolean")
 
 HELD = 64
 """Bytes up to which a cache holds a value decoded beside its bytes; a longer one is decoded each time that it is read."""
@@ -120,11 +119,6 @@ class CachedMapStore(MapStore):
     def cached(self) -> bool:
         """Whether updates wait in a cache, so that the listener forwards them instead of the caller."""
         return self.cache is not None
-
-    @property
-    def inlinable(self) -> bool:
-        """Whether generated code may change entries of the cache in place (see streamkit.state.cache)."""
-        return self.cached and self.holds_decoded and self.value_serde.spec in _FIXED_SIZE
 
     @property
     def entries(self) -> dict[bytes, list[Any]]:

@@ -13,7 +13,7 @@ from streamkit.plan.describe import describe
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, Remains
 from streamkit.testing.compare import Pair, align
-from streamkit.testing.model import Case, CaseFile, Described, Expectation, Phase, Plain
+from streamkit.testing.model import Case, Described, Expectation, Phase, Plain
 from streamkit.testing.names import Names
 
 Record = Mapping[str, Any]
@@ -44,15 +44,6 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
     printed: list[dict[str, list[Record]]] = field(default_factory=list)
     seconds: float = 0.0
-
-
-@dataclass
-class FileOutcome:
-    """What became of a file's cases; `plan`: its topology, as the file's own settings make it."""
-
-    file: CaseFile
-    plan: Plan
-    outcomes: list[Outcome]
 
 
 def run_case(case: Case, plan: Plan, reached: Counter[str] | None = None) -> Outcome:

@@ -23,8 +23,6 @@ class FileResult:
     path: Path
     outcomes: list[Outcome] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    left_out: int = 0
-    """Cases that the filter left out."""
     rewritten: bool = False
 
     @property
@@ -73,7 +71,6 @@ class Session:
         result = FileResult(file.path)
         for case in file.cases:
             if self._only and self._only not in f"{file.path}::{case.name}".lower():
-                result.left_out += 1
                 continue
             result.outcomes.append(self.outcome_of(file, case))
         return result

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import InvalidTopologyError
-from streamkit.plan.partitions import changelog_topics, lay_out, repartition_counts
+from streamkit.plan.model import Plan
+from streamkit.plan.partitions import NewTopic, lay_out
 from tests.plan.support import plan_of
 
 HEAD = """streamkit: 1
@@ -16,7 +17,13 @@ defaults: {key: string, value: string}
 topics: {a: {}, b: {}, out: {}}
 pipelines:
 """
+
 JOIN = "p: {stream: a, steps: [select_key: value, join: {with: {table: b}, value: left, name: j}], to: out}"
+
+
+def changelogs(plan: Plan, counts: dict[str, int]) -> dict[str, NewTopic]:
+    """The changelogs by their names without the application's."""
+    return {topic.name.removeprefix("app-"): topic for topic in lay_out(plan, counts).changelogs}
 
 
 def test_repartitions_take_the_largest_count_upstream(tmp_path: Path) -> None:
@@ -24,14 +31,15 @@ def test_repartitions_take_the_largest_count_upstream(tmp_path: Path) -> None:
     layout = lay_out(plan, {"a": 2, "b": 5})
     assert [(topic.name, topic.partitions) for topic in layout.repartitions] == [("app-c-repartition", 5)]
     assert layout.tasks == tuple((group, number) for group in (0, 1) for number in range(5))
-    assert layout.task_partitions((0, 1)) == (("a", 1), ("b", 1))
-    assert layout.task_partitions((0, 3)) == (("b", 3),)
+    assert layout.sources[0] == ("a", "b")
     assert [(topic.name, topic.partitions) for topic in layout.changelogs] == [("app-c-changelog", 5)]
 
 
 def test_repartitions_follow_external_topics_of_their_group(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, JOIN, HEAD)
-    assert repartition_counts(plan, {"a": 7, "b": 3}) == {"j-repartition": 3}
+    assert [(topic.name, topic.partitions) for topic in lay_out(plan, {"a": 7, "b": 3}).repartitions] == [
+        ("app-j-repartition", 3)
+    ]
 
 
 def test_a_repartition_below_others_takes_what_is_known_when_its_turn_comes(tmp_path: Path) -> None:
@@ -40,7 +48,7 @@ def test_a_repartition_below_others_takes_what_is_known_when_its_turn_comes(tmp_
     for number in range(16):
         head = HEAD.replace("application: app", f"application: app{number}")
         plan = plan_of(tmp_path, f"p: {{stream: a, steps: {steps}}}", head)
-        sizes.append(repartition_counts(plan, {"a": 4, "b": 1})["c-repartition"])
+        sizes.append(lay_out(plan, {"a": 4, "b": 1}).partitions[f"app{number}-c-repartition"])
     # What the leader of Kafka Streams 4.3.1 makes for each application: turns follow from the hash codes of names.
     assert sizes == [1, 4, 1, 1, 4, 1, 1, 4, 1, 4, 1, 4, 4, 1, 1, 4]
 
@@ -87,8 +95,9 @@ def test_configurations_of_internal_topics(tmp_path: Path) -> None:
     layout = lay_out(plan, {"a": 1})
     assert layout.repartitions[0].config["cleanup.policy"] == "delete"
     assert layout.repartitions[0].config["segment.bytes"] == "1000"
-    count, config = changelog_topics(plan, {"a": 1})["app-c-changelog"]
-    assert count == 1
+    changelog = changelogs(plan, {"a": 1})["c-changelog"]
+    config = changelog.config
+    assert changelog.partitions == 1
     assert config["cleanup.policy"] == "compact,delete"
     assert config["retention.ms"] == str(60_000 + 86_400_000)
 
@@ -104,11 +113,11 @@ def test_settings_of_a_store_go_before_those_of_the_application(tmp_path: Path) 
         f"s: {{from: p, steps: [count: {{store: {{config: {{cleanup.policy: [compact, delete]}}}}}}]}}",
         head,
     )
-    topics = {name: config for name, (_, config) in changelog_topics(plan, {"a": 1}).items()}
-    assert topics["app-w-changelog"]["segment.bytes"] == "5"
-    assert topics["app-w-changelog"]["retention.ms"] == str(60_000 + 86_400_000)
-    assert topics["app-s-changelog"]["segment.bytes"] == "1000"
-    assert topics["app-s-changelog"]["retention.ms"] == "9"
+    topics = {name: topic.config for name, topic in changelogs(plan, {"a": 1}).items()}
+    assert topics["w-changelog"]["segment.bytes"] == "5"
+    assert topics["w-changelog"]["retention.ms"] == str(60_000 + 86_400_000)
+    assert topics["s-changelog"]["segment.bytes"] == "1000"
+    assert topics["s-changelog"]["retention.ms"] == "9"
     nameless = next(config for name, config in topics.items() if "STATE-STORE" in name)
     assert nameless["cleanup.policy"] == "compact,delete"
 
@@ -125,9 +134,7 @@ def test_changelogs_of_stream_joins_and_suppress(tmp_path: Path) -> None:
         "u: {from: p, steps: [group_by_key, count: d, suppress: {until: 5s, name: kept, config: {segment.ms: 5}}]}",
         HEAD,
     )
-    topics = {
-        name.removeprefix("app-"): config for name, (_, config) in changelog_topics(plan, {"a": 1, "b": 1}).items()
-    }
+    topics = {name: topic.config for name, topic in changelogs(plan, {"a": 1, "b": 1}).items()}
     assert set(topics) == {
         f"{name}-changelog"
         for name in (

@@ -24,7 +24,7 @@ from streamkit.runtime.local.following import Following
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.global_thread import GlobalThread
 from streamkit.runtime.local.idle import all_read
-from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, holding, key_metadata
+from streamkit.runtime.local.instances import InstanceMetadata, KeyMetadata, key_metadata
 from streamkit.runtime.local.local_task import sums_on_disk
 from streamkit.runtime.local.progress import RestoreListener, RestoreProgress
 from streamkit.runtime.local.queries import LocalStores, is_global, require_store
@@ -134,11 +134,6 @@ class Application:
     def metadata_for_all(self) -> list[InstanceMetadata]:
         """Return the instances of the application as the group knows them, none before it has met."""
         return [] if self._coordinator is None else list(self._coordinator.instances)
-
-    def metadata_for_store(self, name: str) -> list[InstanceMetadata]:
-        """Return the instances that hold a store. Raises UnknownStoreError."""
-        require_store(self.plan, name)
-        return holding(self.plan, name, self.metadata_for_all())
 
     def key_metadata(self, name: str, key: bytes) -> KeyMetadata:
         """Return where a key is, by its bytes: of a window or a session those without it.

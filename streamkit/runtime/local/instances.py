@@ -31,14 +31,6 @@ class KeyMetadata:
     standbys: tuple[str, ...] = ()
 
 
-def holding(plan: Plan, store: str, instances: Iterable[InstanceMetadata]) -> list[InstanceMetadata]:
-    """Return the instances that hold a store, as active task or standby; all of them hold a global one."""
-    subs = {sub.id: sub.is_global for sub in plan.sub_topologies if store in sub.stores}
-    if any(subs.values()):
-        return list(instances)
-    return [each for each in instances if any(task[0] in subs for task in (*each.active, *each.standby))]
-
-
 def key_metadata(
     plan: Plan, topics: TopicsOnLog, store: str, key: bytes, instances: Iterable[InstanceMetadata]
 ) -> KeyMetadata:
