@@ -1,8 +1,7 @@
-"""Asking a running application over HTTP."""
+"""Requests of commands to a running application over HTTP."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,31 +33,29 @@ class Connection:
     """A running instance."""
 
     def __init__(self, url: str, token_file: str | None):
-        self.url = url.rstrip("/")
-        self._token = read_token(token_file)
+        from streamkit.http.json_client import JsonClient
+
+        self._client = JsonClient(url, read_token(token_file), _SECONDS)
+        self.url = self._client.url
 
     def get(self, path: str, parameters: dict[str, Any] | None = None) -> Any:
-        """Return what a path answers. Raises StreamkitError with the instance's own words, or when none comes."""
-        from urllib.error import HTTPError, URLError
-        from urllib.parse import urlencode
-        from urllib.request import Request, urlopen
+        """Return what a path answers. Raises StreamkitError with the instance's error, or when no answer comes."""
+        from http.client import HTTPException
 
-        query = urlencode({name: value for name, value in (parameters or {}).items() if value is not None})
-        request = Request(f"{self.url}{path}?{query}" if query else f"{self.url}{path}")
-        if self._token is not None:
-            request.add_header("Authorization", f"Bearer {self._token}")
+        from streamkit.http.json_client import reason_of
+
         try:
-            with urlopen(request, timeout=_SECONDS) as response:
-                return json.load(response)
-        except HTTPError as error:
-            raise StreamkitError(_told(error.read()) or f"{self.url} answers {error.code}") from error
-        except (URLError, OSError) as error:
-            reason = getattr(error, "reason", error)
+            answer = self._client.ask(path, parameters)
+        except (OSError, HTTPException) as error:
+            reason = reason_of(error)
             raise StreamkitError(
                 f"no application answers at {self.url}: {getattr(reason, 'strerror', None) or reason}"
             ) from error
-        except ValueError as error:
-            raise StreamkitError(f"{self.url} answers with something else than JSON") from error
+        if answer.status >= 400:
+            raise StreamkitError(answer.error or f"{self.url} answers {answer.status}")
+        if answer.content is None:
+            raise StreamkitError(f"{self.url} answers with something else than JSON")
+        return answer.content
 
 
 def is_url(place: str) -> bool:
@@ -82,10 +79,3 @@ def address_of(plan: Plan) -> str | None:
     """Return the URL that a topology says its application answers at."""
     server = plan.config["application.server"]
     return f"http://{server}" if server else None
-
-
-def _told(body: bytes) -> str | None:
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from streamkit.config.settings import ALIASES, REFUSED, SETTINGS
 from streamkit.config.values import as_text, convert
 from streamkit.errors import ConfigError
+from streamkit.suggestions import did_you_mean
 
 PREFIXES = {
     "main.consumer.": "consumer",
@@ -71,7 +71,7 @@ def _client_value(name: str, value: Any) -> str:
     roles = clients.roles_of(rest)
     if not roles:
         known = clients.KNOWN if prefix else (*SETTINGS, *REFUSED, *clients.KNOWN)
-        raise UnknownSettingError(f"There is no setting {name!r}{_hint(rest, known, prefix)}")
+        raise UnknownSettingError(f"There is no setting {name!r}{did_you_mean(rest, known, prefix=prefix)}")
     if prefix and PREFIXES[prefix] not in roles:
         listed = " and ".join(sorted(roles))
         raise UnknownSettingError(f"{name} can't be set: {rest} is a setting of {listed}")
@@ -91,12 +91,5 @@ def topic_value(name: str, value: Any, given: str = "") -> str:
     from streamkit.config.topics import NAMES
 
     if name not in NAMES:
-        raise UnknownSettingError(f"There is no setting {given or name!r} of topics{_hint(name, NAMES)}")
+        raise UnknownSettingError(f"There is no setting {given or name!r} of topics{did_you_mean(name, NAMES)}")
     return as_text(given or name, value)
-
-
-def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
-    from difflib import get_close_matches
-
-    found = get_close_matches(name, list(known), n=1, cutoff=0.6) if len(name) < 200 else []
-    return f"; did you mean {prefix + found[0]!r}?" if found else ""

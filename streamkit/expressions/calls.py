@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 from streamkit.errors import Problem, StreamkitError, TopologyError
+from streamkit.suggestions import did_you_mean
 
 _lock = threading.RLock()
 _modules: dict[tuple[str, str], Any] = {}
@@ -31,12 +32,8 @@ def load_object(ref: Any) -> Any:
     found = _module(ref)
     for part in ref.attribute.split("."):
         if part.startswith("_") or not hasattr(found, part):
-            import difflib
-
             public = [name for name in dir(found) if not name.startswith("_")]
-            near = difflib.get_close_matches(part, public, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise _wrong(ref, f"module {ref.module!r} has no public {part!r}{hint}")
+            raise _wrong(ref, f"module {ref.module!r} has no public {part!r}{did_you_mean(part, public)}")
         found = getattr(found, part)
     return found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from streamkit.errors import Problem
@@ -32,6 +31,7 @@ from streamkit.expressions.types import (
     member,
     one_of,
 )
+from streamkit.suggestions import did_you_mean
 
 _CONSTANTS: dict[type, Type] = {
     str: TEXT,
@@ -102,8 +102,7 @@ class _Finder:
         if found is not None or name in self.looked_for:
             return found or ANY
         known = field_names(owner)
-        close = get_close_matches(name, known, 1, 0.6) if len(name) < 200 else []
-        hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(known)}" if known else ""
+        hint = did_you_mean(name, known, f"it has {', '.join(known)}" if known else "")
         self.problems.append(Problem(self.source.place(place), f"{owner.word} has no field {name!r}{hint}"))
         return ANY
 

@@ -9,6 +9,7 @@ from streamkit.expressions import methods
 from streamkit.expressions.core import BUDGET, Core
 from streamkit.expressions.limits import MAX_CALLS
 from streamkit.expressions.piece import IMPURE, LAZY, LOOPS, PRODUCES, WORK, Piece, flags_of, refs_of
+from streamkit.suggestions import did_you_mean
 
 FUNCTIONS = [
     "len",
@@ -93,8 +94,6 @@ class Calls(Core):
 
     def unknown_name(self, node: ast.Name, called: bool = False) -> Piece:
         """Report a name that the language or this place does not have."""
-        import difflib
-
         name = node.id
         if not called and (name in FUNCTIONS or name in self.functions):
             return self.refuse(node, f"{name!r} is a function: it can be called, and that is all")
@@ -102,9 +101,7 @@ class Calls(Core):
             return self.refuse(node, f"{name!r} begins with an underscore, which is not allowed")
         functions = [*FUNCTIONS, *self.functions]
         values = [*self.names, *self.scope]
-        near = difflib.get_close_matches(name, functions if called else values, 1)
-        near = near or difflib.get_close_matches(name, [*functions, *values], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, functions if called else values) or did_you_mean(name, [*functions, *values])
         shown = f" (there are: {', '.join(values)})" if values and not called and len(values) < 12 else ""
         return self.refuse(node, f"unknown {'function' if called else 'name'} {name!r}{hint}{shown}")
 
@@ -315,8 +312,4 @@ class Calls(Core):
         allowed = methods.BY_KIND[kind] if kind else methods.ALLOWED
         if name in allowed:
             return None
-        import difflib
-
-        near = difflib.get_close_matches(name, sorted(allowed), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        return f"unknown method {name!r}{f' of a {kind}' if kind else ''}{hint}"
+        return f"unknown method {name!r}{f' of a {kind}' if kind else ''}{did_you_mean(name, sorted(allowed))}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import json
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from streamkit.errors import StoreUnavailableError
+from streamkit.http.json_client import JsonClient, reason_of
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
@@ -70,30 +69,20 @@ class Peers:
         if not self._free.acquire(timeout=TIMEOUT_SECONDS):
             raise StoreUnavailableError(f"too many requests to other instances: {address} is not asked")
         try:
-            status, body = self._answer(address, f"{path}?{urlencode(parameters)}", method)
+            client = JsonClient(f"http://{address}", self._token, TIMEOUT_SECONDS, direct=True)
+            answer = client.ask(path, parameters, method)
         except (OSError, http.client.HTTPException) as error:
-            raise StoreUnavailableError(f"the instance at {address} does not answer: {error}") from error
+            raise StoreUnavailableError(f"the instance at {address} does not answer: {reason_of(error)}") from error
         finally:
             self._free.release()
-        try:
-            answer = json.loads(body)
-        except ValueError:
-            answer = {"error": f"the instance at {address} answers {status} with something else than JSON"}
-        if status == 200:
-            return answer
-        text = answer.get("error", str(answer)) if isinstance(answer, dict) else str(answer)
-        if status in (401, 403):
+        if answer.content is None:
+            text = f"the instance at {address} answers {answer.status} with something else than JSON"
+        elif answer.status == 200:
+            return answer.content
+        else:
+            text = answer.error or str(answer.content)
+        if answer.status in (401, 403):
             raise StoreUnavailableError(f"the instance at {address} refuses this one: {text}")
-        if status == 503:
+        if answer.status == 503:
             raise StoreUnavailableError(text)
-        raise RefusedError(status, text)
-
-    def _answer(self, address: str, target: str, method: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
-        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-        try:
-            connection.request(method, target, headers=headers)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        raise RefusedError(answer.status, text)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from streamkit.errors import UsageError
 from streamkit.plan.model import ExternalTopic, Plan
+from streamkit.suggestions import did_you_mean, listed
 
 
 def find_topic(plan: Plan, name: str) -> ExternalTopic:
@@ -13,6 +12,5 @@ def find_topic(plan: Plan, name: str) -> ExternalTopic:
     entries = {topic.entry: topic for topic in plan.external_topics.values()}
     if name in entries:
         return entries[name]
-    near = get_close_matches(name, entries, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(entries)) or 'none'}"
-    raise UsageError(f"{plan.file} has no topic {name!r}; {hint}")
+    hint = did_you_mean(name, entries, f"it has {listed(sorted(entries))}")
+    raise UsageError(f"{plan.file} has no topic {name!r}{hint}")

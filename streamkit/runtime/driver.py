@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 import sys
@@ -25,6 +24,7 @@ from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.runtime.reprocess import reprocess, reprocesses
 from streamkit.runtime.stores import MemoryStores
 from streamkit.runtime.task import Task
+from streamkit.suggestions import did_you_mean
 from streamkit.transport.base import CommittedOffset
 
 CONTROL = "advance_wall_clock"
@@ -194,8 +194,7 @@ class Driver:
         if topic in self._global_topics or self._task_reads(topic):
             return
         known = sorted({*self._global_topics, *self._task_topics})
-        near = difflib.get_close_matches(topic, known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; it reads {', '.join(known)}"
+        hint = did_you_mean(topic, known, f"it reads {', '.join(known)}")
         raise TopicError(f"the topology does not read topic {topic!r}{hint}")
 
     def _task_reads(self, topic: str) -> bool:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from streamkit.errors import SerdeError
 from streamkit.expressions.types import BOOLEAN, BYTES, INTEGER, NUMBER, TEXT, ListOf, MapOf, Record, Type
 from streamkit.serdes.schema import Part, Read, Schema, read_file
 from streamkit.serdes.size import check_size, check_value
+from streamkit.suggestions import did_you_mean
 
 _IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"]+)"\s*;')
 _BUNDLED = "google/protobuf/"
@@ -264,11 +266,8 @@ def _scalar(field: Any, value: Any) -> Any:
     return value
 
 
-def _nearest(name: Any, known: Any) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(str(name), list(known), 1, 0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(known)}"
+def _nearest(name: Any, known: Iterable[str]) -> str:
+    return did_you_mean(str(name), known, f"it has {', '.join(known)}")
 
 
 def _type(message: Any, seen: dict[str, Record]) -> Type:

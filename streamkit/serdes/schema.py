@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import ANY, Type
 from streamkit.serdes.plain import plain, unplain
+from streamkit.suggestions import did_you_mean, listed
 
 Read = Callable[[bytes, int], Any]
 """Gives the value of bytes from an offset on."""
@@ -131,7 +132,8 @@ def source_of(form: str, spec: dict[str, Any]) -> Source:
     known = (*OPTIONS, "message") if form == "protobuf" else OPTIONS
     for name in target:
         if name not in known:
-            raise SerdeError(f"serde {form} has no option {name!r}{_nearest(str(name), known)}")
+            hint = did_you_mean(str(name), known, f"it has {listed(known)}")
+            raise SerdeError(f"serde {form} has no option {name!r}{hint}")
     given = {"message": spec.get("message"), **target}
     if not given.get("file") and not given.get("subject"):
         raise SerdeError(f"serde {form} needs a schema: {{{form}: FILE}}, or {{{form}: {{subject: NAME}}}}")
@@ -157,10 +159,3 @@ def read_file(form: str, name: str, folder: str) -> tuple[Path, str]:
         raise SerdeError(f"serde {form}: the schema file {name!r} is not UTF-8 text") from error
     except OSError as error:
         raise SerdeError(f"serde {form}: there is no schema file {name!r} beside the topology file") from error
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, 1, 0.5)
-    return f"; did you mean {close[0]}?" if close else f"; it has {', '.join(known)}"

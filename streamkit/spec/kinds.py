@@ -16,6 +16,7 @@ from streamkit.spec.locate import locator
 from streamkit.spec.materialized import store_options, topic_config
 from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, Use, put
+from streamkit.suggestions import did_you_mean
 
 LONGEST_EXAMPLE = 120
 
@@ -144,9 +145,9 @@ def _duration_or(reader: Reader, kind: fields.DurationOr, node: Node, what: str)
     value = reader.value(node) if node.kind == "scalar" else None
     if value in kind.words:
         return value
-    best = names.nearest(value, kind.words) if isinstance(value, str) else None
-    if best is not None:
-        return reader.complain(node, f"{what} is {value!r}; did you mean {best!r}?")
+    hint = did_you_mean(value, kind.words) if isinstance(value, str) else ""
+    if hint:
+        return reader.complain(node, f"{what} is {value!r}{hint}")
     return reader.duration(node, f"{what} must be {' or '.join(kind.words)}, or", kind.minimum)
 
 

@@ -16,10 +16,10 @@ def check(reader: Reader, topics: list[str], stores: list[str], pipelines: Mappi
     branches = {name: _branches(reader, pipeline) for name, pipeline in pipelines.items()}
     for use in reader.uses:
         if use.kind == "topic" and use.name not in topics:
-            hint = names.did_you_mean(use.name, topics, "topics")
+            hint = names.hint(use.name, topics, "topics")
             reader.complain(use.position, f"There is no topic {use.name!r} in 'topics'{hint}")
         elif use.kind == "store" and use.name not in stores:
-            hint = names.did_you_mean(use.name, stores, "stores")
+            hint = names.hint(use.name, stores, "stores")
             reader.complain(use.position, f"There is no store {use.name!r} in 'stores'{hint}")
         elif use.kind == "pipeline":
             _check_pipeline(reader, use, branches)
@@ -43,7 +43,7 @@ def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
 def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] | None]) -> None:
     pipeline, dot, branch = use.name.partition(".")
     if pipeline not in branches:
-        hint = names.did_you_mean(pipeline, branches, "pipelines")
+        hint = names.hint(pipeline, branches, "pipelines")
         reader.complain(use.position, f"There is no pipeline {pipeline!r}{hint}")
         return
     if pipeline in reader.incomplete:
@@ -52,7 +52,7 @@ def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] |
     if dot and ends is None:
         reader.complain(use.position, f"The pipeline {pipeline!r} has no branches; write {pipeline!r} alone")
     elif dot and branch not in (ends or ()):
-        hint = names.did_you_mean(branch, ends or (), "branches")
+        hint = names.hint(branch, ends or (), "branches")
         reader.complain(use.position, f"The pipeline {pipeline!r} has no branch {branch!r}{hint}")
     elif not dot and ends is not None:
         listed = ", ".join(f"{pipeline}.{name}" for name in ends)

@@ -1,9 +1,11 @@
-"""Which names are legal, and which known name is nearest to an unknown one."""
+"""Which names are legal, and the ends of messages about names that a file does not define."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+from streamkit.suggestions import did_you_mean
 
 LEGAL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 PIPELINE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -30,25 +32,17 @@ def kafka_name_mistake(name: str) -> str | None:
     return None
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the known name that a person most likely meant, or None."""
-    from difflib import get_close_matches  # only where a mistake was found: importing it takes milliseconds
+def known(names: Collection[str], what: str) -> str:
+    """Return what a message about an unknown name lists where none is near: all names when they are few.
 
-    known = {known.lower(): known for known in names}
-    found = get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.6) if len(name) < 300 else []
-    if not found and len(name) < 300:
-        found = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return known[found[0]] if found else None
-
-
-def did_you_mean(name: str, names: Iterable[str], what: str = "") -> str:
-    """Return the end of a message about an unknown name: the nearest one, else all when they are few."""
-    names = list(names)
-    best = nearest(name, names)
-    if best is not None:
-        return f"; did you mean {best!r}?"
+    what: "topics" or the like, for a file that has none; may be empty.
+    """
     if not names:
-        return f"; the file has no {what}" if what else ""
-    if len(names) <= 12:
-        return f"; known are {', '.join(sorted(names))}"
-    return ""
+        return f"the file has no {what}" if what else ""
+    return f"known are {', '.join(sorted(names))}" if len(names) <= 12 else ""
+
+
+def hint(name: str, names: Iterable[str], what: str = "") -> str:
+    """Return the end of a message about a name that a file does not define."""
+    defined = list(names)
+    return did_you_mean(name, defined, known(defined, what))

@@ -11,6 +11,7 @@ from streamkit.errors import ConfigError, Position, Problem, TopologyError
 from streamkit.spec import names
 from streamkit.spec.nodes import Node, Source
 from streamkit.spec.resolve import Resolver, shown
+from streamkit.suggestions import did_you_mean
 
 
 class _Bad:
@@ -151,7 +152,7 @@ class Reader:
     def unknown(self, key: Node, what: str, keys: Iterable[str]) -> None:
         """Complain about a key that `what` does not have."""
         if key.value != "<<":
-            self.complain(key, f"{what} has no key {key.value!r}{names.did_you_mean(key.value, keys)}")
+            self.complain(key, f"{what} has no key {key.value!r}{names.hint(key.value, keys)}")
 
     def items(self, node: Node, what: str) -> list[Node]:
         """Return the nodes of a list; nothing counts as an empty one."""
@@ -200,8 +201,7 @@ class Reader:
         value = self.value(node) if node.kind == "scalar" else None
         if value in words:
             return value
-        best = names.nearest(value, words) if isinstance(value, str) else None
-        hint = f"; did you mean {best!r}?" if best else ""
+        hint = did_you_mean(value, words) if isinstance(value, str) else ""
         listed = " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
         return self.complain(node, f"{what} must be {listed}, not {self.kind(node)}{hint}")
 

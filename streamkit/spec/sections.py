@@ -27,6 +27,7 @@ from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
 from streamkit.spec.resolve import shown
 from streamkit.spec.topic_stores import OWN_KEYS, TOPIC_STORES, check_keys, topic_store_ref
+from streamkit.suggestions import did_you_mean
 
 TOPIC_KEYS = ("topic", "key", "value", "timestamp", "reset", "partitions", "replication_factor", "config")
 STORE_KEYS = (
@@ -136,9 +137,9 @@ def _timestamp(reader: Reader, node: Node) -> Any:
     if value in TIMESTAMP_POLICIES:
         return value
     if isinstance(value, str) and names.IDENTIFIER.fullmatch(value) and value not in fields.STREAM_NAMES:
-        best = names.nearest(value, TIMESTAMP_POLICIES)
-        if best is not None:
-            return reader.complain(node, f"'timestamp' is {value!r}; did you mean {best!r}?")
+        hint = did_you_mean(value, TIMESTAMP_POLICIES)
+        if hint:
+            return reader.complain(node, f"'timestamp' is {value!r}{hint}")
     return kinds.expression(reader, node, "'timestamp'", fields.STREAM_NAMES)
 
 

@@ -9,6 +9,7 @@ from streamkit.operators.fields import BranchSpec, ForEachSpec, OnError, SinkSpe
 from streamkit.spec import kinds, names
 from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, put
+from streamkit.suggestions import nearest
 
 BRANCH_NAME = "The name of a branch"
 BRANCH_KEYS = ("if", "steps", "to", "for_each", "chained")
@@ -60,7 +61,7 @@ def _step(reader: Reader, node: Node, index: int) -> Any:
         return BAD
     operator = reader.operators.get(name)
     if operator is None:
-        return reader.complain(key, f"There is no step {name!r}{names.did_you_mean(name, reader.operators)}")
+        return reader.complain(key, f"There is no step {name!r}{names.hint(name, reader.operators)}")
     return _known_step(reader, operator, key, body, index)
 
 
@@ -119,7 +120,7 @@ def _is_unquoted_expression(operator: Any, body: Node, allowed: list[str]) -> bo
     keys = [key.value for key, _ in body.value if key.kind == "scalar"]
     if main is None or not isinstance(main.kind, fields.Expr) or not keys:
         return False
-    return not any(key in allowed or names.nearest(key, allowed) for key in keys)
+    return not any(key in allowed or nearest(key, allowed) for key in keys)
 
 
 def _on_error(reader: Reader, node: Node) -> Any:

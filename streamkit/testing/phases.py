@@ -9,8 +9,8 @@ from typing import Any
 
 from streamkit.errors import Position, SerdeError, StreamkitError
 from streamkit.plan.model import Plan
+from streamkit.spec import names as spec_names
 from streamkit.spec.load import read_text
-from streamkit.spec.names import did_you_mean
 from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader
 from streamkit.testing.model import (
@@ -109,7 +109,7 @@ class Phases:
     def _input(self, name: str, node: Node) -> Any:
         topic = self._names.input(name)
         if topic is None:
-            hint = did_you_mean(name, self._names.read, "input topics")
+            hint = spec_names.hint(name, self._names.read, "input topics")
             return self._reader.complain(node, f"The topology does not read a topic {name!r}{hint}")
         return topic
 
@@ -206,7 +206,7 @@ class Phases:
             known, what = self._names.output(name), f"The topology does not write a topic {name!r}"
         if not known:
             names = self._stores if kind == "store" else self._names.written
-            self._reader.complain(key, what + did_you_mean(name, names, f"{kind}s that could be compared"))
+            self._reader.complain(key, what + spec_names.hint(name, names, f"{kind}s that could be compared"))
         return known
 
     def _expectation(self, name: str, key: Node, body: Node, kind: str) -> Expectation | None:

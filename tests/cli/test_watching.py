@@ -60,7 +60,7 @@ def test_query_pages_through_everything_and_stops_at_the_limit(shop):
 def test_query_says_what_is_wrong(shop, tmp_path):
     for arguments, code, text in (
         ((shop[0], "counts", "nobody"), 1, "store counts has no key nobody"),
-        ((shop[0], "cuonts"), 1, "did you mean counts?"),
+        ((shop[0], "cuonts"), 1, "did you mean 'counts'?"),
         ((shop[0], "counts", "a", "--prefix", "b"), 2, "exclude each other"),
         ((shop[0], "counts", "--from", 5), 2, "store counts has none"),
         (("http://127.0.0.1:1", "counts"), 1, "no application answers at http://127.0.0.1:1: Connection refused"),

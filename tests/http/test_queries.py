@@ -109,7 +109,7 @@ def test_global_tables_and_internal_stores(shop):
     ("path", "query", "status", "text"),
     [
         ("/stores/counts/get", {"key": "nobody"}, 404, "store counts has no key nobody"),
-        ("/stores/cuonts/get", {"key": "a"}, 404, "shop has no store cuonts; did you mean counts?"),
+        ("/stores/cuonts/get", {"key": "a"}, 404, "shop has no store cuonts; did you mean 'counts'?"),
         ("/stores/counts/windows", {}, 400, "it answers get, range, prefix, all, not windows"),
         ("/stores/counts/get", {}, 400, "get needs the parameter key"),
         ("/stores/counts/all", {"limit": "many"}, 400, "limit is 'many'; expected a whole number"),

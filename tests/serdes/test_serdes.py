@@ -289,7 +289,7 @@ def test_numbers_that_are_none_are_read_as_they_are_printed(name: str) -> None:
         ({"windowed": "string"}, "size"),
         ({"windowed": "string", "size": "x"}, "size"),
         ({"windowed": "strin", "size": "1s"}, "string"),
-        ({"avro": {"subjct": "s"}}, "did you mean subject"),
+        ({"avro": {"subjct": "s"}}, "did you mean 'subject'"),
         ({"avro": {"version": 1}}, "needs a schema"),
         ({"avro": {"subject": "s", "version": 0}}, "version"),
         ({"avro": {"file": "f", "version": 1}}, "'version' goes with 'subject'"),

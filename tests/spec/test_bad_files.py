@@ -148,7 +148,7 @@ CASES = {
     "serde": (
         HEAD + "topics: {a: {key: strng}}",
         [
-            "3:19: 'key' of the topic 'a': no serde is called 'strng'; did you mean string?",
+            "3:19: 'key' of the topic 'a': no serde is called 'strng'; did you mean 'string'?",
         ],
     ),
     "config": (

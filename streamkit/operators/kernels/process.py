@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from streamkit.errors import ConfigError, StreamkitError
 from streamkit.record import Headers, Record
 from streamkit.serdes.equality import same
 from streamkit.state.views import processor_view
+from streamkit.suggestions import did_you_mean, listed
 
 Forward = Callable[[Any, Any, int, Any], None]
 
@@ -46,7 +46,7 @@ class ProcessorContext:
             found = self._stores[name] = processor_view(self._rt.store(name), None)
         if found is None:
             raise StreamkitError(
-                f"no store {name!r} is connected to this step; {_known('its stores', name, self._stores)}"
+                f"no store {name!r} is connected to this step{_known('its stores', name, self._stores)}"
             )
         return found
 
@@ -62,7 +62,7 @@ class ProcessorContext:
         else:
             found = self._children.get(to)
             if found is None:
-                raise StreamkitError(f"no child is called {to!r}; {_known('children', to, self._children)}")
+                raise StreamkitError(f"no child is called {to!r}{_known('children', to, self._children)}")
             target = found
         target(record.key, record.value, record.timestamp, (list(record.headers) or None, *self._at[1:]))
 
@@ -251,8 +251,7 @@ def _check(record: Record) -> None:
 
 def _known(what: str, name: str, names: Iterable[str]) -> str:
     found = sorted(names)
-    near = difflib.get_close_matches(str(name), found, 1)
-    return f"did you mean {near[0]!r}?" if near else f"{what}: {', '.join(found) or 'none'}"
+    return did_you_mean(str(name), found, f"{what}: {listed(found)}")
 
 
 def _start_ms(start: int | datetime) -> int:

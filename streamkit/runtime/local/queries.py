@@ -18,6 +18,7 @@ from streamkit.errors import StateError, StoreUnavailableError, UnknownStoreErro
 from streamkit.plan.model import Plan
 from streamkit.runtime.local.states import ClientState, ThreadState
 from streamkit.state.reading import Query, StoredRow, read
+from streamkit.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
@@ -124,11 +125,8 @@ def require_store(plan: Plan, name: str) -> None:
     """Raise UnknownStoreError with the nearest name unless the topology has the store."""
     if name in plan.stores:
         return
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, plan.stores, 1)
-    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(plan.stores) or 'none'}"
-    raise UnknownStoreError(f"{plan.application} has no store {name}; {hint}")
+    hint = did_you_mean(name, plan.stores, f"it has {listed(plan.stores)}")
+    raise UnknownStoreError(f"{plan.application} has no store {name}{hint}")
 
 
 def is_global(plan: Plan, name: str) -> bool:

@@ -1,0 +1,49 @@
+"""The known name that is nearest to an unknown one, for messages about mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_LONGEST = 300
+"""Characters of a name that is compared: the time grows with the square of its length."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is nearest to a name, or None where none is near; case and hyphens count little.
+
+    >>> nearest("Strin", ["string", "long"])
+    'string'
+    """
+    if len(name) > _LONGEST:
+        return None
+    from difflib import get_close_matches  # for mistakes only: importing it takes milliseconds
+
+    names = list(known)
+    lowered = [each.lower() for each in names]
+    for written in (name.lower().replace("-", "_"), name.lower()):
+        found = get_close_matches(written, lowered, n=1, cutoff=0.6)
+        if found:
+            same = [each for each, low in zip(names, lowered, strict=True) if low == found[0]]
+            return get_close_matches(name, same, n=1, cutoff=0)[0]
+    return None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
+    """Return the end of a message about an unknown name: the nearest name, else `otherwise` where there is such a text.
+
+    prefix: what stands before the name in the file.
+
+    >>> did_you_mean("Strin", ["string", "long"])
+    "; did you mean 'string'?"
+    >>> did_you_mean("x", ["string", "long"], "known are long, string")
+    '; known are long, string'
+    """
+    best = nearest(name, known)
+    if best is not None:
+        return f"; did you mean {prefix + best!r}?"
+    return f"; {otherwise}" if otherwise else ""
+
+
+def listed(known: Iterable[str]) -> str:
+    """Return names with commas between them, or `none`."""
+    return ", ".join(known) or "none"
