@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.fuzz.layouts import differences, draw_layout
 
 N = 120
 
 
+@pytest.mark.usefixtures("java")
 def test_internal_topics_are_those_of_kafka_streams(tmp_path: Path):
     counted: Counter = Counter()
     found = differences(range(1340, 1340 + N), tmp_path, counted)
