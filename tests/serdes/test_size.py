@@ -189,6 +189,7 @@ def test_an_aggregate_that_outgrows_the_limit_is_one_error_in_little_memory(name
     topology.write_text(
         f"""streamkit: 1
 application: grows
+config: {{expression.max.bytes: 2000000000}}
 topics:
   in: {{key: string, value: json}}
   out: {{key: string, value: json}}
@@ -208,6 +209,6 @@ pipelines:
     error, last = done.stdout.splitlines()
     length, text = error.split(" ", 1)
     assert int(length) < 1_000
-    assert f"{topology}:11: pipeline p, step aggregate: topic in, partition 0, offset {last.split()[0]}:" in text
+    assert f"{topology}:12: pipeline p, step aggregate: topic in, partition 0, offset {last.split()[0]}:" in text
     assert re.search(expected, text), text
     assert int(last.split()[1]) < 500
