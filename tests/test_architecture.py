@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Each room may import itself and what stands further left; rooms of one group may know each other.
 LAYERS = (
-    ("record", "errors", "durations", "config", "metrics", "code", "plugins", "repeats", "suggestions"),
+    ("record", "errors", "durations", "config", "metrics", "code", "plugins", "repeats", "rounds", "suggestions"),
     ("serdes", "expressions", "state", "transport"),
     ("graph",),
     ("operators",),

@@ -13,6 +13,7 @@ from typing import Any
 
 from streamkit.errors import LimitError
 from streamkit.expressions.limits import MAX_SECONDS, MAX_STEPS, MAX_TOTAL, SLOT
+from streamkit.rounds import LARGE, made
 
 ROUND = 10
 """Steps of one round of a loop."""
@@ -44,10 +45,13 @@ class Budget:
         self.max_steps = max_steps
         self.seconds = seconds
         self._known: dict[int, tuple[Any, int]] = {}
+        self.bytes = max_bytes
         self.start()
 
     def start(self) -> None:
         """Begin a record: everything is left again."""
+        if self.max_bytes - self.bytes > LARGE:
+            made(self.max_bytes - self.bytes)
         self.bytes = self.max_bytes
         self.steps = self.max_steps
         self._look = self.max_steps - _LOOK if self.max_steps > _LOOK else 0

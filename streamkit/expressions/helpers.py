@@ -22,6 +22,7 @@ from streamkit.expressions.limits import (
     refuse_size,
 )
 from streamkit.expressions.members import check_hashes
+from streamkit.rounds import LARGE, made
 
 _FAST = 1 << 63
 _NO_VALUE = object()
@@ -81,6 +82,8 @@ def _repeat(sequence: Any, count: int) -> Any:
     unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
     if unit * count > MAX_BYTES:
         raise refuse_size(f"{noun(sequence)} made by '*'", unit * count)
+    if unit * count > LARGE:
+        made(unit * count)
     return sequence * count
 
 
@@ -135,8 +138,10 @@ def modulo(a: Any, b: Any) -> Any:
 
 def bounded(value: Any, what: str) -> Any:
     """Return text or bytes unchanged, or raise LimitError where they are too long."""
-    if len(value) > MAX_BYTES:
-        raise refuse_size(what, len(value))
+    if len(value) > LARGE:
+        if len(value) > MAX_BYTES:
+            raise refuse_size(what, len(value))
+        made(len(value))
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamkit.code import listing, tuple_of
+from streamkit.code import call, listing, tuple_of
 from streamkit.graph.node import ProcessorNode
 from streamkit.operators.base import Example, Operator, Processor
 from streamkit.operators.context import Context
@@ -13,6 +13,7 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.hand import Slot
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
+from streamkit.rounds import many
 
 if TYPE_CHECKING:
     from streamkit.operators.writer import CodeWriter, Node
@@ -27,7 +28,8 @@ class FlatMap(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         pairs, key, value = gen.var("pairs"), gen.var("k"), gen.var("v")
         with gen.guard(node):
-            gen.assign(pairs, listing(tuple_of(key, value), (key, value), gen.expr(self.records)))
+            made = listing(tuple_of(key, value), (key, value), gen.expr(self.records))
+            gen.assign(pairs, call(gen.name_of(many, "many"), made))
         with gen.each((key, value), pairs):
             gen.each_row(node, value)
             gen.forward(node, key=Slot(key), value=Slot(value))

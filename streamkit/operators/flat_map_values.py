@@ -15,6 +15,7 @@ from streamkit.operators.hand import Slot
 from streamkit.operators.serdes import plain_or_none
 from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import Stream
+from streamkit.rounds import many
 
 if TYPE_CHECKING:
     from streamkit.operators.writer import CodeWriter, Node
@@ -29,7 +30,7 @@ class FlatMapValues(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         values, value = gen.var("values"), gen.var("v")
         with gen.guard(node):
-            gen.assign(values, call("list", gen.expr(self.values)))
+            gen.assign(values, call(gen.name_of(many, "many"), call("list", gen.expr(self.values))))
         with gen.each((value,), values):
             gen.each_row(node, value)
             gen.forward(node, value=Slot(value))

@@ -57,6 +57,8 @@ class RecordQueue:
         """Place among the task's queues by topic name, then partition: it decides between equal timestamps."""
         self.size = 0
         self.partition_time = UNKNOWN
+        self._time_before = UNKNOWN
+        """The partition time before records were taken."""
         self.skipped = False
         """Whether records were dropped before they could be taken, so that their offsets still need a commit."""
         self._policy = policy
@@ -120,7 +122,7 @@ class RecordQueue:
         if self.failures:
             # The failing record itself becomes the head and raises there, after everything before it was processed.
             stop = min(stop, bisect_left(chunk.offsets, self.failures[0][0]))
-        taken = chunk
+        taken, self._time_before = chunk, self.partition_time
         if stop - start < len(chunk.offsets):
             taken = chunk.slice(start, stop)
             highest = max(taken.timestamps)
@@ -133,6 +135,16 @@ class RecordQueue:
         if highest > self.partition_time:
             self.partition_time = highest
         return taken, highest
+
+    def put_back(self, columns: Columns, highest: int) -> None:
+        """Take records back that were taken last, the highest timestamp of the others being this."""
+        if self._at:
+            chunk, at_most = self._chunks[0]
+            self._chunks[0] = chunk.slice(self._at, len(chunk.offsets)), at_most
+            self._at = 0
+        self._chunks.appendleft((columns, max(columns.timestamps)))
+        self.size += len(columns.offsets)
+        self.partition_time = max(self._time_before, highest)
 
     def _one(self, chunk: Columns, at: int, before: tuple) -> tuple[Columns, int] | None:
         """Return the next record alone if the one after it is not to be taken with it, as where two topics take turns."""
@@ -316,6 +328,14 @@ class PartitionGroup:
         else:
             heapq.heappop(heap)
         return queue.partition, columns, highest
+
+    def put_back(self, partition: TopicPartition, columns: Columns, highest: int) -> None:
+        """Take back the last records of a run, the highest timestamp of the others being this."""
+        self.queues[partition].put_back(columns, highest)
+        self._heap = []
+        for queue in self.queues.values():
+            if queue.size:
+                self._push(queue)
 
     def restore_time(self, partition: TopicPartition, time: int) -> None:
         """Take the partition time of a committed offset; the task's stream time is the highest of them."""

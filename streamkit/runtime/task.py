@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from streamkit import rounds
 from streamkit.compile import FATAL
 from streamkit.compile.services import BoundProgram, FailedRecord
 from streamkit.errors import ProcessingError, RefusedError, StateError, StreamkitError
@@ -18,6 +19,11 @@ from streamkit.runtime.punctuation import PunctuationQueue, Punctuator, first_ti
 from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
 from streamkit.state.base import CurrentTopic
 from streamkit.transport.base import CommittedOffset
+
+LONGEST_RUN = 16_384
+"""Records that the program is given at most at a time."""
+MOST_ROWS = 100_000
+"""Rows of output beyond which a round ends."""
 
 
 class Task:
@@ -47,6 +53,8 @@ class Task:
         self._stream_punctuators = PunctuationQueue()
         self._wall_punctuators = PunctuationQueue()
         self._running: _Run | None = None
+        self._rest: Columns | None = None
+        """What is left of a run that ended early."""
         self._consumed: dict[TopicPartition, int] = {}
         self._added: dict[TopicPartition, int] = {}
         self._touched: set[TopicPartition] = set()
@@ -219,22 +227,26 @@ class Task:
     def process(self, max_records: int) -> int:
         """Process at most so many records, the oldest heads first; return how many. Raises ProcessingError and its kin.
 
-        Stream-time punctuators fire within, right after the record that makes them due.
+        Stream-time punctuators fire within, right after the record that makes them due. Where records make much, fewer are
+        processed, so that their output can be sent.
         """
         done = 0
-        group, now = self._group, self.now
-        while done < max_records and group.ready(now):
-            due = self._stream_punctuators.next_due()
-            run = group.next_run(max_records - done, due)
-            if run is None:
-                break
-            partition, columns, highest = run
-            done += len(columns.offsets)
-            self._process_run(partition, columns, highest)
-            if due is not None:
-                self.punctuate_stream_time()
-            if self.commit_requested:
-                break
+        group, now, output = self._group, self.now, self.output
+        rounds.begin(self._end_run)
+        try:
+            while done < max_records and group.ready(now):
+                due = self._stream_punctuators.next_due()
+                run = group.next_run(min(max_records - done, LONGEST_RUN), due)
+                if run is None:
+                    break
+                partition, columns, highest = run
+                done += self._process_run(partition, columns, highest)
+                if due is not None:
+                    self.punctuate_stream_time()
+                if self.commit_requested or rounds.is_full() or len(output) > MOST_ROWS:
+                    break
+        finally:
+            rounds.begin(None)
         return done
 
     def update(self, batch: RecordBatch) -> None:
@@ -340,14 +352,14 @@ class Task:
                 return make(topic)
         raise StateError(f"task {self.task_id} does not read topic {topic}")
 
-    def _process_run(self, partition: TopicPartition, columns: Columns, highest: int) -> None:
+    def _process_run(self, partition: TopicPartition, columns: Columns, highest: int) -> int:
         keys, values, timestamps, headers, offsets = columns
         group = self._group
         if len(timestamps) == 1:
             if highest > group.stream_time:
                 group.stream_time = highest
         else:
-            self._running = _Run(group.stream_time, timestamps, offsets)
+            self._running = _Run(group.stream_time, columns)
         run = self._sources.get(partition.topic) or self._run(partition.topic)
         self.current_topic.size = len(partition.topic)
         try:
@@ -361,11 +373,30 @@ class Task:
             raise self._failed_outside_a_node(error) from error
         finally:
             if self._running is not None:
+                rest, self._rest = self._rest, None
+                if rest is not None:
+                    highest = max(timestamps)
+                    group.put_back(partition, rest, highest)
                 self._running = None
                 group.stream_time = max(group.stream_time, highest)
-        self._consumed[partition] = offsets[-1]
+        # As many as were processed: a run that ended early has fewer timestamps.
+        done = len(timestamps)
+        self._consumed[partition] = offsets[done - 1]
         self._touched.add(partition)
         self.commit_needed = True
+        return done
+
+    def _end_run(self) -> None:
+        """Make the present record the last one of its run; the others go back to their queue."""
+        position = self._bound.position()
+        if self._running is None or self._rest is not None or position is None:
+            return
+        columns = self._running.columns
+        done = bisect_left(columns.offsets, position[2]) + 1
+        if done < len(columns.offsets):
+            self._rest = columns.slice(done, len(columns.offsets))
+            # The program's loop goes through this list.
+            del columns.timestamps[done:]
 
     def _failed_outside_a_node(self, error: Exception) -> ProcessingError:
         topic, partition, offset = self._bound.position() or (None, -1, -1)
@@ -404,18 +435,18 @@ class Task:
 class _Run:
     """The stream time within a run of records, known exactly when somebody asks."""
 
-    __slots__ = ("_at", "_offsets", "_time", "_timestamps")
+    __slots__ = ("_at", "_time", "columns")
 
-    def __init__(self, before: int, timestamps: list, offsets: list):
+    def __init__(self, before: int, columns: Columns):
         self._time = before
-        self._timestamps = timestamps
-        self._offsets = offsets
+        self.columns = columns
         self._at = 0
 
     def time_at(self, position: tuple | None) -> int:
         """Return the highest timestamp up to the current record; without a position, that of the whole run."""
-        stop = len(self._offsets) if position is None else bisect_left(self._offsets, position[2]) + 1
+        offsets = self.columns.offsets
+        stop = len(offsets) if position is None else bisect_left(offsets, position[2]) + 1
         if stop > self._at:
-            self._time = max(self._time, max(self._timestamps[self._at : stop]))
+            self._time = max(self._time, max(self.columns.timestamps[self._at : stop]))
             self._at = stop
         return self._time

@@ -12,17 +12,20 @@ import orjson
 
 from streamkit.code import Code, call
 from streamkit.errors import SerdeError
+from streamkit.rounds import LARGE
 from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
 from streamkit.serdes.primitives import kind_of
 from streamkit.serdes.shown import shown
-from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, check_size, least_size, unused
+from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, SMALL, check_size, least_size, unused
 from streamkit.serdes.utf8 import JAVA
 
 # Nineteen digits in a row show as nineteen zeros in the translated text: a third of what a pattern takes.
 _DIGITS_AS_ZERO = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
 _BIG_NUMBER = b"0" * 19
 
+_LITTLE = SMALL - LARGE
+"""What a value leaves of SMALL that need not be noted."""
 _PIECES = 20_000
 """Pieces of text that are kept before they are joined."""
 
@@ -36,8 +39,11 @@ def to_text(value: Any, most: int = MAX_BYTES, deepest: int = MAX_DEPTH) -> byte
     try:
         # A look at the values costs less than one at the text, where every digit could begin a float that Java writes in
         # its own way. It comes first, since orjson ends the process where there is no memory for its text.
-        if unused(value) >= 0:
+        room = unused(value)
+        if room > _LITTLE:
             return _dumps(value)
+        if room >= 0:
+            return check_size(_dumps(value), most)
     except (TypeError, RecursionError):
         pass
     return _large_or_odd(value, most, deepest)

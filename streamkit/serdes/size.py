@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from streamkit.errors import SerdeError
+from streamkit.rounds import LARGE, made
 
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes that a key or a value may have when it is written; each list and object in it counts PART."""
@@ -25,9 +26,9 @@ printing a value, a call for each level, stay within Python's own limit."""
 
 Bytes = TypeVar("Bytes", bytes, bytearray)
 
-_SMALL = 1 << 18
+SMALL = 1 << 18
 _CONTAINER, _ITEM = 1 << 10, 1 << 5
-"""What a container, and each of its items beside its text, count of _SMALL."""
+"""What a container, and each of its items beside its text, count of SMALL."""
 _MANY = 16
 """Parts from which it pays to look at all of them at once."""
 _KNOWN_FROM = 256
@@ -57,7 +58,7 @@ def check_value(value: Any) -> None:
     least_size(value)
 
 
-def unused(value: Any, room: int = _SMALL) -> int:
+def unused(value: Any, room: int = SMALL) -> int:
     """Return how many bytes a small value leaves of some; below 0 for a large one, and for one that JSON writes with care.
 
     That is one with a float which Java writes with an exponent or in quotes, or with anything else than lists, objects,
@@ -108,9 +109,11 @@ def _scalar(value: Any, room: int) -> int:
 
 
 def check_size(data: Bytes, most: int = MAX_BYTES) -> Bytes:
-    """Return what was written. Raises SerdeError where it is too large."""
+    """Return what was written, noted where it is large. Raises SerdeError where it is too large."""
     if len(data) > most:
         raise too_large(len(data), most)
+    if len(data) > LARGE:
+        made(len(data))
     return data
 
 

@@ -10,6 +10,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
 from streamkit.transport.base import NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.embedded.log import MAX_BATCH_BYTES, MOST_BYTES
 from tests.runtime.plans import pass_through
 
 OUT = TopicPartition("out", 0)
@@ -39,6 +40,23 @@ def written(log: EmbeddedTransport) -> int:
         return consumer.end_offsets([OUT])[OUT]
     finally:
         consumer.close()
+
+
+def test_large_records_are_stored_and_read_a_few_at_a_time(log):
+    producer = log.producer()
+    size = MAX_BATCH_BYTES // 2
+    producer.send([("out", None, bytes([n]) * size, 1, None, 0) for n in range(12)])
+    producer.close()
+    consumer = log.consumer(None, read_committed=True)
+    consumer.add({OUT: 0})
+    read = []
+    while len(read) < 12:
+        batches = consumer.poll(1_000, 1_000)
+        assert all(len(batch) <= 2 for batch in batches)
+        assert 0 < sum(map(len, batches)) * size <= MOST_BYTES + MAX_BATCH_BYTES
+        read += [value[0] for batch in batches for value in batch.values]
+    consumer.close()
+    assert read == list(range(12))
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

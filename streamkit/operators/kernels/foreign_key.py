@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from streamkit.errors import SerdeError
 from streamkit.record import Headers
+from streamkit.rounds import MANY, ROW, made
 from streamkit.serdes.base import Serde
 from streamkit.serdes.murmur3 import murmur3_128
 
@@ -168,7 +169,9 @@ class ForeignTableJoin:
             self._rt.dropped()
             return
         value = None if new is None else self._encode(new)
-        for primary_key, data, _ in self._store.prefix(foreign_key):
+        for number, (primary_key, data, _) in enumerate(self._store.prefix(foreign_key), 1):
+            if number % MANY == 0:
+                made(MANY * (ROW + len(value or b"")))
             subscription = unpack_subscription(data)
             response = pack_response(subscription.hash, value)
             self._forward(primary_key, (response, subscription.partition), t, c)

@@ -7,6 +7,7 @@ from typing import Any
 from streamkit.operators.kernels.emit_final import NO_TIMESTAMP, FinalEmitter
 from streamkit.operators.kernels.time_window import WindowWork
 from streamkit.record import WindowedKey
+from streamkit.rounds import MANY, ROW, made
 
 Found = tuple[Any, int]
 """An aggregate and the highest timestamp in it."""
@@ -65,6 +66,8 @@ class SlidingWindowAggregate:
             else:
                 left, previous = (value, time), time
                 break
+        if len(starts) > MANY:
+            made(ROW * len(starts))
         if previous is not None and previous + 1 not in starts and previous + 1 + difference >= t:
             self._update(previous + 1, self._fresh(t))
         if not has_left:
@@ -95,6 +98,8 @@ class SlidingWindowAggregate:
             right = first
         if not has_right and right is not None and right[1] > t:
             self._open_right(right)
+        if len(starts) > MANY:
+            made(ROW * len(starts))
         if previous is not None and previous + 1 not in starts:
             self._update(previous + 1, self._fresh(t))
         self._update(0, first if first is not None else self._fresh(t))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from streamkit.rounds import many
+
 NO_TIMESTAMP = -1
 NEVER = (1 << 63) - 1
 Forward = Callable[[Any, Any, int, Any], None]
@@ -71,7 +73,7 @@ class StreamJoin:
         low, high = t - work.before, t + work.after
         if high < 0:
             high = 0
-        rows = self._other.fetch(kb, low if low > 0 else 0, high)
+        rows = many(self._other.fetch(kb, low if low > 0 else 0, high))
         forward, joiner = work.forward, work.joiner
         for time, value in rows:
             if unmatched is not None:
@@ -158,9 +160,9 @@ class SelfJoin:
         own = work.joiner(k, v, v)
         self._stream_time = max(self._stream_time, t)
         alone = t > self._stream_time - self._retention + 1
-        for time, value in self._store.fetch(kb, max(0, t - work.before), max(0, t + work.after)):
+        for time, value in many(self._store.fetch(kb, max(0, t - work.before), max(0, t + work.after))):
             work.forward(k, work.joiner(k, v, value), max(t, time), c)
-        for time, value in self._store.fetch(kb, max(0, t - work.after), max(0, t + work.before)):
+        for time, value in many(self._store.fetch(kb, max(0, t - work.after), max(0, t + work.before))):
             if t < time and alone:
                 alone = False
                 work.forward(k, own, t, c)

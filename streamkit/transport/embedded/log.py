@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import time_ns
 from typing import NamedTuple
 
@@ -13,6 +13,11 @@ from streamkit.transport.embedded.codec import decode, encode
 
 MAX_BATCH = 5_000
 """Records in one stored batch at most: what a read decodes at least."""
+
+MAX_BATCH_BYTES = 4 << 20
+"""Bytes of the values in one stored batch at most, if it holds more than one record."""
+MOST_BYTES = 16 << 20
+"""Bytes after which a read ends."""
 
 Execute = Callable
 
@@ -85,8 +90,7 @@ def append(execute: Execute, groups: dict[TopicPartition, list[tuple]]) -> None:
         except TopicError as error:
             raise missing(place.topic, None) from error
         offset = found.next
-        for start in range(0, len(rows), MAX_BATCH):
-            part = rows[start : start + MAX_BATCH]
+        for part in _parts(rows):
             _, keys, values, times, headers, _ = zip(*part, strict=True)
             if None in times or -1 in times:
                 now = time_ns() // 1_000_000
@@ -99,10 +103,22 @@ def append(execute: Execute, groups: dict[TopicPartition, list[tuple]]) -> None:
         execute("UPDATE partitions SET next = ? WHERE id = ?", (offset, found.id))
 
 
+def _parts(rows: list[tuple]) -> Iterator[list[tuple]]:
+    """Yield rows in batches that are no longer and no larger than one should be."""
+    for start in range(0, len(rows), MAX_BATCH):
+        part = rows[start : start + MAX_BATCH] if len(rows) > MAX_BATCH else rows
+        if len(part) > 1 and sum([len(row[2]) for row in part if row[2] is not None]) > MAX_BATCH_BYTES:
+            middle = len(part) // 2
+            yield from _parts(part[:middle])
+            yield from _parts(part[middle:])
+        else:
+            yield part
+
+
 def read(
     execute: Execute, place: TopicPartition, position: int, max_records: int
 ) -> tuple[list[RecordBatch], RecordBatch | None]:
-    """Return records from `position` on, at most max_records, and the rest of the last stored batch, decoded already.
+    """Return records from `position` on, at most max_records or a little over MOST_BYTES, and the rest of the last stored batch, decoded already.
 
     Raises TopicError when the position is outside of what the partition has.
     """
@@ -111,7 +127,7 @@ def read(
         text = f"offset {position} of {place.topic} [{place.partition}] is out of range: it has {found.first} to {found.next}"
         raise OffsetOutOfRangeError(text, *place)
     batches: list[RecordBatch] = []
-    left = max_records
+    left, room = max_records, MOST_BYTES
     if position == found.next:
         return batches, None
     cursor = execute(
@@ -129,7 +145,8 @@ def read(
         batches.append(batch)
         position = last + 1
         left -= len(batch)
-        if left == 0:
+        room -= len(data)
+        if left == 0 or room < 0:
             cursor.close()
             break
     return batches, None
