@@ -17,7 +17,7 @@ MINUTES ?= 10
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark fuzz chaos memory screenshots clean
+.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark fuzz chaos memory attacks screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when i
 
 bench-spark: $(READY) ## Compare batch jobs with PySpark by hand (java; some minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.bench.spark --rates 1,2,4,8
+
+attacks: $(READY) ## Run topologies that would exhaust the machine; print what each ends in, its seconds and MB
+	@$(BIN)/python -m tests.compile.attack_table
 
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
