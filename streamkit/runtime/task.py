@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,13 +16,9 @@ from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSp
 from streamkit.runtime.handlers import ErrorPolicy, describe_failure
 from streamkit.runtime.punctuation import PunctuationQueue, Punctuator, first_time
 from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
+from streamkit.runtime.runs import LONGEST_RUN, MOST_ROWS, Run
 from streamkit.state.base import CurrentTopic
 from streamkit.transport.base import CommittedOffset
-
-LONGEST_RUN = 16_384
-"""Records that the program is given at most at a time."""
-MOST_ROWS = 100_000
-"""Rows of output beyond which a round ends."""
 
 
 class Task:
@@ -52,9 +47,7 @@ class Task:
         self._policy = ErrorPolicy(spec.program.nodes, environment.handlers, self.output.append)
         self._stream_punctuators = PunctuationQueue()
         self._wall_punctuators = PunctuationQueue()
-        self._running: _Run | None = None
-        self._rest: Columns | None = None
-        """What is left of a run that ended early."""
+        self._running: Run | None = None
         self._consumed: dict[TopicPartition, int] = {}
         self._added: dict[TopicPartition, int] = {}
         self._touched: set[TopicPartition] = set()
@@ -359,7 +352,7 @@ class Task:
             if highest > group.stream_time:
                 group.stream_time = highest
         else:
-            self._running = _Run(group.stream_time, columns)
+            self._running = Run(group.stream_time, columns)
         run = self._sources.get(partition.topic) or self._run(partition.topic)
         self.current_topic.size = len(partition.topic)
         try:
@@ -373,7 +366,7 @@ class Task:
             raise self._failed_outside_a_node(error) from error
         finally:
             if self._running is not None:
-                rest, self._rest = self._rest, None
+                rest = self._running.rest
                 if rest is not None:
                     highest = max(timestamps)
                     group.put_back(partition, rest, highest)
@@ -387,16 +380,8 @@ class Task:
         return done
 
     def _end_run(self) -> None:
-        """Make the present record the last one of its run; the others go back to their queue."""
-        position = self._bound.position()
-        if self._running is None or self._rest is not None or position is None:
-            return
-        columns = self._running.columns
-        done = bisect_left(columns.offsets, position[2]) + 1
-        if done < len(columns.offsets):
-            self._rest = columns.slice(done, len(columns.offsets))
-            # The program's loop goes through this list.
-            del columns.timestamps[done:]
+        if self._running is not None:
+            self._running.end_at(self._bound.position())
 
     def _failed_outside_a_node(self, error: Exception) -> ProcessingError:
         topic, partition, offset = self._bound.position() or (None, -1, -1)
@@ -430,23 +415,3 @@ class Task:
         head = queue.head_offset()
         offset = position(partition) if head is None else head
         return CommittedOffset(offset, metadata.encode(queue.partition_time, self.processor_metadata))
-
-
-class _Run:
-    """The stream time within a run of records, known exactly when somebody asks."""
-
-    __slots__ = ("_at", "_time", "columns")
-
-    def __init__(self, before: int, columns: Columns):
-        self._time = before
-        self.columns = columns
-        self._at = 0
-
-    def time_at(self, position: tuple | None) -> int:
-        """Return the highest timestamp up to the current record; without a position, that of the whole run."""
-        offsets = self.columns.offsets
-        stop = len(offsets) if position is None else bisect_left(offsets, position[2]) + 1
-        if stop > self._at:
-            self._time = max(self._time, max(self.columns.timestamps[self._at : stop]))
-            self._at = stop
-        return self._time

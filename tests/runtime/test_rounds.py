@@ -13,8 +13,9 @@ from streamkit.compile import compile_sub_topology
 from streamkit.plan import load
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.runs import LONGEST_RUN, MOST_ROWS
 from streamkit.runtime.stores import MemoryStores
-from streamkit.runtime.task import LONGEST_RUN, MOST_ROWS, Task
+from streamkit.runtime.task import Task
 
 TOPOLOGY = """
 streamkit: 1
