@@ -14,6 +14,7 @@ COMMANDS = {
     "new": "new",
     "validate": "validate",
     "describe": "describe",
+    "diff": "diff",
     "try": "try_",
     "test": "test",
     "run": "run",

@@ -108,7 +108,7 @@ def _print(found: list[Shown], wanted: Wanted) -> None:
         print(json.dumps([_data(each) for each in found], ensure_ascii=False, indent=2))
     elif wanted.form == "github":
         for each in found:
-            print(_annotation(each))
+            print(annotation(each.severity, each.code, each.position, each.message))
     elif found:
         _print_text(found, sys.stdout.isatty() if wanted.excerpt is None else wanted.excerpt)
 
@@ -131,10 +131,10 @@ def _data(each: Shown) -> dict[str, object]:
     return {**place, "severity": each.severity, "code": each.code, "message": each.message}
 
 
-def _annotation(each: Shown) -> str:
-    """Return a workflow command, which GitHub shows beside the line of the file."""
-    place = f"file={_property(each.position.file)},line={each.position.line},col={each.position.column}"
-    return f"::{each.severity} {place},title={each.code}::{_escaped(each.message)}"
+def annotation(severity: str, title: str, position: Position, message: str) -> str:
+    """Return a workflow command, which GitHub shows beside the line of the file; severity: error, warning or notice."""
+    place = f"file={_property(position.file)},line={position.line},col={position.column}"
+    return f"::{severity} {place},title={_property(title)}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:

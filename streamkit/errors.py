@@ -100,6 +100,10 @@ class StateError(StreamkitError):
     """A state directory or a store that cannot be used."""
 
 
+class IncompatibleStateError(StateError):
+    """Changelogs hold rows that this version of a topology would misread."""
+
+
 class StateLockedError(StateError):
     """Another process owns the state directory."""
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("operators",),
     ("spec",),
     ("plan",),
-    ("lint",),
+    ("lint", "changes"),
     ("compile",),
     ("runtime",),
     ("testing", "http"),

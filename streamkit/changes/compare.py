@@ -1,0 +1,55 @@
+"""Compares two versions of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from streamkit.changes.finding import Finding, Verdict
+from streamkit.changes.form import Form, OnLog
+from streamkit.changes.match import match_stores, match_topics
+from streamkit.changes.pipelines import compare_names, compare_pipelines
+from streamkit.changes.stores import Versions, compare_stores
+from streamkit.changes.tasks import compare_tasks
+from streamkit.changes.topics import compare_externals, compare_topics
+
+
+def compare(old: Form, new: Form, on_log: OnLog | None = None) -> list[Finding]:
+    """Return what changes, the worst first; what only one of the forms knows is not compared.
+
+    on_log: what the old version has on its log, for the numbers of records.
+    """
+    # A description does not say whose it is: the other version does.
+    old = replace(old, application=old.application or new.application)
+    new = replace(new, application=new.application or old.application)
+    topics = match_topics(old.topics, new.topics)
+    versions = Versions(old, new, match_stores(old.stores, new.stores), on_log)
+    found = [
+        *_application(old, new),
+        *compare_stores(versions),
+        *compare_topics(versions, topics),
+        *compare_externals(old, new),
+        *compare_tasks(versions, topics.names),
+        *_settings(old, new),
+        *compare_pipelines(old, new),
+        *compare_names(old, new),
+    ]
+    return sorted(found, key=lambda each: -each.verdict.rank)
+
+
+def _application(old: Form, new: Form) -> Iterator[Finding]:
+    if old.application is not None and new.application is not None and old.application != new.application:
+        text = (
+            f"the application is called {new.application}, was {old.application}: offsets, changelogs and state belong to the "
+            "old name, and everything starts empty"
+        )
+        action = f"write `application: {old.application}` to go on with them"
+        yield Finding(Verdict.RENAMED, "application", new.application, text, action, new.start, old=old.application)
+
+
+def _settings(old: Form, new: Form) -> Iterator[Finding]:
+    for name, value in new.settings.items():
+        before = old.settings.get(name, value)
+        if before != value:
+            text = f"{name} is {value}, was {before}: state on disk is not found there, and read again from changelogs"
+            yield Finding(Verdict.RESTORE, "setting", name, text, "plan for the time of restoring", new.start)

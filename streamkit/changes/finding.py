@@ -1,0 +1,55 @@
+"""What a comparison finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streamkit.errors import Position
+
+
+class Verdict(StrEnum):
+    """What a change does to a running application, from the least to the worst."""
+
+    SAFE = "safe"
+    """Instances may be restarted one after the other."""
+    UNKNOWN = "unknown"
+    """The two topologies do not tell; a person has to look."""
+    STOP = "stop"
+    """Tasks change, so that old and new instances can't share the group; state stays where it is."""
+    RESTORE = "restore"
+    """State is read from changelogs again."""
+    LEFT_BEHIND = "records left behind"
+    """No consumer reads a repartition topic any more; what is unread in it is never processed."""
+    RENAMED = "renamed"
+    """State starts empty, because its changelog has another name."""
+    INCOMPATIBLE = "incompatible"
+    """The bytes of a changelog would be misread, or do not fit the tasks."""
+
+    @property
+    def rank(self) -> int:
+        """Return the place in the order from the least to the worst."""
+        return list(Verdict).index(self)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One change. subject: application, store, topic, sub-topology, pipeline or names; name: of the new version, if it has it.
+
+    action: what to do, empty where nothing is to be done. position: in the new version.
+    """
+
+    verdict: Verdict
+    subject: str
+    name: str
+    message: str
+    action: str
+    position: Position
+    pipeline: str = ""
+    old: str | None = None
+    """The name of the old version, where it is another."""
+
+
+def worst(findings: list[Finding]) -> Verdict:
+    """Return the worst verdict; safe for no findings."""
+    return max((each.verdict for each in findings), key=lambda verdict: verdict.rank, default=Verdict.SAFE)

@@ -1,0 +1,153 @@
+"""The form of a version of an application: what matters for the state that an earlier one has left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streamkit.errors import Position
+
+
+class Place(NamedTuple):
+    """Where something comes from. pipeline and step are empty where only a description is known."""
+
+    pipeline: str
+    step: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """What decides how the bytes of a changelog are read; key and value as `serdes.serde_form` gives them.
+
+    window_size: milliseconds, of windows whose rows hold only their start; right: the right side of an outer join.
+    """
+
+    kind: str
+    key: Any
+    value: Any
+    right: Any = None
+    window_size: int | None = None
+
+
+@dataclass(frozen=True)
+class StoreDetails:
+    """What only a topology file tells of a store; times in milliseconds."""
+
+    logged: bool
+    persistent: bool
+    layout: str
+    """How rows lie on disk; state of another layout is restored."""
+    retention: int | None = None
+    history: int | None = None
+    source_topic: str | None = None
+    """The topic that is its changelog too, if one is."""
+    windows: Mapping[str, int] = field(default_factory=dict)
+    """The windows of its aggregation: size, advance, difference, gap and grace."""
+    rule: str = ""
+    """The expressions that make its rows."""
+
+
+@dataclass(frozen=True)
+class StoreForm:
+    """A store. roots: the external topics that its records come from; empty where they are not known, as is what is None."""
+
+    name: str
+    sub_topology: int | None
+    is_global: bool
+    roots: frozenset[str]
+    place: Place
+    rows: RowForm | None = None
+    details: StoreDetails | None = None
+
+
+@dataclass(frozen=True)
+class TopicForm:
+    """An internal topic by its name without prefix; serdes None: not known; partitions None: derived."""
+
+    name: str
+    roots: frozenset[str]
+    place: Place
+    key: Any = None
+    value: Any = None
+    value_kind: str | None = None
+    partitions: int | None = None
+
+
+@dataclass(frozen=True)
+class ExternalForm:
+    """A topic of the file."""
+
+    name: str
+    key: Any
+    value: Any
+    partitions: int | None
+    read: bool
+    written: bool
+
+
+@dataclass(frozen=True)
+class SubForm:
+    """A sub-topology: the topics (or the pattern) that it reads, and its stores."""
+
+    id: int
+    is_global: bool
+    sources: frozenset[str]
+    stores: tuple[str, ...]
+    nodes: frozenset[str]
+    place: Place
+
+
+class StepForm(NamedTuple):
+    """A step of a pipeline: its name and, as text, what it does."""
+
+    step: str
+    text: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class Form:
+    """A version of an application. What is None is not known: descriptions of Java have neither serdes nor an application."""
+
+    label: str
+    """The file, as the user named it."""
+    application: str | None
+    sub_topologies: tuple[SubForm, ...]
+    stores: Mapping[str, StoreForm]
+    topics: Mapping[str, TopicForm]
+    externals: Mapping[str, ExternalForm] | None = None
+    pipelines: Mapping[str, tuple[StepForm, ...]] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Partition counts of internal topics and changelogs by their names without prefix, as far as they are known."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that decide where state lies."""
+    has_tasks: bool = True
+    """Whether the sub-topologies are known; a log has names only."""
+
+    @property
+    def start(self) -> Position:
+        """The place of what has no place of its own."""
+        return Position(self.label, 1, 1)
+
+    def log_name(self, name: str) -> str:
+        """Return the name of an internal topic on the log, as far as it is known."""
+        return f"{self.application}-{name}" if self.application else name
+
+    def changelog(self, store: str) -> str:
+        """Return the name of a store's own changelog on the log."""
+        return self.log_name(f"{store}-changelog")
+
+
+@dataclass(frozen=True)
+class OnLog:
+    """What an application has on its log, by the names of topics there."""
+
+    records: Mapping[str, int]
+    """Of changelogs."""
+    unread: Mapping[str, int]
+    """Of the other internal topics: records that the group has not committed."""
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    """The active members of the group."""

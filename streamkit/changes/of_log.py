@@ -1,0 +1,133 @@
+"""What an application has on its log: internal topics, their records, and what its group has read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from streamkit.changes.form import Form, OnLog, Place, RowForm, StoreForm, TopicForm
+from streamkit.changes.marks import read_marks
+from streamkit.errors import Position
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.transport.base import Admin, Consumer, Transport
+
+_TOPIC = re.compile(
+    r".+-repartition|.+-subscription-(registration|response)-topic"
+    r"|.*KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d{10}-topic"
+)
+_CHANGELOG = "-changelog"
+
+
+def internal_topics(application: str, admin: Admin, transport: Transport) -> dict[str, int]:
+    """Return the internal topics of an application with their partition counts, by their names on the log.
+
+    A topic may carry the name of another application that begins with this one's: such are left out where a group of that
+    name has members or committed offsets. Raises TransportError.
+    """
+    existing = {name: info.partitions for name, info in admin.topics().items()}
+    prefix = f"{application}-"
+    found = {
+        name: count
+        for name, count in existing.items()
+        if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
+    }
+    others = _Groups(admin, transport, existing)
+    return {name: count for name, count in found.items() if not others.own(application, name)}
+
+
+class _Groups:
+    """Which names are those of groups; each is asked for once."""
+
+    def __init__(self, admin: Admin, transport: Transport, existing: Mapping[str, int]):
+        self._admin, self._transport = admin, transport
+        self._places = [TopicPartition(name, number) for name, count in existing.items() for number in range(count)]
+        self._known: dict[str, bool] = {}
+
+    def own(self, application: str, topic: str) -> bool:
+        """Tell whether a group whose name continues the application's may own the topic."""
+        rest = topic.removeprefix(f"{application}-").split("-")
+        return any(self._exists("-".join([application, *rest[:count]])) for count in range(1, len(rest) - 1))
+
+    def _exists(self, group: str) -> bool:
+        if group not in self._known:
+            self._known[group] = bool(self._admin.group_members(group)) or self._has_committed(group)
+        return self._known[group]
+
+    def _has_committed(self, group: str) -> bool:
+        with closing(self._transport.consumer(group)) as consumer:
+            return bool(consumer.committed(self._places))
+
+
+def look(application: str, transport: Transport) -> tuple[OnLog, dict[str, int]]:
+    """Return what an application has on its log, and the partition counts of its internal topics. Raises TransportError."""
+    with closing(transport.admin()) as admin:
+        counts = internal_topics(application, admin, transport)
+        members = tuple(admin.group_members(application))
+        changelogs = [name for name in counts if name.endswith(_CHANGELOG)]
+        configs = {name: admin.topic_config(name) for name in changelogs}
+    topics = [name for name in counts if name not in configs]
+    with closing(transport.consumer(application)) as consumer:
+        records = _records(consumer, _places(changelogs, counts))
+        unread = _unread(consumer, _places(topics, counts))
+    zeros = dict.fromkeys
+    return OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **unread}, configs, members), counts
+
+
+def _places(topics: Sequence[str], counts: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for name in topics for number in range(counts[name])]
+
+
+def _records(consumer: Consumer, places: list[TopicPartition]) -> dict[str, int]:
+    """Return the offsets from beginning to end: compaction and transactions leave fewer records."""
+    if not places:
+        return {}
+    begins, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
+    return _sums({place: ends[place] - begins[place] for place in places})
+
+
+def _unread(consumer: Consumer, places: list[TopicPartition]) -> dict[str, int]:
+    if not places:
+        return {}
+    committed, ends = consumer.committed(places), consumer.end_offsets(places)
+    begins = consumer.beginning_offsets(places)
+    read = {place: committed[place].offset if place in committed else begins[place] for place in places}
+    return _sums({place: max(0, ends[place] - max(read[place], begins[place])) for place in places})
+
+
+def _sums(numbers: Mapping[TopicPartition, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for place, number in numbers.items():
+        found[place.topic] = found.get(place.topic, 0) + number
+    return found
+
+
+def form_on_log(plan: Plan, new: Form, on_log: OnLog, counts: Mapping[str, int], label: str) -> Form:
+    """Return what is on the log as the form of the version that left it; rows as far as the state directory tells.
+
+    Stores of the new version that leave nothing on a log are taken for known.
+    """
+    prefix = f"{plan.application}-"
+    place = Place("", "", Position(label, 1, 1))
+    marks = read_marks(plan)
+    stores: dict[str, StoreForm] = {name: store for name, store in new.stores.items() if not _has_changelog(store)}
+    for topic in on_log.records:
+        name = topic.removeprefix(prefix).removesuffix(_CHANGELOG)
+        mark = marks.get(name)
+        rows: RowForm | None = mark.rows if mark is not None else None
+        stores[name] = StoreForm(name, None, False, frozenset(), place, rows)
+    names = [topic.removeprefix(prefix) for topic in on_log.unread]
+    return Form(
+        label=label,
+        application=plan.application,
+        sub_topologies=(),
+        stores=stores,
+        topics={name: TopicForm(name, frozenset(), place) for name in names},
+        counts={name.removeprefix(prefix): count for name, count in counts.items()},
+        has_tasks=False,
+    )
+
+
+def _has_changelog(store: StoreForm) -> bool:
+    return not store.is_global and store.details is not None and store.details.logged

@@ -1,0 +1,237 @@
+"""What becomes of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streamkit.changes.finding import Finding, Verdict
+from streamkit.changes.form import Form, OnLog, StoreDetails, StoreForm
+from streamkit.changes.keep import keep_store
+from streamkit.changes.match import Matched
+from streamkit.changes.rows import compare_rows
+
+_LOST = {
+    "suppress": "updates that it holds back never come out",
+    "join_window": "records that wait for a partner are forgotten",
+    "outer_join": "records without a partner are forgotten",
+    "join_grace": "records that wait for the table are lost",
+    "subscription": "rows of the left table are not joined with changes of the right one until they change themselves",
+}
+AFRESH = "to have the past in it, set the application back with `streamkit reset-offsets`"
+_AGAIN = f"give it another name, so that it starts empty; {AFRESH}"
+_PLAIN = ("string", "bytes", "boolean", "short", "integer", "long", "float", "double", "uuid", "void")
+Text = tuple[Verdict, str, str]
+"""A verdict, what differs, and what to do."""
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Two versions, their stores, and what is on the log, if that is known."""
+
+    old: Form
+    new: Form
+    matched: Matched[StoreForm]
+    on_log: OnLog | None
+
+    def held(self, store: str) -> str:
+        """Return in words how many records an old changelog has; empty where that is not known."""
+        records = None if self.on_log is None else self.on_log.records.get(self.old.changelog(store))
+        return "" if records is None else f" ({records} record{'' if records == 1 else 's'})"
+
+
+def compare_stores(versions: Versions) -> Iterator[Finding]:
+    """Yield what changes about stores, but for the tasks that they are in."""
+    for old, new in versions.matched.kept:
+        if not new.is_global:
+            yield from _kept(versions, old, new)
+    for old, new in versions.matched.renamed:
+        yield _renamed(versions, old, new)
+    for store in versions.matched.added:
+        yield _added(versions, store)
+    for store in versions.matched.gone:
+        yield _gone(versions, store)
+
+
+def _finding(store: StoreForm, text: Text, old: str | None = None) -> Finding:
+    verdict, message, action = text
+    place = store.place
+    return Finding(
+        verdict, "store", store.name, f"store {store.name}{message}", action, place.position, place.pipeline, old
+    )
+
+
+# -- Stores that keep their names ---------------------------------------------------------------------------------------
+
+
+def _kept(versions: Versions, old: StoreForm, new: StoreForm) -> Iterator[Finding]:
+    texts: list[Text] = []
+    if old.rows is not None and new.rows is not None:
+        for verdict, why in compare_rows(old.rows, new.rows):
+            texts.append((verdict, why, _todo(verdict)))
+    # State that is misread, or that is restored in any case, needs no further reasons.
+    settled = any(verdict in (Verdict.INCOMPATIBLE, Verdict.RESTORE) for verdict, _, _ in texts)
+    if old.details is not None and new.details is not None:
+        texts += _details(versions.new, new, old.details, new.details, settled)
+    texts += _count(versions, new)
+    yield from (_finding(new, (verdict, f": {message}", action)) for verdict, message, action in texts)
+
+
+def _todo(verdict: Verdict) -> str:
+    if verdict is Verdict.INCOMPATIBLE:
+        return _AGAIN
+    if verdict is Verdict.UNKNOWN:
+        return "see whether the new serde reads what the old one wrote (for schemas of a registry: validate --online)"
+    return (
+        "stop all instances, and start the new version; see that the changelog's min.compaction.lag.ms fits the history"
+    )
+
+
+def _details(form: Form, store: StoreForm, old: StoreDetails, new: StoreDetails, settled: bool) -> Iterator[Text]:
+    changelog = form.changelog(store.name)
+    if old.source_topic != new.source_topic:
+        yield _source_topic(old, new, changelog)
+    elif old.logged != new.logged:
+        yield _logging(new, changelog)
+    elif not settled and (old.layout, old.persistent) != (new.layout, new.persistent):
+        yield _layout(old, new)
+    if not settled:
+        yield from _times(old, new, changelog)
+        if old.rule != new.rule and old.rule and new.rule:
+            yield _rule(store, old, new)
+
+
+def _source_topic(old: StoreDetails, new: StoreDetails, changelog: str) -> Text:
+    if new.source_topic is not None:
+        return (
+            Verdict.RESTORE,
+            f"it is read again from its source topic {new.source_topic}, which is its changelog now",
+            f"see that {new.source_topic} is compacted or keeps all records; {changelog} is not used any more",
+        )
+    return (
+        Verdict.RENAMED,
+        f"it was restored from its source topic {old.source_topic} and gets the changelog {changelog}, which is empty",
+        f"set the committed offsets of {old.source_topic} back to its beginning while no instance runs",
+    )
+
+
+def _logging(new: StoreDetails, changelog: str) -> Text:
+    if new.logged:
+        return (
+            Verdict.RENAMED,
+            f"it gets the changelog {changelog}, which is empty: state on disk that has no changelog is not taken over",
+            AFRESH,
+        )
+    return (
+        Verdict.RENAMED,
+        f"it has no changelog any more: what is in {changelog} is not read, and a lost disk loses it",
+        f"keep `logging: true`, or delete the state of the store on each machine; {AFRESH}",
+    )
+
+
+def _layout(old: StoreDetails, new: StoreDetails) -> Text:
+    if old.persistent != new.persistent:
+        where = "on disk" if new.persistent else "in memory"
+        return (
+            Verdict.RESTORE,
+            f"it lies {where} now: it is read from its changelog",
+            "plan for the time of restoring",
+        )
+    return (
+        Verdict.RESTORE,
+        f"it lies differently on disk (was {old.layout}, is {new.layout}): it is read again from its changelog",
+        "plan for the time of restoring",
+    )
+
+
+def _times(old: StoreDetails, new: StoreDetails, changelog: str) -> Iterator[Text]:
+    """Yield what changes about windows and retention, where the rows stay readable."""
+    for name in ("advance", "gap", "grace"):
+        was, now = old.windows.get(name), new.windows.get(name)
+        if None not in (was, now) and was != now:
+            yield (Verdict.SAFE, f"its {name} was {was} ms, is {now} ms{_meaning(name)}", "")
+    for noun, was, now, setting in (
+        ("retention", old.retention, new.retention, "retention.ms"),
+        ("history", old.history, new.history, "min.compaction.lag.ms"),
+    ):
+        if was is None or now is None or was == now:
+            continue
+        if now > was:
+            todo = (
+                f"raise {setting} of {changelog} by {now - was} ms: the settings of a topic that exists are not changed"
+            )
+            yield (Verdict.RESTORE, f"its {noun} was {was} ms, is {now} ms", todo)
+        else:
+            yield (Verdict.SAFE, f"its {noun} was {was} ms, is {now} ms: older rows are deleted", "")
+
+
+def _meaning(name: str) -> str:
+    if name == "advance":
+        return ": windows that are open now miss what came before, or get no more records"
+    return ": sessions from now on" if name == "gap" else ": windows close by it from now on"
+
+
+def _rule(store: StoreForm, old: StoreDetails, new: StoreDetails) -> Text:
+    text = "other expressions make its rows, and go on with those of the old version"
+    if store.rows is not None and store.rows.value in _PLAIN:
+        return (Verdict.SAFE, text, "")
+    return (
+        Verdict.UNKNOWN,
+        text,
+        f"see that the new expressions read the values that the old ones made, else {_AGAIN}",
+    )
+
+
+def _count(versions: Versions, store: StoreForm) -> Iterator[Text]:
+    name = f"{store.name}-changelog"
+    was, now = versions.old.counts.get(name), versions.new.counts.get(name)
+    if was is not None and now is not None and was != now:
+        yield (
+            Verdict.INCOMPATIBLE,
+            f"it needs {now} partitions, and its changelog {versions.new.changelog(store.name)} has {was}: keys would be in "
+            "other tasks than their rows",
+            "keep the number of partitions, or set the application back with `streamkit reset-offsets`, which deletes it",
+        )
+
+
+# -- Stores that come and go --------------------------------------------------------------------------------------------
+
+
+def _renamed(versions: Versions, old: StoreForm, new: StoreForm) -> Finding:
+    was = f" (was {old.name})"
+    if new.is_global or _from_source(old, new):
+        text = f"{was} is read again from its topic"
+        return _finding(new, (Verdict.RESTORE if not new.is_global else Verdict.SAFE, text, ""), old.name)
+    kind = new.rows.kind if new.rows is not None else ""
+    lost = f"; {_LOST[kind]}" if kind in _LOST else ""
+    text = f"{was} starts empty: its rows stay in {versions.old.changelog(old.name)}{versions.held(old.name)}{lost}"
+    return _finding(new, (Verdict.RENAMED, text, keep_store(versions.new, new, old.name)), old.name)
+
+
+def _from_source(old: StoreForm, new: StoreForm) -> bool:
+    """Tell whether both versions restore the store from its source topic, whatever its name is."""
+    sources = [each.details.source_topic if each.details is not None else None for each in (old, new)]
+    return sources[0] is not None and sources[0] == sources[1]
+
+
+def _added(versions: Versions, store: StoreForm) -> Finding:
+    if store.is_global or (store.details is not None and store.details.source_topic is not None):
+        return _finding(store, (Verdict.SAFE, " is new, and is read from its topic at the start", ""))
+    return _finding(
+        store, (Verdict.SAFE, " is new and starts empty: it knows only what is processed from now on", AFRESH)
+    )
+
+
+def _gone(versions: Versions, store: StoreForm) -> Finding:
+    name, position = store.name, versions.new.start
+    if store.is_global:
+        return Finding(Verdict.SAFE, "store", name, f"global store {name} is gone", "", position, old=name)
+    maybe = [each.name for each in versions.matched.added if not each.is_global]
+    changelog = f"{versions.old.changelog(name)}{versions.held(name)}"
+    if not versions.old.has_tasks and maybe:
+        text = f"no store has the changelog {changelog}; it may be that of {' or '.join(maybe)}, which is new"
+        todo = f"if it is, call that store {name}; else delete the topic"
+        return Finding(Verdict.UNKNOWN, "store", name, text, todo, position, old=name)
+    text = f"store {name} is gone: its changelog {changelog} is not used any more"
+    todo = "delete the topic when you do not go back to the old version"
+    return Finding(Verdict.SAFE, "store", name, text, todo, position, old=name)
