@@ -45,7 +45,7 @@ demo: $(BASE) ## Run an example with no broker: make demo EXAMPLE=click-stream
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 
-test-fast: $(READY) ## Run the tests that need Python only (no broker, no JVM, no browser, no Spark)
+test-fast: $(READY) ## Run the tests within one process, in under 90 s (no broker, no JVM, no browser, no Spark)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m fast --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 check: lint types generated ## Lint, check formats and types, and compare generated files with their sources

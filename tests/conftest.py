@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -10,7 +11,8 @@ from contextlib import nullcontext
 import pytest
 
 from tests.broker.kafka_broker import Broker
-from tests.requirements import MissingTool, may_skip, refusing, require
+from tests.marking import starts_processes
+from tests.requirements import MissingTool, may_skip, refuse_processes, refusing, require
 
 # Applications log their starts and ends; these lines would stand between those that tests compare.
 os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
@@ -54,18 +56,21 @@ _NOT_FAST = {
     "broker": "uses a real Kafka broker (java and Maven)",
     "java": "runs Java programs, a schema registry or Spark",
     "browser": "uses a real browser",
+    "process": "starts processes, such as commands of streamkit",
     "slow": "takes more than two seconds for a reason of its own",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures, and group them: with several processes each file has one, and Spark has one.
+    """Mark tests by what they use, and group them: with several processes each file has one, and Spark has one.
 
     The slowest groups begin first, so that all processes end at about the same time.
     """
     for item in items:
         for fixture in _MARKERS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(_MARKERS[fixture])
+        if starts_processes(item):
+            item.add_marker("process")
         if not any(mark.name in _NOT_FAST for mark in item.iter_markers()):
             item.add_marker("fast")
         folder = item.path.parent.name
@@ -80,6 +85,7 @@ def _turn(item: pytest.Item) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the markers."""
+    sys.addaudithook(refuse_processes)
     for name, meaning in _NOT_FAST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     config.addinivalue_line("markers", "fast: has none of the other markers (set by tests/conftest.py; make test-fast)")
@@ -87,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let a fast test fail where it starts a tool: it takes the fixture of that tool, which marks it."""
+    """Make a fast test fail where it starts a process."""
     with refusing() if item.get_closest_marker("fast") else nullcontext():
         yield
 

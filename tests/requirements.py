@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from streamkit.state.maps import ENGINES, is_installed
+from tests.marking import TESTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TOOLS = {
@@ -42,20 +45,33 @@ class MissingTool(RuntimeError):
 
 
 class UnmarkedTool(AssertionError):
-    """A test without the fixture or marker of a tool starts it."""
+    """A test that is marked as fast starts a process."""
 
 
-_refused: list[bool] = []
+_fast: list[bool] = []
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Make `require` refuse every tool for the time of a test that is marked as one that needs none."""
-    _refused.append(True)
+    """Refuse tools and processes while a test runs that is marked as fast."""
+    _fast.append(True)
     try:
         yield
     finally:
-        _refused.pop()
+        _fast.pop()
+
+
+def refuse_processes(event: str, arguments: tuple[object, ...]) -> None:
+    """Raise UnmarkedTool where a fast test starts a process (a hook of sys.addaudithook).
+
+    What streamkit starts by itself is fast, such as the compiler of Protobuf.
+    """
+    if _fast and event == "subprocess.Popen":
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename == subprocess.__file__:
+            frame = frame.f_back
+        if frame.f_code.co_filename.startswith(TESTS):
+            raise UnmarkedTool(f"{arguments[0]} is started: mark the test with pytest.mark.process")
 
 
 def require(*tools: str) -> None:
@@ -63,7 +79,7 @@ def require(*tools: str) -> None:
 
     Raises UnmarkedTool in a test that is marked as fast.
     """
-    if _refused:
+    if _fast:
         raise UnmarkedTool(f"a test that uses {tools[0]} takes the fixture broker, java, registry or browser")
     for tool in tools:
         commands, what, install = _TOOLS[tool]

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamkit.config import Config
 from streamkit.http import acceptor, app, limits, server
 from streamkit.http.acceptor import Acceptor
+from streamkit.http.json_client import Answer, JsonClient
 from streamkit.http.limits import BODY_BYTES, HEAD_BYTES, Limits, Traffic
 from streamkit.http.peers import Peers
 from streamkit.http.server import HttpServer
@@ -312,13 +313,13 @@ def test_only_so_many_requests_to_other_instances_at_a_time(monkeypatch):
     peers = Peers(SimpleNamespace(), None, 1)
     inner = []
 
-    def nested(address, target, method):
+    def nested(client, path, parameters, method):
         with pytest.raises(Exception, match="too many requests to other instances: b:1 is not asked") as caught:
             peers.ask("b:1", "/status", {})
         inner.append(caught.value)
-        return 200, b"{}"
+        return Answer(200, {})
 
-    monkeypatch.setattr(peers, "_answer", nested)
+    monkeypatch.setattr(JsonClient, "ask", nested)
     assert peers.ask("a:1", "/status", {}) == {}
     assert len(inner) == 1
     assert peers.ask("a:1", "/status", {}) == {}

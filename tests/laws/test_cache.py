@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from streamkit.runtime.driver import Driver, Remains
 from tests.laws.support import CASES, final, inputs, plan_of, run, stores_of
 
+# Dozens of topologies, each with and without a cache.
+pytestmark = pytest.mark.slow
+
 # How long a suppressed row waits depends on the changes that reach the step, and a cache holds some of them back for good.
 EACH = [name for name in CASES if name != "suppress until a time"]
 # One commit at the end: what a stream finds in a table, when windows close, how sessions merge and which null a sum begins

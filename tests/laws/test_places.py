@@ -19,6 +19,9 @@ from tests.laws.comparing import compare, expressions, shown
 from tests.laws.forms import FORMS, LEVELS, twin
 from tests.laws.places import OUTER, PLACES, REFUSED, declared, examples_of, expressions_in
 
+# Each form in each place is a topology of its own: thousands are compiled.
+pytestmark = pytest.mark.slow
+
 CACHES = [(0, True), (10_000_000, False)]
 RUNS = [(name, *run) for name, place in PLACES.items() for run in CACHES if not run[0] or place.is_cached]
 

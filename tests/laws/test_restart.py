@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from streamkit.runtime.driver import Driver
 from tests.laws.support import CASES, compacted, inputs, plan_of, run, stores_of
 
+# Dozens of topologies, each restarted at every commit.
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=25, deadline=None, derandomize=True)
