@@ -62,5 +62,8 @@ class Plans:
         wanted = {**settings, **self._overrides}
         key = (topology, tuple(sorted(environment.items())), repr(sorted(wanted.items(), key=lambda item: item[0])))
         if key not in self._built:
-            self._built[key] = load_plan(topology, {**self._variables, **environment}, wanted)
+            plan = self._built[key] = load_plan(topology, {**self._variables, **environment}, wanted)
+            if plan.registry is not None:
+                # Before the records of a test are checked: that encodes them.
+                plan.registry.rehearse()
         return self._built[key]

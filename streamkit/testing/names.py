@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamkit import durations
-from streamkit.errors import ConfigError, SerdeError
+from streamkit.errors import ConfigError, RegistryError, SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.runtime.records import RecordJson
 
@@ -32,6 +32,7 @@ class Names:
         self.written = {by_name.get(name, name): name for name in _written(plan, nodes) | self.dead_letters}
         self._entries = {topic.entry: topic.name for topic in topics}
         self._by_name = by_name
+        self._unreachable = False
 
     def input(self, name: str) -> str | None:
         """Return the physical name of a topic that the topology reads, or None."""
@@ -49,8 +50,16 @@ class Names:
         return self._by_name.get(topic, topic)
 
     def check_record(self, record: Mapping[str, Any]) -> None:
-        """Raise SerdeError for a record that the serdes of its topic can't encode."""
-        self._json.encode(record, 0, lambda topic: None)
+        """Raise SerdeError for a record that the serdes of its topic can't encode.
+
+        Where something outside does not answer, nothing is checked from then on: the tests that need it fail when they run.
+        """
+        if self._unreachable:
+            return
+        try:
+            self._json.encode(record, 0, lambda topic: None)
+        except RegistryError:
+            self._unreachable = True
 
     def has_windowed_keys(self, topic: str | None, store: str | None) -> bool:
         """Tell whether keys of a topic's entry, or of a store, carry a window."""
