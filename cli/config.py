@@ -92,7 +92,12 @@ def _values(file: str, settings: list[str] | None, env_file: str | None) -> list
     in_file = read_env_file(env_file) if env_file else {}
     model = load_model(file, {**in_file, **os.environ})
     config = Config(
-        model.application, model.settings, overrides=overrides(settings), environment=os.environ, env_file=in_file
+        model.application,
+        model.settings,
+        overrides=overrides(settings),
+        environment=os.environ,
+        env_file=in_file,
+        folder=os.path.dirname(model.file),
     )
     for warning in config.warnings:
         say(warning)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamkit.errors import TopicError
+
+from .guard import say
 
 if TYPE_CHECKING:
     from streamkit.plan.model import ExternalTopic, Plan
@@ -18,11 +21,22 @@ def opened(plan: Plan) -> Iterator[Transport]:
     """Open the log that `bootstrap.servers` names, and close it at the end."""
     from streamkit.runtime.opening import open_log
 
+    _announce(plan)
     transport = open_log(plan)
     try:
         yield transport
     finally:
         transport.close()
+
+
+def _announce(plan: Plan) -> None:
+    """Print once where the embedded log is kept, unless the user has chosen the place."""
+    from streamkit.runtime.opening import address
+
+    config = plan.config
+    place = config["state.dir"]
+    if address(plan) == "embedded" and config.origin("state.dir") == "default" and not os.path.exists(place):
+        say(f"the log and the state are kept in {place} (state.dir)")
 
 
 def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> TopicInfo:

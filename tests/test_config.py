@@ -18,11 +18,20 @@ def test_defaults_are_those_of_kafka_streams():
     assert config["commit.interval.ms"] == 30_000
     assert config["statestore.cache.max.bytes"] == 10_485_760
     assert config["buffered.records.per.partition"] == 1000
-    assert config["state.dir"].endswith("kafka-streams")
+    assert Config("app", {"bootstrap.servers": "b:9092"})["state.dir"].endswith("kafka-streams")
     assert config["processing.guarantee"] == "at_least_once"
     assert config.max_poll_records == 1000
     assert config.optimizations == frozenset()
     assert config.embedded
+
+
+def test_the_embedded_log_and_its_state_lie_beside_the_file(tmp_path):
+    config = Config("app", folder=str(tmp_path))
+    assert config["state.dir"] == str(tmp_path / ".streamkit")
+    assert config.origin("state.dir") == "default"
+    assert Config("app", {"bootstrap.servers": "embedded:/log"}, folder="a")["state.dir"] == "a/.streamkit"
+    assert Config("app", {"bootstrap.servers": "broker:9092"}, folder="a")["state.dir"].endswith("kafka-streams")
+    assert Config("app", {"state.dir": "/state"}, folder="a")["state.dir"] == "/state"
 
 
 def test_exactly_once_changes_defaults():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -9,7 +10,7 @@ from typing import Any
 
 from streamkit.config.check import PREFIXES, TAG_PREFIX, TOPIC_PREFIX, check, split
 from streamkit.config.environment import from_environment
-from streamkit.config.settings import ALIASES, EMBEDDED, OPTIMIZATIONS, SETTINGS, default_of
+from streamkit.config.settings import ALIASES, EMBEDDED, EMBEDDED_STATE, OPTIMIZATIONS, SETTINGS, default_of
 from streamkit.config.values import MASK, as_text, is_secret
 from streamkit.errors import ConfigError, UsageError
 
@@ -45,13 +46,15 @@ class Config:
         overrides: Mapping[str, Any] | Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
         env_file: Mapping[str, str] | None = None,
+        folder: str = "",
     ):
         """Join the sources: overrides (`--set`) over environment over env_file over file over the defaults.
 
         overrides: a mapping, or texts `NAME=value`; environment, env_file: variables, of which those named STREAMKIT_…
-        count. Raises UsageError for a malformed override, UnknownSettingError and ConfigError for the settings.
+        count; folder: where the file lies, beside which the embedded log is kept. Raises UsageError for a malformed override, UnknownSettingError and ConfigError for the settings.
         """
         self.application = application
+        self._folder = folder
         self._values: dict[str, Any] = {}
         self._origins: dict[str, str] = {}
         from_file, strange_in_file = from_environment(env_file or {})
@@ -83,6 +86,9 @@ class Config:
             raise ConfigError(f"There is no setting {name!r} of Kafka Streams")
         if present == "commit.interval.ms" and self.exactly_once:
             return EOS_COMMIT_INTERVAL_MS
+        if present == "state.dir" and self.embedded:
+            # The log itself lies below it: nothing that is kept may lie among temporary files.
+            return os.path.join(self._folder, EMBEDDED_STATE)
         return default_of(SETTINGS[present])
 
     def get(self, name: str, default: Any = None) -> Any:

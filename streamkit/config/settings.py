@@ -51,6 +51,8 @@ class Setting:
 _REUSE, _MERGE, _SELF = "reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join"
 OPTIMIZATIONS = (_REUSE, _MERGE, _SELF)
 EMBEDDED = "embedded"
+EMBEDDED_STATE = ".streamkit"
+"""The default of state.dir beside the file where the embedded log is used."""
 DSL_STORES = ("RocksDBDslStoreSuppliers", "InMemoryDslStoreSuppliers")
 """Classes of BuiltInDslStoreSuppliers."""
 UPGRADES = tuple("2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2".split())  # noqa: SIM905
@@ -109,7 +111,7 @@ _SETTINGS = (
     Setting("replication.factor", "int", -1, "Replicas of internal topics; -1: the broker's default.", minimum=-1, maximum=32_767),
     Setting("state.cleanup.delay.ms", "int", 600_000, "Milliseconds until the state of a task that moved away is deleted.", minimum=0),
     Setting("state.cleanup.dir.max.age.ms", "int", -1, "Milliseconds after which unchanged state is deleted at the start; -1: never.", minimum=-1),
-    Setting("state.dir", "text", None, "The directory of state; `kafka-streams` among the temporary files by default."),
+    Setting("state.dir", "text", None, "The directory of state, and of the embedded log; by default `.streamkit` beside the file with the embedded log, else `kafka-streams` among the temporary files, as in Java."),
     Setting("state.engine", "text", None, "What keeps persistent stores on disk; leveldb by default up to Python 3.12, else rocksdb. Streamkit's own.", words=("leveldb", "rocksdb")),
     Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0),
     Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0),
@@ -170,7 +172,7 @@ REFUSED = {
     "window.size.ms": "write the serde {windowed: SERDE, size: DURATION}",
     "default.timestamp.extractor": "write 'timestamp:' in the entry of 'topics'",
     "default.client.supplier": f"{_IN_JAVA}; bootstrap.servers chooses the log",
-    "rocksdb.config.setter": f"{_IN_JAVA}; stores are not RocksDB, statestore.cache.max.bytes is what they offer",
+    "rocksdb.config.setter": f"{_IN_JAVA}; state.engine and statestore.cache.max.bytes are what stores offer",
     "processor.wrapper.class": f"{_IN_JAVA}; steps are what the file names",
     "task.assignor.class": f"{_IN_JAVA}; rack.aware.assignment.tags and num.standby.replicas are what it offers",
     "config.providers": "write ${NAME}, which reads the environment",

@@ -50,7 +50,13 @@ def build(
     from streamkit.plan.copartition import broken_copartitions, copartition_groups
     from streamkit.plan.freeze import freeze
 
-    config = Config(model.application, model.settings, overrides=overrides or {}, environment=env)
+    config = Config(
+        model.application,
+        model.settings,
+        overrides=overrides or {},
+        environment=env,
+        folder=os.path.dirname(model.file),
+    )
     absent = _fetch_schemas(model, config) if online else []
     assembler = Assembler(model, StoreDefaults.of(config))
     assembler.build()
