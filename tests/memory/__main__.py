@@ -44,6 +44,7 @@ TOLERANCES = {
 MIDDLE_S = 30
 COLUMNS = {
     "minute": "min", "rss_kb": "RSS MB", "anonymous_kb": "anon MB", "used_kb": "malloc MB", "free_kb": "free MB",
+    "engines_kb": "engines MB",
     "blocks": "blocks k", "objects": "objects k", "lists": "lists k", "files": "files", "threads": "threads",
     "state_kb": "state MB", "records_in": "in/s", "records_out": "out/s", "lag": "lag", "cpu": "cpu %",
 }  # fmt: skip
@@ -64,6 +65,7 @@ class Sample:
     cpu: float
     used_kb: int = 0
     free_kb: int = 0
+    engines_kb: int = 0
     blocks: int = 0
     objects: int = 0
     lists: int = 0
@@ -159,6 +161,7 @@ class Application:
             found.blocks, found.objects, found.threads = inside["blocks"], inside["objects"], inside["threads"]
             found.types, found.held = inside["types"], inside["held"]
             found.lists = found.types.get("list", 0)
+            found.engines_kb = inside["engines"]
             found.used_kb, found.free_kb = inside["malloc"].get("used", 0), inside["malloc"].get("free", 0)
         return found
 

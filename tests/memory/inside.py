@@ -16,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from streamkit.state.overlay import OverlayMap
+
 TYPES = 25
 """How many types of objects are listed, the most frequent first."""
 
@@ -73,6 +75,21 @@ def held() -> dict[str, int]:
     return dict(found)
 
 
+def engines() -> int:
+    """Return what the engines of stores hold in write buffers and block caches, in kB; they are filled over hours."""
+    total = 0
+    for each in gc.get_objects():
+        if not isinstance(each, OverlayMap) or each._closed:
+            continue
+        database = each._db
+        if hasattr(database, "get_property"):
+            total += int(database.get_property(b"leveldb.approximate-memory-usage") or 0)
+        else:
+            for name in ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage"):
+                total += database.property_int_value(name) or 0
+    return total >> 10
+
+
 def _size(container: Any) -> int:
     return len(container) if hasattr(container, "__len__") else 0
 
@@ -90,6 +107,7 @@ def snapshot(collect: bool) -> dict[str, Any]:
         "held": held(),
         "threads": threading.active_count(),
         "malloc": c_library(),
+        "engines": engines(),
     }
 
 
