@@ -20,6 +20,7 @@ COMMANDS = {
     "run": "run",
     "status": "status",
     "lag": "lag",
+    "state": "state",
     "query": "query",
     "produce": "produce",
     "consume": "consume",

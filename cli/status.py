@@ -10,7 +10,7 @@ import typer
 from .asking import Connection, Place, TokenFile, address_of, is_url
 from .loading import load_plan
 from .options import EnvFile, Settings
-from .tables import table
+from .tables import moment, table
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
@@ -54,6 +54,10 @@ def _text(status: dict[str, Any]) -> str:
         rows = [_row(thread, task) for thread in instance["threads"] for task in thread["tasks"] or [None]]
         heads = ("THREAD", "STATE", "TASK", "KIND", "PROCESSED", "RECORDS/S", "LAG", "STORES")
         parts.append(table(heads, rows, numbers=[4, 5, 6]))
+        stores = [_part(store, part) for store in instance["stores"] for part in store["parts"]]
+        if stores:
+            columns = ("STORE", "TASK", "ROWS", "BYTES", "OFFSET", "END", "LAST COMMIT")
+            parts.append(table(columns, stores, numbers=[2, 3, 4, 5]))
         if instance["restoring"]:
             restoring = [
                 (each["task"], each["store"], each["restored"], each["total"], f"{each['rate']:.0f}", _eta(each))
@@ -73,6 +77,14 @@ def _row(thread: dict[str, Any], task: dict[str, Any] | None) -> tuple:
     lag = None if None in lags else sum(lags)
     stores = ", ".join(task["stores"]) or None
     return (name, thread["state"], task["id"], task["kind"], task["processed"], f"{task['rate']:.0f}", lag, stores)
+
+
+def _part(store: dict[str, Any], part: dict[str, Any]) -> tuple:
+    # Files do not count their rows, so that it is an estimate.
+    about = "" if part["bytes"] is None or part["rows"] is None else "~"
+    rows = None if part["rows"] is None else f"{about}{part['rows']:,}"
+    bytes_ = None if part["bytes"] is None else f"{part['bytes']:,}"
+    return (store["name"], part["task"], rows, bytes_, part["offset"], part["end"], moment(part["committed_ms"]))
 
 
 def _eta(restoring: dict[str, Any]) -> str | None:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
+
+
+def moment(time_ms: int | None) -> str | None:
+    """Return a time as text, in UTC.
+
+    >>> moment(1_700_000_000_123)
+    '2023-11-14 22:13:20Z'
+    """
+    return None if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[int] = ()) -> str:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamkit.record import Headers
 
 if TYPE_CHECKING:
     from streamkit.state.offsets import Owner
+
+
+class StoreSize(NamedTuple):
+    """What a store takes: bytes of its files (None: in memory), and rows (None: not known)."""
+
+    bytes: int | None = None
+    rows: int | None = None
 
 
 class BytesMap(ABC):
@@ -48,6 +55,14 @@ class BytesMap(ABC):
     @abstractmethod
     def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
         """Apply many writes at once, the last one of a key winning (restoring)."""
+
+    def bytes_on_disk(self) -> int | None:
+        """Return the size of its files; None where there are none. Any thread may ask."""
+        return None
+
+    def rows_estimate(self) -> int | None:
+        """Return about how many entries there are; None where that is not known. Any thread may ask."""
+        return None
 
     @abstractmethod
     def commit(self) -> None:
@@ -95,6 +110,11 @@ class Store(ABC):
     name: str
     persistent = False
 
+    @property
+    def committed_ms(self) -> int | None:
+        """Return when the offset of the store last moved, in ms since the epoch; None where it has none."""
+        return None
+
     def restore_batch(
         self,
         keys: list[bytes],
@@ -131,6 +151,10 @@ class Store(ABC):
 
     def note_position(self, partition: int, position: int) -> None:  # noqa: B027 - stores in memory keep nothing
         """Have the next commit say that the store has everything before `position` of a partition of its changelog."""
+
+    def measure(self) -> StoreSize:
+        """Return what the store takes. Any thread may ask, also while the store is closed."""
+        return StoreSize()
 
     def forget(self) -> None:  # noqa: B027 - most stores hold nothing back
         """Drop cached entries that are written through: the rows below will change without the cache."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
+from threading import Lock
 
 from streamkit.state.overlay import OverlayMap
+
+_SAMPLE = 2_000
+"""Rows of which the size of all is taken; a table's block has about a hundred."""
 
 
 class LevelMap(OverlayMap):
@@ -14,6 +19,8 @@ class LevelMap(OverlayMap):
     def _open(self) -> Callable[[bytes], bytes | None]:
         import plyvel  # imported here: topologies without persistent stores run without it
 
+        # plyvel frees what another thread may be reading outside of Python's lock.
+        self._in_use = Lock()
         # Paranoid: a damaged part of the log ends the opening, instead of being passed over with later parts kept.
         self._db = plyvel.DB(str(self._path), create_if_missing=True, bloom_filter_bits=10, paranoid_checks=True)
         # As RocksDB does unasked: a block that is damaged must not pass for rows.
@@ -36,5 +43,17 @@ class LevelMap(OverlayMap):
                 batch.put(key, value)
         batch.write()
 
+    def _estimate(self) -> int:
+        # LevelDB does not count its rows: a sample tells how many of them take how many bytes.
+        with self._in_use:
+            with self._db.iterator(include_value=False) as keys:
+                sample = list(islice(keys, _SAMPLE))
+            if len(sample) < _SAMPLE:
+                return len(sample)
+            part = self._db.approximate_size(sample[0], sample[-1])
+            whole = self._db.approximate_size(sample[0], b"\xff" * 64)
+        return max(_SAMPLE, whole * _SAMPLE // part) if part else _SAMPLE
+
     def _release(self) -> None:
-        self._db.close()
+        with self._in_use:
+            self._db.close()

@@ -116,6 +116,10 @@ class MemoryMap(BytesMap):
     def __len__(self) -> int:
         return len(self._data)
 
+    def rows_estimate(self) -> int | None:
+        """Return how many entries there are."""
+        return len(self._data)
+
     def commit(self) -> None:
         """Do nothing: memory is as durable as it gets."""
 

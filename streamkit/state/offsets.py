@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -53,10 +54,20 @@ class StoreOffsets:
 
     owner: Owner
     positions: dict[int, int] = field(default_factory=dict)
+    committed_ms: int | None = None
+    """When a position last moved, since the epoch."""
+
+    def note(self, partition: int, position: int) -> None:
+        """Move a position, and the time with it: what has not moved is not written again."""
+        if self.positions.get(partition) != position:
+            self.positions[partition] = position
+            self.committed_ms = time.time_ns() // 1_000_000
 
     def encode(self) -> bytes:
         """Return the metadata as JSON, which a person can read in the files."""
-        return json.dumps({**vars(self.owner), "positions": self.positions}, separators=(",", ":")).encode()
+        return json.dumps(
+            {**vars(self.owner), "positions": self.positions, "committed_ms": self.committed_ms}, separators=(",", ":")
+        ).encode()
 
     def owned_by(self, owner: Owner) -> StoreOffsets:
         """Return the same offsets for an owner that may have them; the topic's id stays where the new one is not known."""
@@ -68,7 +79,8 @@ def decode_offsets(data: bytes) -> StoreOffsets:
     try:
         found = json.loads(data)
         positions = {int(number): int(offset) for number, offset in found.pop("positions").items()}
-        return StoreOffsets(Owner(**found), positions)
+        committed = found.pop("committed_ms", None)
+        return StoreOffsets(Owner(**found), positions, None if committed is None else int(committed))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the metadata of a store can't be read: {error}") from error
 

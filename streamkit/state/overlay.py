@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,10 @@ class OverlayMap(BytesMap):
     @abstractmethod
     def _write(self, items: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write entries in one synchronous batch; None deletes."""
+
+    @abstractmethod
+    def _estimate(self) -> int:
+        """Return about how many rows are stored, without reading all; any thread may ask."""
 
     @abstractmethod
     def _release(self) -> None:
@@ -153,6 +158,16 @@ class OverlayMap(BytesMap):
         if self._closed:
             raise StateError(f"The store in {self._path} was closed while it was read")
 
+    def bytes_on_disk(self) -> int | None:
+        """Return the size of its files."""
+        with self._translated(), os.scandir(self._path) as entries:
+            return sum(_size_of(entry) for entry in entries)
+
+    def rows_estimate(self) -> int | None:
+        """Return about how many entries the files have. Raises StateError, as where they are closed."""
+        with self._translated():
+            return max(0, self._estimate() - (self._row[1] is not None))
+
     def commit(self) -> None:
         """Write the overlay and the metadata in one synchronous write batch."""
         pending = self._pending
@@ -187,6 +202,13 @@ class OverlayMap(BytesMap):
             raise
         except Exception as error:  # engines raise errors of many classes, RocksDB's plain ones
             raise state_error(self._path, error) from error
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0  # the engine has just deleted it
 
 
 def _packed(metadata: bytes | None, beside: bytes | None) -> bytes | None:

@@ -56,6 +56,9 @@ class RocksMap(OverlayMap):
                 batch.put(key, value)
         self._db.write(batch, self._synchronous)
 
+    def _estimate(self) -> int:
+        return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
+
     def _release(self) -> None:
         # RocksDB keeps its lock for as long as anything can read: an iterator left half way would keep the store open.
         for scan in list(self._scans):

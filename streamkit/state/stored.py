@@ -6,8 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from streamkit.errors import StateError
 from streamkit.record import Headers
-from streamkit.state.base import BytesMap, Store, StoreContext
+from streamkit.state.base import BytesMap, Store, StoreContext, StoreSize
 from streamkit.state.cache import Cache, CacheBudget
 from streamkit.state.offsets import Owner, StoreOffsets, decode_offsets
 
@@ -68,7 +69,19 @@ class MapStore(Store):
     def note_position(self, partition: int, position: int) -> None:
         """Have the next commit say that the store has everything before `position` of a partition of its changelog."""
         if self._offsets is not None:
-            self._offsets.positions[partition] = position
+            self._offsets.note(partition, position)
+
+    def measure(self) -> StoreSize:
+        """Return what the store takes. Any thread may ask, also while the store is closed."""
+        try:
+            return StoreSize(self._map.bytes_on_disk(), self._map.rows_estimate())
+        except StateError:
+            return StoreSize()
+
+    @property
+    def committed_ms(self) -> int | None:
+        """Return when the offset of the store last moved, in ms since the epoch; None where it has none."""
+        return None if self._offsets is None else self._offsets.committed_ms
 
     def commit(self) -> None:
         """Make everything flushed durable in one write batch, with the offsets of the changelog that it stands for."""

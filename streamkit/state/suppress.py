@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamkit.errors import StateError
 from streamkit.record import Headers
-from streamkit.state.base import Store, StoreContext
+from streamkit.state.base import Store, StoreContext, StoreSize
 from streamkit.state.context import BufferValue, RecordContext, decode_buffer_value
 from streamkit.state.keys import MAX_LONG
 from streamkit.state.stored import Log, no_log
@@ -50,6 +50,10 @@ class SuppressBuffer(Store):
         self.topic = context.topic
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
+
+    def measure(self) -> StoreSize:
+        """Return how many records wait."""
+        return StoreSize(rows=self.count)
 
     @property
     def count(self) -> int:

@@ -122,6 +122,23 @@ def test_a_standby_of_a_task_whose_state_is_on_disk_reads_the_rest(log, tmp_path
     assert read_checkpoint(tmp_path / "state" / "app" / "0_0") == {TopicPartition(CHANGELOG, 0): 4}
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_status_tells_what_stores_hold(log, tmp_path, guarantee):
+    with Started(log, tmp_path / "state", processing_guarantee=guarantee) as started:
+        send(log, 2)
+
+        def settled():
+            (store,) = started.application.status().stores
+            return store.parts if [(part.offset, part.end) for part in store.parts] == [(4, 4)] * 3 else None
+
+        parts = until(settled, "the stores have their commit")
+        assert [(part.task, part.changelog) for part in parts] == [(f"0_{number}", CHANGELOG) for number in range(3)]
+        assert all(part.bytes > 0 and part.committed_ms > 0 for part in parts)
+        until(lambda: sum(part.rows for part in settled()) == KEYS, "the estimates are of now")
+        started.assign([(0, 0)], [(0, 1), (0, 2)])
+        assert [part.task for part in until(settled, "standbys have parts, too")] == ["0_0", "0_1", "0_2"]
+
+
 def test_tasks_join_in_while_others_are_restored(log, tmp_path, monkeypatch):
     with Started(log, tmp_path / "first"):
         send(log, 2)

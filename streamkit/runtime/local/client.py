@@ -63,7 +63,7 @@ class Application:
         self._threads: Threads | None = None
         self._on_failure: FailureHandler = lambda error: "shutdown_client"
         self._restore_listener: RestoreListener | None = None
-        self._global: GlobalThread | None = None
+        self.global_thread: GlobalThread | None = None
         self._directory: StateDirectory | None = None
         self._coordinator: Coordinator | None = None
         self._shared: Shared | None = None
@@ -116,7 +116,7 @@ class Application:
 
     def global_stores(self, name: str) -> tuple[Gate, Callable[[], list[tuple[int, Any, bool]]]]:
         """Return the gate of the global thread, and what gives a store behind it. Raises StoreUnavailableError."""
-        thread = self._global
+        thread = self.global_thread
         if thread is None:
             raise StoreUnavailableError(f"store {name} can't be read before the application has started")
         return thread.gate, lambda: thread.stores(name)
@@ -303,10 +303,10 @@ class Application:
         self._upkeep = Upkeep(TopicWatch(plan, self._transport, topics), StateCleaner(shared), shared.cycles)
         if has_global:
             name = f"{config['client.id'] or plan.application}-GlobalStreamThread"
-            self._global = GlobalThread(name, shared, partial(self._handle, "the global thread"))
+            self.global_thread = GlobalThread(name, shared, partial(self._handle, "the global thread"))
             # Java too waits for global state no longer than this (GlobalStateManagerImpl).
-            waiting.here(self._global.open, self._settings.task_timeout_ms)
-            self._global.start()
+            waiting.here(self.global_thread.open, self._settings.task_timeout_ms)
+            self.global_thread.start()
         self._threads.add(count)
         changelogs = changelogs_of(plan, topics)
         self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), changelogs, self._describe)
@@ -369,7 +369,7 @@ class Application:
         with self._lock:
             if self._going:
                 state = client_state(
-                    [each.state for each in self.threads], self._global is None or not self._global.error
+                    [each.state for each in self.threads], self.global_thread is None or not self.global_thread.error
                 )
                 if state is not self.state:
                     self._to(state)
@@ -424,9 +424,9 @@ class Application:
         for thread in self.threads:
             thread.stop()
         ended = [thread.join(left()) for thread in self.threads].count(False) == 0
-        if ended and self._global is not None:
-            self._global.stop()
-            ended = self._global.close(left())
+        if ended and self.global_thread is not None:
+            self.global_thread.stop()
+            ended = self.global_thread.close(left())
         for thread in self.threads:
             self.error = self.error or thread.error
         if ended and self._coordinator is not None:

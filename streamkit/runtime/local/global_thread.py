@@ -49,6 +49,13 @@ class GlobalThread:
         """Return (0, store, True) of a global store, if it is there; for who came through the gate."""
         return [(0, task.stores[name], True) for task in self._tasks if name in task.stores]
 
+    def followed(self) -> dict[str, tuple[Any, list[TopicPartition]]]:
+        """Return each global store by name, with the partitions that it follows; any thread may ask."""
+        found: dict[str, tuple[Any, list[TopicPartition]]] = {}
+        for partition, store in list(self._followed.items()):
+            found.setdefault(store.name, (store, []))[1].append(partition)
+        return found
+
     def open(self) -> None:
         """Restore global stores to the present ends of their topics, and offer them to tasks. Raises TransportError."""
         shared = self._shared

@@ -6,16 +6,19 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.counters import TaskView
 from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.runtime.local.sampling import Ends, Key, Rates
+from streamkit.runtime.local.store_status import StorePart, StoreParts
 from streamkit.transport.base import Transport
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.local_task import LocalTask
     from streamkit.runtime.local.thread import StreamThread
 
 log = logging.getLogger(__name__)
@@ -124,6 +127,8 @@ class StoreStatus:
     sub_topology: int
     tasks: tuple[str, ...]
     """The tasks of this instance that hold it."""
+    parts: tuple[StorePart, ...]
+    """What each of them holds of it."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,8 @@ class StatusReader:
         self._plan = application.plan
         self._ends = Ends(transport)
         self._rates = Rates()
+        self._parts = StoreParts()
+        self._measuring = Lock()
         self._started = time.monotonic()
         self._sub_of_store = {
             name: sub.id for sub in self._plan.sub_topologies for name in sub.stores if name in self._plan.stores
@@ -171,8 +178,12 @@ class StatusReader:
         self.sample()
         threads = list(application.threads)
         views = [(thread, thread.counters.view) for thread in threads]
+        held = [task for thread in threads for task in thread.held()]
+        followed = {} if application.global_thread is None else application.global_thread.followed()
         inputs = [tp for _, view in views for task in view.tasks for tp in task.consumed]
-        ends = self._ends.of(inputs) if lag else {}
+        inputs += [changelog.partition for task in held for changelog in task.changelogs]
+        inputs += [tp for _, places in followed.values() for tp in places]
+        ends = self._ends.of(dict.fromkeys(inputs)) if lag else {}
         statuses = tuple(
             ThreadStatus(
                 thread.name,
@@ -193,7 +204,7 @@ class StatusReader:
             time.monotonic() - self._started,
             sum(thread.rate for thread in statuses),
             statuses,
-            self._stores(statuses),
+            self._stores(statuses, self._store_parts(held, followed, ends)),
             tuple(_restore(each) for each in application.restore_progress() if each.active and each.remaining),
             self._topics(statuses),
         )
@@ -277,7 +288,22 @@ class StatusReader:
         totals = self._application.metrics.totals()
         return totals.get(("restore-total", task), 0) + totals.get(("update-total", task), 0)
 
-    def _stores(self, threads: Iterable[ThreadStatus]) -> tuple[StoreStatus, ...]:
+    def _store_parts(
+        self,
+        held: Iterable[LocalTask],
+        followed: Mapping[str, tuple[Any, list[TopicPartition]]],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[str, list[StorePart]]:
+        parts: dict[str, list[StorePart]] = {}
+        with self._measuring:
+            for task in held:
+                for name, part in self._parts.of_task(task, ends).items():
+                    parts.setdefault(name, []).append(part)
+            for name, (store, places) in followed.items():
+                parts[name] = [self._parts.of_global(store, places, ends)]
+        return parts
+
+    def _stores(self, threads: Iterable[ThreadStatus], parts: Mapping[str, list[StorePart]]) -> tuple[StoreStatus, ...]:
         holders: dict[str, list[str]] = {}
         for thread in threads:
             for task in thread.tasks:
@@ -292,6 +318,7 @@ class StatusReader:
                 subs[sub].is_global,
                 sub,
                 tuple(sorted(holders.get(name, ()))),
+                tuple(sorted(parts.get(name, ()), key=lambda part: part.task)),
             )
             for name, sub in self._sub_of_store.items()
         )

@@ -46,6 +46,10 @@ class TaskManager:
         tasks = [*self.updater.tasks(), *list(self.running.values())]
         return {task.id: task.offset_sum() for task in tasks if task.changelogs}
 
+    def held(self) -> list[LocalTask]:
+        """Return the tasks that are here, running or with the updater; any thread may ask."""
+        return [*list(self.running.values()), *self.updater.tasks()]
+
     @property
     def settled(self) -> bool:
         """Whether everything that was assigned is held here, restored or not."""

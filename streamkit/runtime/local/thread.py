@@ -21,6 +21,7 @@ from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.counters import ThreadCounters
 from streamkit.runtime.local.gate import Gate
+from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.pace import Pace
 from streamkit.runtime.local.patience import Patience
 from streamkit.runtime.local.progress import RestoreProgress
@@ -121,6 +122,10 @@ class StreamThread:
     def updater(self) -> StateUpdater:
         """What restores the thread's tasks, and keeps its standbys."""
         return self._tasks.updater
+
+    def held(self) -> list[LocalTask]:
+        """Return the tasks that are here, active and standby."""
+        return self._tasks.held()
 
     def restore_progress(self) -> list[RestoreProgress]:
         """Return how far the stores are that are being restored, or follow as standbys."""

@@ -1,0 +1,216 @@
+"""What lies in the state directory of an application that does not run: stores, what they hold, and whether it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from streamkit.errors import StateError, UsageError
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.restore import Changelog, restore
+from streamkit.runtime.reprocess import reprocesses
+from streamkit.state.base import BytesMap, CurrentTopic
+from streamkit.state.definitions import StoreDef, create
+from streamkit.state.directory import StateDirectory, store_path, stored
+from streamkit.state.maps import ENGINES, open_map
+from streamkit.state.mark import read_mark
+from streamkit.state.offsets import Owner, StoreOffsets, decode_offsets, layout_of
+from streamkit.transport.base import Transport
+
+
+@dataclass(frozen=True)
+class KeptStore:
+    """A store on disk. None where something is not known."""
+
+    application: str
+    task: str
+    store: str
+    engine: str
+    bytes: int | None = None
+    rows: int | None = None
+    """An estimate, unless `counted`."""
+    counted: bool = False
+    """Whether every row was read."""
+    changelog: str | None = None
+    offset: int | None = None
+    """Before it the store has all of its changelog; of a global store the sum over the topic's partitions."""
+    end: int | None = None
+    """Where the changelog ends, where the log was asked."""
+    committed_ms: int | None = None
+    """When the offset last moved, since the epoch."""
+    compared: bool = False
+    """Whether the rows were compared with those that the changelog gives."""
+    problem: str | None = None
+    """What is wrong with it, in words."""
+
+
+def kept_stores(
+    folder: Path, *, verify: bool = False, plan: Plan | None = None, transport: Transport | None = None
+) -> list[KeptStore]:
+    """Return the stores below a state directory, or below that of one application.
+
+    `verify`: read every row; with the plan and the log of an application also compare them with the changelog, up to the
+    store's offset. Raises UsageError where there is no state, StateLockedError where a process uses it, TransportError.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a directory")
+    applications = [folder] if stored(folder) else sorted(each for each in folder.iterdir() if each.is_dir())
+    found: list[KeptStore] = []
+    for application in applications:
+        names = stored(application)
+        if plan is not None and names and application.name != plan.application:
+            continue
+        if names:
+            with closing(StateDirectory(application.parent, application.name)):
+                for name in names:
+                    found += _of_task(application, name, verify, plan, transport)
+    if not found:
+        whose = "" if plan is None else f" of {plan.application}"
+        raise UsageError(f"{folder} holds no stores{whose}")
+    return found
+
+
+def _of_task(
+    application: Path, task: str, verify: bool, plan: Plan | None, transport: Transport | None
+) -> Iterator[KeptStore]:
+    path = application / task
+    for engine in ENGINES:
+        for store in sorted((path / engine).iterdir()) if (path / engine).is_dir() else ():
+            kept = KeptStore(application.name, task, store.name, engine)
+            try:
+                mark = read_mark(path)
+                if mark is not None and mark.is_torn_copy(path):
+                    raise StateError("was copied while a process used it, so that its files may not fit")
+                with closing(open_map(engine, store)) as rows:
+                    yield _looked_at(kept, rows, verify, plan, transport)
+            except StateError as error:
+                yield replace(kept, problem=str(error))
+
+
+def _looked_at(
+    kept: KeptStore, rows: BytesMap, verify: bool, plan: Plan | None, transport: Transport | None
+) -> KeptStore:
+    kept = replace(kept, bytes=rows.bytes_on_disk(), rows=rows.rows_estimate())
+    offsets = None
+    if rows.metadata is not None:
+        try:
+            offsets = decode_offsets(rows.metadata)
+        except ValueError as error:
+            return replace(kept, problem=str(error))
+        kept = replace(
+            kept,
+            changelog=offsets.owner.topic,
+            offset=sum(offsets.positions.values()) if offsets.positions else None,
+            committed_ms=offsets.committed_ms,
+        )
+    if verify:
+        kept = replace(kept, rows=sum(1 for _ in rows.range(None, None)), counted=True)
+    if offsets is None:
+        return replace(kept, problem="does not say how much of its changelog it has")
+    problem = _misplaced(kept, offsets)
+    if problem is None and plan is not None and transport is not None:
+        return _against_log(kept, rows, offsets, verify, plan, transport)
+    return replace(kept, problem=problem)
+
+
+def _misplaced(kept: KeptStore, offsets: StoreOffsets) -> str | None:
+    partition = None if kept.task == "global" else int(kept.task.partition("_")[2])
+    owner = replace(offsets.owner, application=kept.application, store=kept.store, partition=partition)
+    return owner.other_than(offsets.owner)
+
+
+def _against_log(
+    kept: KeptStore, rows: BytesMap, offsets: StoreOffsets, verify: bool, plan: Plan, transport: Transport
+) -> KeptStore:
+    """Return what the log has of the store's changelog, and with `verify` whether the rows are those of the changelog."""
+    definition = plan.stores.get(kept.store)
+    if definition is None:
+        return replace(kept, problem="is no store of the topology")
+    topic = plan.changelog_name(kept.store)
+    owner = offsets.owner
+    wanted = Owner(plan.application, kept.store, owner.partition, topic, owner.topic_id, layout_of(definition))
+    problem = wanted.other_than(owner)
+    if problem is not None or topic is None:
+        return replace(kept, problem=problem)
+    places = {TopicPartition(topic, number): offset for number, offset in offsets.positions.items()}
+    with closing(transport.consumer(None, read_committed=plan.config.read_committed(), client_id="state")) as consumer:
+        ends = consumer.end_offsets(list(places))
+        firsts = consumer.beginning_offsets(list(places))
+        kept = replace(kept, end=sum(ends.values()))
+        for place, offset in places.items():
+            if not firsts[place] <= offset <= ends[place]:
+                where = f"{place.topic}-{place.partition}"
+                text = f"goes up to offset {offset} of {where}, which has {firsts[place]} to {ends[place]}"
+                return replace(kept, problem=text)
+        processed = any(kept.store in sub.stores and reprocesses(sub) for sub in plan.sub_topologies if sub.is_global)
+        if not verify or processed:
+            return kept
+        with TemporaryDirectory(prefix="streamkit-") as scratch:
+            with closing(create(definition, Path(scratch), _Silent(), engine=kept.engine)) as again:
+                restore(
+                    [Changelog(again, place, limit=offset) for place, offset in places.items()],
+                    consumer,
+                    lambda: False,
+                )
+            with closing(open_map(kept.engine, store_path(Path(scratch), kept.engine, kept.store))) as fresh:
+                return replace(kept, compared=True, problem=_difference(definition, rows, fresh))
+
+
+class _Silent:
+    """The context of a store that only restores."""
+
+    topic = CurrentTopic()
+
+    def log(self, *_: Any) -> None:
+        """Log nothing."""
+
+    def dropped(self, count: int = 1) -> None:
+        """Count nothing."""
+
+
+def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | None:
+    """Return in words how the rows of a store differ from those that its changelog gives.
+
+    The log deletes windows on its own, later or earlier than the store: there only rows that both have count. Of versions
+    the log keeps the last one of each key at least.
+    """
+    if definition.type == "versioned":
+        one, again = (create(definition, None, _Silent(), rows=each) for each in (rows, fresh))
+        differing = sum(left != right for left, right in zip_longest(one.rows(), again.rows()))
+        return f"has other rows than its changelog: {differing} different" if differing else None
+    expires = definition.retention is not None
+    missing = extra = other = 0
+    for ours, theirs in _side_by_side(rows.range(None, None), fresh.range(None, None)):
+        if ours is None:
+            missing += not expires
+        elif theirs is None:
+            extra += not expires
+        else:
+            other += ours != theirs
+    counts = ((missing, "missing"), (extra, "too many"), (other, "different"))
+    words = [f"{count} {what}" for count, what in counts if count]
+    return f"has other rows than its changelog: {', '.join(words)}" if words else None
+
+
+def _side_by_side(
+    left: Iterator[tuple[bytes, bytes]], right: Iterator[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield the values of each key that one of two sorted columns has; None where a column does not have it."""
+    one, other = next(left, None), next(right, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one[0] < other[0]):
+            assert one is not None
+            yield one[1], None
+            one = next(left, None)
+        elif one is None or other[0] < one[0]:
+            yield None, other[1]
+            other = next(right, None)
+        else:
+            yield one[1], other[1]
+            one, other = next(left, None), next(right, None)

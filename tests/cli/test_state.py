@@ -1,0 +1,146 @@
+"""`streamkit state`: what the stores of a stopped application hold, and whether it is right."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streamkit.state.directory import StateDirectory
+from streamkit.state.maps import default_engine, open_map
+from streamkit.state.offsets import StoreOffsets, decode_offsets
+from tests.cli.support import Done, streamkit
+
+TOPOLOGY = """\
+streamkit: 1
+application: shop
+config: {{bootstrap.servers: "embedded:{folder}/log", state.dir: "{folder}/state", processing.guarantee: {guarantee}}}
+topics:
+  orders: {{key: string, value: string, partitions: 2}}
+  countries: {{key: string, value: string, partitions: 1}}
+pipelines:
+  orders:
+    stream: orders
+    steps: [group_by_key]
+  counts:
+    from: orders
+    steps: [count: counts]
+  per-minute:
+    from: orders
+    steps: [window: {{tumbling: 1m}}, count: {{store: per-minute}}]
+  last:
+    stream: orders
+    steps: [to_table: {{store: {{name: last, versioned: 1h}}}}]
+  countries:
+    global_table: countries
+    store: countries
+"""
+RECORDS = [{"key": f"k{number % 5}", "value": str(number), "timestamp": number * 1000} for number in range(200)]
+
+
+@pytest.fixture(scope="module", params=["exactly_once_v2", "at_least_once"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a topology that has run, and its guarantee."""
+    folder = tmp_path_factory.mktemp("shop")
+    path = folder / "shop.yaml"
+    path.write_text(TOPOLOGY.format(folder=folder, guarantee=request.param))
+    assert streamkit("topics", "create", path).code == 0
+    rows = "".join(json.dumps(record) + "\n" for record in RECORDS)
+    assert streamkit("produce", path, "orders", stdin=rows).code == 0
+    assert streamkit("produce", path, "countries", stdin='{"key": "de", "value": "Germany"}\n').code == 0
+    assert streamkit("run", path, "--until-idle").code == 0
+    return folder, request.param
+
+
+@pytest.fixture
+def shop(made: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of that folder."""
+    shutil.copytree(made[0], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "shop.yaml").write_text(TOPOLOGY.format(folder=tmp_path, guarantee=made[1]))
+    return tmp_path
+
+
+def state(folder: Path, *options: object) -> tuple[Done, dict[tuple[str, str], dict]]:
+    done = streamkit("state", folder / "state", "--json", *options)
+    return done, {(each["task"], each["store"]): each for each in json.loads(done.out or "[]")}
+
+
+def store(folder: Path, task: str, name: str) -> Path:
+    return folder / "state" / "shop" / task / default_engine() / name
+
+
+def test_rows_bytes_and_offsets_of_a_stopped_application(shop: Path) -> None:
+    done, found = state(shop)
+    assert (done.code, done.err) == (0, "")
+    assert {place[1] for place in found} == {"counts", "per-minute", "last", "countries"}
+    counts = [each for (_, name), each in found.items() if name == "counts"]
+    assert sum(each["rows"] for each in counts) == 5
+    assert all(each["bytes"] > 0 and each["committed_ms"] > 0 and not each["compared"] for each in found.values())
+    assert {each["changelog"] for each in counts} == {"shop-counts-changelog"}
+    assert sum(each["offset"] for each in counts) >= 5
+    assert found["global", "countries"]["offset"] == 1
+
+
+def test_every_row_is_read_and_compared_with_the_changelog(shop: Path) -> None:
+    done, found = state(shop, "--verify", "--topology", shop / "shop.yaml")
+    assert done.code == 0, found
+    assert all(each["counted"] and each["compared"] and each["problem"] is None for each in found.values())
+    assert all(each["end"] - each["offset"] in (0, 1) for each in found.values())  # a transaction's mark may follow
+    text = streamkit("state", shop / "state" / "shop", "--verify").out
+    assert "all rows read" in text
+    assert "as the changelog" not in text
+
+
+@pytest.mark.parametrize("name", ["counts", "per-minute", "last"])
+def test_a_row_that_the_changelog_does_not_have_is_found(shop: Path, name: str) -> None:
+    task = next(place[0] for place, each in state(shop)[1].items() if place[1] == name and each["rows"])
+    rows = open_map(default_engine(), store(shop, task, name))
+    key, value = next(rows.range(None, None))
+    rows.put(key, value[:-1] + bytes([value[-1] ^ 1]))
+    rows.commit()
+    rows.close()
+    assert state(shop, "--verify")[0].code == 0
+    done, found = state(shop, "--verify", "--topology", shop / "shop.yaml")
+    assert done.code == 1
+    wrong = {place: each["problem"] for place, each in found.items() if each["problem"]}
+    assert wrong == {(task, name): "has other rows than its changelog: 1 different"}
+
+
+def test_stores_that_are_not_as_they_should_be(shop: Path) -> None:
+    app = shop / "state" / "shop"
+    (app / "0_0").rename(app / "0_7")
+    current = store(shop, "0_1", "counts") / "CURRENT"
+    current.unlink()
+    rows = open_map(default_engine(), store(shop, "0_1", "last"))
+    offsets = decode_offsets(rows.metadata or b"")
+    rows.metadata = StoreOffsets(offsets.owner, {1: 10_000}).encode()
+    rows.commit()
+    rows.close()
+    done, found = state(shop, "--topology", shop / "shop.yaml")
+    assert done.code == 1
+    assert found["0_7", "counts"]["problem"] == "is of the partition 0, not 7"
+    assert "is damaged: corruption: the file CURRENT is missing" in found["0_1", "counts"]["problem"]
+    assert "goes up to offset 10000 of shop-last-changelog-1, which has 0 to" in found["0_1", "last"]["problem"]
+    assert found["0_1", "per-minute"]["problem"] is None
+
+
+def test_a_copy_of_a_directory_in_use_shows(shop: Path) -> None:
+    with_owner = StateDirectory(shop / "state", "shop")
+    with_owner.claim("0_0")
+    shutil.copytree(shop / "state", shop / "copy" / "state")
+    done = streamkit("state", shop / "state")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "Another process is running on the state directory" in done.err
+    with_owner.close()
+    _, found = state(shop / "copy")
+    assert {place[0] for place, each in found.items() if "was copied" in (each["problem"] or "")} == {"0_0"}
+
+
+@pytest.mark.parametrize(("place", "words"), [("nothing", "is not a directory"), ("empty", "holds no stores")])
+def test_a_folder_without_state(tmp_path: Path, place: str, words: str) -> None:
+    (tmp_path / "empty").mkdir()
+    done = streamkit("state", tmp_path / place)
+    assert done.code == 2
+    assert words in done.err
