@@ -341,7 +341,7 @@ def _charge_text(budget: Budget, name: str, receiver: Any, arguments: list[Any])
             budget.spend(inner // SLOT)
             longest = max(longest, inner if name in ("startswith", "endswith") else 0)
     if name in _PRODUCTS:
-        budget.spend(1 + size * min(longest, size) // 8)
+        budget.spend(1 + size * max(min(longest, size), 1) // 8)
     elif name in ("startswith", "endswith"):
         budget.spend(1 + longest // 8)
     else:

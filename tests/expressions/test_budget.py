@@ -104,6 +104,7 @@ WORKS = [
     ("'zz' in value + value", TEXT, 20_000),
     ("[0.5 in range(value)]", 1_000_000, 1_000_000),
     ("value.strip('ab')", TEXT, 12_500),
+    ("[value.strip(), value.rsplit()]", TEXT, 25_000),
     ("value.rfind('a' * 20)", TEXT, 200_000),
     ("value.strip(value)", TEXT, 1_000_000_000),
     ("[value.count('a'), value.count('a')]", TEXT, 20_000),
