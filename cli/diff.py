@@ -118,7 +118,7 @@ def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
         raise UsageError("--running needs the topology file of the new version, which says where its log is")
     old = versions[0].plan if len(versions) == 2 else None
     with opened(new.plan) as transport:
-        on_log, internal = look((old or new.plan).application, transport)
+        on_log, internal = look(old or new.plan, transport)
         with closing(transport.admin()) as admin:
             counts = {name: info.partitions for name, info in admin.topics().items()}
     after = form_of(new.plan, new.form.label, counts)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -23,12 +23,23 @@ if TYPE_CHECKING:
 
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
 
+Force = Annotated[
+    bool, typer.Option("--force", help="Start although changelogs hold rows that this version would misread.")
+]
 Processes = Annotated[
     int | None,
     typer.Option(
         "--processes", metavar="N", min=1, help="Run N instances, each a process that is started again when it fails."
     ),
 ]
+
+
+class _Behaviour(NamedTuple):
+    """How a run ends, and whether it begins in any case."""
+
+    until_idle: bool
+    answer: Answer
+    force: bool
 
 
 class Answer(StrEnum):
@@ -76,6 +87,7 @@ def command(
     context: typer.Context,
     file: File,
     until_idle: UntilIdle = False,
+    force: Force = False,
     processes: Processes = None,
     on_thread_failure: OnFailure = Answer.shutdown_client,
     http: Http = None,
@@ -101,9 +113,8 @@ def command(
                 raise UsageError("--processes needs a topology file: stdin can be read only once")
             return run_instances(load_plan(file, settings, env_file), processes)
         drawn = _is_terminal(log_format) if live is None else live
-        _run(
-            file, settings, env_file, (http, http_token_file), (until_idle, on_thread_failure), level if drawn else None
-        )
+        behaviour = _Behaviour(until_idle, on_thread_failure, force)
+        _run(file, settings, env_file, (http, http_token_file), behaviour, level if drawn else None)
     except StreamkitError as error:
         if log_format is LogFormat.text:
             raise
@@ -119,14 +130,13 @@ def _run(
     settings: list[str] | None,
     env_file: str | None,
     http: tuple[str | None, str | None],
-    behaviour: tuple[bool, Answer],
+    behaviour: _Behaviour,
     drawn: LogLevel | None,
 ) -> None:
     from .logs import opened
     from .serving import serving
     from .signals import stopping
 
-    until_idle, answer = behaviour
     # First of all, so that a signal during the start ends in order too.
     with stopping() as asked:
         from streamkit.runtime.collecting import collect_rarely, few_arenas
@@ -139,11 +149,12 @@ def _run(
         plan = load_plan(file, settings, env_file)
         with serving(plan, *http) as (plan, serve), opened(plan) as transport:
             application = Application(plan, transport)
-            application.set_uncaught_exception_handler(lambda error: answer.value)
+            application.set_uncaught_exception_handler(lambda error: behaviour.answer.value)
+            application.force = behaviour.force
             serve(application)
             with _watched(application, plan, drawn):
                 try:
-                    application.run(until_idle=until_idle, stop=asked)
+                    application.run(until_idle=behaviour.until_idle, stop=asked)
                 except StreamkitError as error:
                     if supervised and application.ends_all:
                         error.exit_code = ENDS_ALL

@@ -121,6 +121,8 @@ class Form:
     pipelines: Mapping[str, tuple[StepForm, ...]] | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     """Partition counts of internal topics and changelogs by their names without prefix, as far as they are known."""
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What changelogs are configured with, by the same names."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that decide where state lies."""
     has_tasks: bool = True

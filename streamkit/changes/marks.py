@@ -79,7 +79,7 @@ def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
             continue
         bad = [why for verdict, why in compare_rows(mark.rows, rows) if verdict is Verdict.INCOMPATIBLE]
         if bad:
-            found.append(f"store {name} {'; '.join(bad)} (changelog {topic})")
+            found.append(f"store {name}: {'; '.join(bad)} (changelog {topic})")
     if found:
         raise IncompatibleStateError(
             f"state of {plan.application} would be misread: {'. '.join(found)}. Give the store another name, set the "

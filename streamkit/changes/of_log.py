@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 from streamkit.changes.form import Form, OnLog, Place, RowForm, StoreForm, TopicForm
@@ -18,23 +18,47 @@ _TOPIC = re.compile(
     r"|.*KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d{10}-topic"
 )
 _CHANGELOG = "-changelog"
+_GENERATED = ("KSTREAM", "KTABLE", "COGROUPKSTREAM")
+"""What generated names begin with, and no application is called."""
 
 
-def internal_topics(application: str, admin: Admin, transport: Transport) -> dict[str, int]:
+def own_names(plan: Plan) -> set[str]:
+    """Return the names of a plan's internal topics and changelogs on the log."""
+    changelogs = {plan.changelog_name(name) for name in plan.stores}
+    return {plan.internal_name(name) for name in plan.internal_topics} | {
+        name for name in changelogs if name is not None
+    }
+
+
+def internal_topics(application: str, known: Collection[str], transport: Transport) -> dict[str, int]:
     """Return the internal topics of an application with their partition counts, by their names on the log.
 
     A topic may carry the name of another application that begins with this one's: such are left out where a group of that
-    name has members or committed offsets. Raises TransportError.
+    name has members or committed offsets. `known`: topics that are this one's for certain. Raises TransportError.
     """
-    existing = {name: info.partitions for name, info in admin.topics().items()}
-    prefix = f"{application}-"
-    found = {
-        name: count
-        for name, count in existing.items()
-        if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
-    }
-    others = _Groups(admin, transport, existing)
-    return {name: count for name, count in found.items() if not others.own(application, name)}
+    with closing(transport.admin()) as admin:
+        existing = {name: info.partitions for name, info in admin.topics().items()}
+        prefix = f"{application}-"
+        found = {
+            name: count
+            for name, count in existing.items()
+            if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
+        }
+        others = _Groups(admin, transport, existing)
+        return {name: count for name, count in found.items() if name in known or not others.own(application, name)}
+
+
+def unknown_changelogs(plan: Plan, transport: Transport) -> dict[str, int]:
+    """Return the changelogs of the application that no store of the plan has, with their partition counts."""
+    known = own_names(plan)
+    found = internal_topics(plan.application, known, transport)
+    return {name: count for name, count in found.items() if name.endswith(_CHANGELOG) and name not in known}
+
+
+def records_of(transport: Transport, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many offsets topics have from beginning to end: compaction and transactions leave fewer records."""
+    with closing(transport.consumer(None)) as consumer:
+        return _records(consumer, _places(list(counts), counts))
 
 
 class _Groups:
@@ -48,6 +72,8 @@ class _Groups:
     def own(self, application: str, topic: str) -> bool:
         """Tell whether a group whose name continues the application's may own the topic."""
         rest = topic.removeprefix(f"{application}-").split("-")
+        if rest[0] in _GENERATED:
+            return False
         return any(self._exists("-".join([application, *rest[:count]])) for count in range(1, len(rest) - 1))
 
     def _exists(self, group: str) -> bool:
@@ -60,10 +86,11 @@ class _Groups:
             return bool(consumer.committed(self._places))
 
 
-def look(application: str, transport: Transport) -> tuple[OnLog, dict[str, int]]:
+def look(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int]]:
     """Return what an application has on its log, and the partition counts of its internal topics. Raises TransportError."""
+    application = plan.application
+    counts = internal_topics(application, own_names(plan), transport)
     with closing(transport.admin()) as admin:
-        counts = internal_topics(application, admin, transport)
         members = tuple(admin.group_members(application))
         changelogs = [name for name in counts if name.endswith(_CHANGELOG)]
         configs = {name: admin.topic_config(name) for name in changelogs}
@@ -80,7 +107,6 @@ def _places(topics: Sequence[str], counts: Mapping[str, int]) -> list[TopicParti
 
 
 def _records(consumer: Consumer, places: list[TopicPartition]) -> dict[str, int]:
-    """Return the offsets from beginning to end: compaction and transactions leave fewer records."""
     if not places:
         return {}
     begins, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)

@@ -24,7 +24,7 @@ from streamkit.errors import InvalidTopologyError, Position
 from streamkit.expressions.model import Expression
 from streamkit.operators.aggregation import Aggregation
 from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
-from streamkit.plan.partitions import lay_out
+from streamkit.plan.partitions import NewTopic, lay_out
 from streamkit.state.definitions import StoreDef
 from streamkit.state.offsets import layout_of
 
@@ -34,6 +34,7 @@ _SETTINGS = ("state.dir", "state.engine")
 def form_of(plan: Plan, label: str, counts: Mapping[str, int] | None = None) -> Form:
     """Return the form of a plan. counts: of topics on the log; those that the file declares are known in any case."""
     graph = _graph(plan)
+    internal, prefix = _internal(plan, counts or {}), f"{plan.application}-"
     return Form(
         label=label,
         application=plan.application,
@@ -52,7 +53,8 @@ def form_of(plan: Plan, label: str, counts: Mapping[str, int] | None = None) -> 
             for topic in plan.external_topics.values()
         },
         pipelines=_pipelines(plan),
-        counts=_counts(plan, counts or {}),
+        counts={topic.name.removeprefix(prefix): topic.partitions for topic in internal},
+        configs={topic.name.removeprefix(prefix): topic.config for topic in internal},
         settings={name: plan.config[name] for name in _SETTINGS},
     )
 
@@ -198,15 +200,14 @@ def _topics(plan: Plan, graph: Graph, label: str) -> dict[str, TopicForm]:
     return found
 
 
-def _counts(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the partition counts of internal topics and changelogs, if those of all inputs are known."""
+def _internal(plan: Plan, counts: Mapping[str, int]) -> tuple[NewTopic, ...]:
+    """Return repartition topics and changelogs as they have to exist, if the partitions of all inputs are known."""
     known = {topic.name: topic.partitions for topic in plan.external_topics.values() if topic.partitions is not None}
     try:
         layout = lay_out(plan, {**known, **counts})
     except InvalidTopologyError:
-        return {}
-    prefix = f"{plan.application}-"
-    return {topic.name.removeprefix(prefix): topic.partitions for topic in (*layout.repartitions, *layout.changelogs)}
+        return ()
+    return (*layout.repartitions, *layout.changelogs)
 
 
 # -- Pipelines ----------------------------------------------------------------------------------------------------------

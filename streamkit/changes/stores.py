@@ -74,6 +74,7 @@ def _kept(versions: Versions, old: StoreForm, new: StoreForm) -> Iterator[Findin
     if old.details is not None and new.details is not None:
         texts += _details(versions.new, new, old.details, new.details, settled)
     texts += _count(versions, new)
+    texts += _config(versions, old, new)
     yield from (_finding(new, (verdict, f": {message}", action)) for verdict, message, action in texts)
 
 
@@ -191,6 +192,30 @@ def _count(versions: Versions, store: StoreForm) -> Iterator[Text]:
             f"it needs {now} partitions, and its changelog {versions.new.changelog(store.name)} has {was}: keys would be in "
             "other tasks than their rows",
             "keep the number of partitions, or set the application back with `streamkit reset-offsets`, which deletes it",
+        )
+
+
+def _config(versions: Versions, old: StoreForm, store: StoreForm) -> Iterator[Text]:
+    """Yield what the changelog on the log is configured with that does not fit the store."""
+    topic = versions.new.changelog(store.name)
+    wanted = versions.new.configs.get(f"{store.name}-changelog")
+    found = None if versions.on_log is None else versions.on_log.configs.get(topic)
+    if not wanted or not found:
+        return
+    policies = [each.get("cleanup.policy", "").replace(" ", "") for each in (found, wanted)]
+    if old.rows is None and policies[0] and set(policies[0].split(",")) != set(policies[1].split(",")):
+        yield (
+            Verdict.UNKNOWN,
+            f"its changelog {topic} has the cleanup.policy {policies[0]}, a store of this kind has {policies[1]}: it may hold "
+            "rows of another kind",
+            "see which version wrote it",
+        )
+    kept, needed = (int(each.get("retention.ms", -1)) for each in (found, wanted))
+    if "delete" in policies[0] and 0 <= kept < needed:
+        yield (
+            Verdict.RESTORE,
+            f"its changelog {topic} keeps rows for {kept} ms, and the store for {needed} ms: what is restored lacks rows",
+            f"set retention.ms of the topic to {needed}",
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from streamkit.changes.marks import write_marks
 from streamkit.errors import ConfigError, StateError, StoreUnavailableError, StreamkitError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan
@@ -19,6 +20,7 @@ from streamkit.runtime.local.assignment.codec import Subscription
 from streamkit.runtime.local.assignment.leader import Leader
 from streamkit.runtime.local.assignment.model import Rules
 from streamkit.runtime.local.assignor import Id
+from streamkit.runtime.local.changes import checked_topics
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.following import Following
 from streamkit.runtime.local.gate import Gate
@@ -34,7 +36,7 @@ from streamkit.runtime.local.states import ClientState, ThreadState, check_trans
 from streamkit.runtime.local.status import ApplicationStatus, StatusReader
 from streamkit.runtime.local.thread import StreamThread
 from streamkit.runtime.local.threads import FailureHandler, Threads, failure_response
-from streamkit.runtime.local.topics import TopicWatch, changelogs_of, prepare_topics
+from streamkit.runtime.local.topics import TopicWatch, changelogs_of
 from streamkit.runtime.local.upkeep import StateCleaner, Upkeep
 from streamkit.runtime.local.waiting import StopAskedError, Waiting
 from streamkit.runtime.reasons import one_line
@@ -55,6 +57,7 @@ class Application:
         self.plan = plan
         self.state = ClientState.CREATED
         self.error: BaseException | None = None
+        self.force = False  # whether to start although changelogs would be misread
         self._transport = transport
         self._listener = listener
         self._lock = threading.RLock()
@@ -291,8 +294,9 @@ class Application:
         count = int(config["num.stream.threads"])
         log_warnings(config)
         has_global = any(sub.is_global for sub in plan.sub_topologies)
-        topics = waiting.apart(partial(prepare_topics, plan, self._transport))
+        topics = waiting.apart(partial(checked_topics, plan, self._transport, self.force))
         self._directory = state_directory(plan)
+        write_marks(plan, topics.ids)
         shared = Shared(plan, self._transport, self._settings, self._directory, topics)
         shared.changed = self._thread_changed
         shared.restore_listener = self._restore_listener

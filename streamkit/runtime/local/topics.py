@@ -61,7 +61,7 @@ def _prepare(plan: Plan, admin: Admin, create_written: bool) -> TopicsOnLog:
         )
     layout = lay_out(plan, existing)
     _create_internal(plan, admin, existing, (*layout.repartitions, *layout.changelogs))
-    changelogs = {plan.changelog_name(name) for name, store in plan.stores.items() if store.persistent}
+    changelogs = {plan.changelog_name(name) for name in plan.stores}
     ids = admin.topic_ids([name for name in existing if name in changelogs])
     return TopicsOnLog(existing, layout.sources, ids)
 
