@@ -43,9 +43,10 @@ def read_marks(plan: Plan) -> dict[str, Mark]:
         if data["format"] != _FORMAT:
             return {}
         return {name: Mark(RowForm(**each["rows"]), each["topic_id"]) for name, each in data["stores"].items()}
-    except FileNotFoundError:
+    except OSError:
+        # A state directory that can't be used at all is reported by what takes it.
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         # What it would forbid is not known then; the file is written again at the start.
         log.warning("%s can't be read (%s): changelogs are not checked", path, error)
         return {}
