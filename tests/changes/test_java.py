@@ -1,0 +1,84 @@
+"""The pairs beside Kafka Streams: its names, tasks and topics are those that the findings are about."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from streamkit.changes import Verdict, compare, form_of, parse_describe
+from streamkit.plan import load
+from streamkit.plan.describe import describe
+from tests.changes import record
+from tests.changes.pairs import PAIRS, Pair
+
+SAID = json.loads(record.FILE.read_text(encoding="utf-8"))
+BY_JAVA = [pair for pair in PAIRS if pair.java]
+every_pair = pytest.mark.parametrize("pair", BY_JAVA, ids=lambda pair: pair.name)
+
+
+def stores(text: str) -> dict[str, int]:
+    """The sub-topologies of stores, read from the lines of a description; global ones make no tasks and are left out."""
+    found: dict[str, int] = {}
+    for block in re.split(r"Sub-topology: ", text)[1:]:
+        head = block.split("\n", 1)[0]
+        if "global" not in head:
+            for names in re.findall(r"\(stores: \[(.*?)\]\)", block):
+                found.update((name, int(head)) for name in names.split(", ") if name)
+    return found
+
+
+def repartitions(text: str) -> set[str]:
+    return set(re.findall(r"Sink: \S+ \(topic: (\S+-repartition|\S+-subscription-\S+-topic)\)", text))
+
+
+def versions(pair: Pair, folder: Path) -> list[Path]:
+    paths = [folder / "old.yaml", folder / "new.yaml"]
+    for path, text in zip(paths, (pair.old, pair.new), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+@every_pair
+def test_the_names_are_those_of_java(pair: Pair, tmp_path: Path) -> None:
+    said = SAID[pair.name]
+    for path, version in zip(versions(pair, tmp_path), ("old", "new"), strict=True):
+        assert describe(load(path), "text").rstrip("\n") == said[version].rstrip("\n")
+
+
+@every_pair
+def test_each_store_and_topic_that_java_moves_is_found(pair: Pair, tmp_path: Path) -> None:
+    old, new = (form_of(load(path), path.name) for path in versions(pair, tmp_path))
+    found = compare(old, new)
+    before, after = (stores(SAID[pair.name][version]) for version in ("old", "new"))
+    lost = {each.old for each in found if each.subject == "store" and each.old is not None}
+    assert {name for name in lost if name in before} == before.keys() - after.keys()
+    text = "\n".join(each.message for each in found if each.verdict is Verdict.RESTORE)
+    moved = [name for name in before.keys() & after.keys() if before[name] != after[name]]
+    for name in moved:
+        assert name in text
+    assert ("was" in text and "tasks are called" in text) <= bool(moved)
+    gone, come = (
+        repartitions(SAID[pair.name][one]) - repartitions(SAID[pair.name][other])
+        for one, other in (("old", "new"), ("new", "old"))
+    )
+    assert {each.old for each in found if each.verdict is Verdict.LEFT_BEHIND} == gone
+    assert {each.name for each in found if each.verdict is Verdict.LEFT_BEHIND} <= come | gone
+
+
+@every_pair
+def test_descriptions_of_java_tell_what_moves(pair: Pair, tmp_path: Path) -> None:
+    """All that does not depend on serdes, windows, settings and partitions shows from Java's texts alone."""
+    old, new = (parse_describe(SAID[pair.name][version], version) for version in ("old", "new"))
+    names = {Verdict.LEFT_BEHIND, Verdict.STOP}
+    files = compare(*(form_of(load(path), path.name) for path in versions(pair, tmp_path)))
+    shown = {(each.verdict, each.name) for each in compare(old, new) if each.verdict in names}
+    assert shown == {
+        (each.verdict, each.name) for each in files if each.verdict in names and each.subject != "topic"
+    } | {(each.verdict, each.name) for each in files if each.verdict is Verdict.LEFT_BEHIND}
+
+
+def test_java_says_so_today(java: None) -> None:
+    assert record.described() == SAID
