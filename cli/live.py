@@ -1,4 +1,4 @@
-"""What a running application does, as a table on a terminal that is drawn anew."""
+"""What a running application does, as a table on a terminal that is redrawn."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from streamkit.repeats import Repeats
 
 VERBOSE = "--verbose"
 _CLIENTS = ("streamkit.kafka", "kafka")
-"""What Kafka's clients say of their connections: for whoever looks closely; what matters comes as an error or a warning."""
+"""What Kafka's clients log of their connections, for a close look; what matters comes as an error or a warning."""
 
 
 class LogFormat(StrEnum):

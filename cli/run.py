@@ -118,7 +118,7 @@ def command(
     except StreamkitError as error:
         if log_format is LogFormat.text:
             raise
-        # Whoever collects lines of JSON expects the last one to be like the others.
+        # Programs that collect lines of JSON expect the last one to be like the others.
         return last_word(error)
     finally:
         count_repeats()

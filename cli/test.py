@@ -86,7 +86,7 @@ def _show(result: FileResult) -> None:
 
     if not result.outcomes and not result.problems:
         return
-    _say(f"{result.path}{'  (written anew)' if result.rewritten else ''}", "bold")
+    _say(f"{result.path}{'  (rewritten)' if result.rewritten else ''}", "bold")
     for problem in result.problems:
         _say(f"  {problem}", "red")
     for outcome in result.outcomes:

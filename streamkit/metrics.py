@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class Metrics:
-    """Totals by (metric, labels); the owner adds, anybody may read."""
+    """Totals by (metric, labels); the owner adds, any thread may read."""
 
     def __init__(self) -> None:
         self._totals: Counter[tuple[str, str]] = Counter()

@@ -26,7 +26,7 @@ class _Place:
         self.counts: dict[tuple[str, str], int] = {}
         """Of each text: how often it came."""
         self.others = 0
-        """Lines that came when there was no room for their texts."""
+        """Lines that came when the table of texts was full."""
         self.last: logging.LogRecord | None = None
 
 

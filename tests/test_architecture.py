@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md: imports go one way, foreign libraries stay in their room, modules stay small."""
+"""The rules of docs/architecture.md: imports go one way, foreign libraries stay in their package, modules stay small."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# Each room may import itself and what stands further left; rooms of one group may know each other.
+# Each package may import itself and what stands further left; packages of one layer may import each other.
 LAYERS = (
     ("record", "errors", "durations", "config", "metrics", "code", "plugins", "repeats", "rounds", "suggestions"),
     ("serdes", "expressions", "state", "transport"),
@@ -27,7 +27,7 @@ LAYERS = (
     ("api",),
     ("cli",),
 )
-RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
 FOREIGN = {
     "confluent_kafka": "streamkit/transport/kafka",
     "confluent_kafka.schema_registry": "streamkit/serdes/registry",
@@ -76,7 +76,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return "cli" if parts[0] == "cli" else parts[1]
 
@@ -113,17 +113,17 @@ def _typing_only(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_imports_go_one_way(path: Path) -> None:
-    room = room_of(path)
-    if room == "__init__":
+    package = package_of(path)
+    if package == "__init__":
         return
     wrong = []
     for name, at_import in imports(path):
         parts = name.split(".")
         if parts[0] != "streamkit" or len(parts) < 2 or parts[1] not in RANK or not at_import:
             continue
-        if RANK[parts[1]] > RANK[room]:
+        if RANK[parts[1]] > RANK[package]:
             wrong.append(name)
-    assert not wrong, f"{name_of(path)} is in {room} and imports {wrong}"
+    assert not wrong, f"{name_of(path)} is in {package} and imports {wrong}"
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
@@ -149,7 +149,7 @@ def test_operators_join_pieces_and_write_no_text(path: Path) -> None:
 
 
 def test_every_room_has_a_rank() -> None:
-    assert {room_of(path) for path in modules()} - {"__init__"} <= RANK.keys()
+    assert {package_of(path) for path in modules()} - {"__init__"} <= RANK.keys()
 
 
 def test_local_and_spark_do_not_know_each_other() -> None:

@@ -383,7 +383,7 @@ class Generator(Writer):
         self.line(f"# {node.name}{origin}")
 
     def count(self, node: Any) -> None:
-        """Write the counting of a record that reaches a node, where somebody asked for it: never in an application."""
+        """Write the counting of a record that reaches a node, where `--coverage` asks for it: never in an application."""
         if self.reached is not None:
             self.namespace["reached"] = self.reached
             self.add_to(item(symbol("reached"), node.name), literal(1))

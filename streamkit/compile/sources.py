@@ -27,7 +27,7 @@ from streamkit.serdes.base import Serde
 if TYPE_CHECKING:
     from streamkit.compile.generator import Generator
 
-# Their decoding can't fail, so bytes that nobody reads need no check.
+# Their decoding can't fail, so bytes that are not read need no check.
 TOTAL = ("string", "bytes")
 
 COLUMNS = ("keys", "values", "timestamps", "headers", "offsets", "partition")

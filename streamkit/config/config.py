@@ -26,7 +26,7 @@ ROLES = {
     "producer": ("", "producer."),
     "admin": ("", "admin."),
 }
-"""The prefixes that speak to a role; later ones win (StreamsConfig.getMainConsumerConfigs and its kin)."""
+"""The prefixes that speak to a role; later ones win (StreamsConfig.getMainConsumerConfigs, getRestoreConsumerConfigs)."""
 _CONSUMERS = ("consumer", "main", "restore", "global")
 MAX_POLL_RECORDS = 1000
 _USER_INFO = re.compile(r"(://)[^/@,]*@")

@@ -1,7 +1,7 @@
 """What type an expression gives, as far as types are known, and the fields in it that no value can have.
 
 What is not certain is ANY, and of ANY every field is right: what is reported would fail for every record. Objects that
-the expression itself makes count as known, its scalars do not: they have no fields, and nobody asks them for any.
+the expression itself makes count as known, its scalars do not: they have no fields.
 """
 
 from __future__ import annotations

@@ -122,5 +122,5 @@ def is_container(node: ast.AST) -> bool:
 
 
 def is_safe_key(node: ast.AST) -> bool:
-    """Return whether the hash of what a part gives is salted or one of few, so that nobody can choose equal ones."""
+    """Return whether the hash of what a part gives is salted or one of few, so that equal ones can't be chosen."""
     return isinstance(node, (ast.JoinedStr, ast.Constant)) or (is_text(node) and not is_number(node))

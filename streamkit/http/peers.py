@@ -27,7 +27,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """Where a key is: instances by host:port, the active one None while nobody has it."""
+    """Where a key is: instances by host:port, the active one None while no instance has it."""
 
     partition: int | None
     active: str | None
@@ -56,7 +56,7 @@ class Peers:
     def owner(self, store: str, key: bytes) -> Owner:
         """Return where a key of a store is. Raises StoreUnavailableError before the start."""
         if not self.own:
-            # Nobody can be told to ask here, so nobody else is asked.
+            # Other instances can't ask this one, so it asks none.
             return Owner(None, self.own)
         found = self._application.key_metadata(store, key)
         return Owner(found.partition, found.active, found.standbys)

@@ -126,7 +126,7 @@ RULES = (
         "implicit-cache",
         "A table whose updates are written to a topic, where nothing says whether it is cached.",
         "By default the record cache holds updates back until a commit, every 30 seconds, and then only the last one of a "
-        "key is written. Whoever reads the topic may expect every update, and `try` shows every one.",
+        "key is written. A consumer of the topic may expect every update, and `try` shows every one.",
         _HEAD
         + "pipelines:\n  counts:\n    stream: in\n    steps: [group_by_key, count: counts, to_stream]\n    to: out\n"
         "  other: {stream: more, to: in}\n",

@@ -50,7 +50,7 @@ class TableSource(Processor):
             # Nothing has read the value, and what becomes of its bytes in a source is sure to be decodable.
             emit_keep(gen, node, self.store, gen.raw(value, serde), old, gen.hand.time, put="replace_bytes")
         else:
-            # Looking at the old value takes room in a cache.
+            # Looking at the old value adds an entry to a cache.
             emit_keep(gen, node, self.store, gen.obj(value), old, gen.hand.time, put="replace")
 
 
@@ -65,7 +65,7 @@ class GlobalTableSource(Processor):
         with gen.guard(node):
             key = gen.raw(gen.hand.key, gen.plan.stores[self.store].key_serde)
             value, hand = gen.obj(gen.hand.value), gen.hand
-            # Looking at the old value takes room in a cache.
+            # Looking at the old value adds an entry to a cache.
             put = "replace" if gen.is_cached(self.store) else "put"
             gen.do(method(gen.store(self.store), put, key, value, hand.time, hand.context))
 

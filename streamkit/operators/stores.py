@@ -1,4 +1,4 @@
-"""Definitions of the stores that steps make (Materialized, WindowStoreMaterializer and its kin)."""
+"""Definitions of the stores that steps make (Materialized, WindowStoreMaterializer, SessionStoreMaterializer)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import binascii
 import struct
 
 UNKNOWN = -1
-"""A time that nobody has seen yet (RecordQueue.UNKNOWN)."""
+"""A time before the first record (RecordQueue.UNKNOWN)."""
 
 _VERSION = 2
 _HEAD = struct.Struct(">bq")

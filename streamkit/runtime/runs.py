@@ -13,7 +13,7 @@ MOST_ROWS = 100_000
 
 
 class Run:
-    """A run of several records: its stream time, known exactly when somebody asks, and where it ends."""
+    """A run of several records: its stream time, known exactly when it is asked for, and where it ends."""
 
     __slots__ = ("_at", "_time", "columns", "rest")
 

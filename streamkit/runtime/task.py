@@ -218,7 +218,7 @@ class Task:
         self._group.set_lags(lags)
 
     def process(self, max_records: int) -> int:
-        """Process at most so many records, the oldest heads first; return how many. Raises ProcessingError and its kin.
+        """Process at most so many records, the oldest heads first; return how many. Raises ProcessingError and its subclasses.
 
         Stream-time punctuators fire within, right after the record that makes them due. Where records make much, fewer are
         processed, so that their output can be sent.

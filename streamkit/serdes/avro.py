@@ -34,7 +34,7 @@ RAW = frozenset(f"{local}timestamp-{unit}" for local in ("", "local-") for unit 
 }
 """Logical types whose plain value is that of the type below: whole numbers, as event times are, and text."""
 OWN = {"date": "streamkit-date", "decimal": "streamkit-decimal"}
-"""Logical types that become text, under names of their own: fastavro's are for everybody in the process."""
+"""Logical types that become text, under names of their own: fastavro's are shared by the whole process."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _SCALARS = {
     "null": NOTHING, "boolean": BOOLEAN, "int": INTEGER, "long": INTEGER, "float": NUMBER, "double": NUMBER,

@@ -21,7 +21,7 @@ _STRATEGIES: dict[str, Callable[[str | None, str, str | None], str]] = {
 
 
 class SchemaSerde(Serde):
-    """`{avro: FILE}` and its kin: the bytes of the format alone. `bind` gives the one for a registry.
+    """`{avro: FILE}`, `{protobuf: FILE}`, `{json_schema: FILE}`: the bytes of the format alone. `bind` gives the one for a registry.
 
     With a file the schema is known at once and travels with the serde; of a subject it is known once `connect` has asked.
     """
@@ -117,7 +117,7 @@ class SchemaSerde(Serde):
         )
 
     def _same(self, other: SchemaSerde) -> bool:
-        # One serde read in two folders has two schemas; one that nobody has asked for yet is the same by its subject.
+        # One serde read in two folders has two schemas; one that was not asked for yet is the same by its subject.
         return self.schema is None or other.schema is None or self.schema == other.schema
 
     __hash__ = Serde.__hash__

@@ -118,7 +118,7 @@ def registered() -> list[Operator]:
 
 
 def updated(text: str) -> str:
-    """Return the reference's text with everything below the marker written anew. Raises UsageError without a marker."""
+    """Return the reference's text with everything below the marker written again. Raises UsageError without a marker."""
     head, marker, _ = text.partition(MARKER)
     if not marker:
         raise UsageError(f"no line {MARKER}")

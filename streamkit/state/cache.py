@@ -64,7 +64,7 @@ class CacheBudget:
         """Set how many bytes the caches may hold; what is too much leaves them with the next put."""
         self.max_bytes = max_bytes
         self.roomy_bytes = max_bytes - max(max_bytes // 2, _LARGE)
-        """Up to this much in use there is room for one more entry, however large."""
+        """Up to this much in use one more entry fits, however large."""
 
 
 class Cache:
@@ -203,7 +203,7 @@ class Cache:
             entry = self._take(key)
             if entry[PUT]:
                 self.flush((key, entry))
-            # As in Java the room is there only now: what the flush put into other caches found none.
+            # As in Java the space is free only now: what the flush put into other caches found none.
             budget.used -= entry[SIZE]
 
     def _eldest_key(self) -> bytes:

@@ -23,7 +23,7 @@ class JoinWindowStore(MapStore):
     """One side's records by key, timestamp and arrival (RocksDBWindowStore with retainDuplicates).
 
     Map and changelog have the key key + timestamp8 + sequence4; the sequence counts from 1 and, as in Java, starts
-    anew with each run. Values are plain. The changelog has the headers of the records
+    again with each run. Values are plain. The changelog has the headers of the records
     (ChangeLoggingTimestampedWindowBytesStoreWithHeaders), the store has none.
     """
 

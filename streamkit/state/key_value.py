@@ -64,7 +64,7 @@ class KeyValueStore(CachedMapStore):
     def replace(self, key: bytes, value: Any, timestamp: int, context: Any = None) -> None:
         """Set a value as a table does that looks at what was there before (KTableSource). Raises SerdeError.
 
-        The look takes room in the cache, for which others leave it. Nothing is read where it cannot come to that: where
+        The look adds an entry to the cache, for which others leave it. Nothing is read where it cannot come to that: where
         half of the cache is free, and 1 MiB.
         """
         cache = self.cache

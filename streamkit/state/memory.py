@@ -1,4 +1,4 @@
-"""An ordered map in memory: a dict whose keys are sorted only when somebody asks for a range."""
+"""An ordered map in memory: a dict whose keys are sorted only when a range is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KeyOrder:
             return
         touched.add(key)
         if len(touched) > 1000 + len(self._data) // 2:
-            # Nobody has asked for a while: sorting anew is cheaper than catching up.
+            # No range was read for a while: sorting all is cheaper than catching up.
             self.reset()
 
     def reset(self) -> None:

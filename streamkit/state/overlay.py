@@ -149,7 +149,7 @@ class OverlayMap(BytesMap):
             self._check_open()
 
     def _check_whole(self) -> None:
-        # LevelDB would begin anew without its CURRENT, and still take the rows of the log that lies there.
+        # LevelDB would begin an empty database without its CURRENT, and still take the rows of the log that lies there.
         if not (self._path / "CURRENT").exists() and any(each.suffix in _DATA_FILES for each in self._path.iterdir()):
             raise ValueError("corruption: the file CURRENT is missing")
 

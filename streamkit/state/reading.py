@@ -1,4 +1,4 @@
-"""Reads of stores for whoever is no task: pages of rows, in the order of bytes, that leave caches as they are."""
+"""Reads of stores from outside their task: pages of rows, in the order of bytes, that leave caches as they are."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def require_kind(definition: StoreDef, kind: str) -> None:
 
 
 def read(store: Any, query: Query, partition: int) -> list[StoredRow]:
-    """Return a page of a store that holds `partition`; the caller sees to it that nobody writes meanwhile.
+    """Return a page of a store that holds `partition`; the caller makes sure that nothing is written meanwhile.
 
     Raises QueryError for what the store's type does not offer.
     """

@@ -119,7 +119,7 @@ class CachedMapStore(MapStore):
         self.cache: Cache | None = None
         if budget is not None and definition.caching:
             self.cache = Cache(budget, self._apply, context.topic, *cache_overhead(definition))
-        # Decoded values may stay in the cache where nobody can change them in place.
+        # Decoded values may stay in the cache where no code can change them in place.
         self.holds_decoded = definition.value_serde.immutable or bool(definition.options.get("hold_decoded"))
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode

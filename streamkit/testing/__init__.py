@@ -1,1 +1,1 @@
-"""Tests of topologies in YAML: found, run on the driver of `try`, compared, written anew, and counted for coverage."""
+"""Tests of topologies in YAML: found, run on the driver of `try`, compared, rewritten, and counted for coverage."""

@@ -1,4 +1,4 @@
-"""All tests of some files: run, written anew on request, counted for coverage."""
+"""All tests of some files: run, rewritten on request, counted for coverage."""
 
 from __future__ import annotations
 

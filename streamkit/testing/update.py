@@ -186,7 +186,7 @@ class _Writer:
         self._replace(node, flow(value))
 
     def _whole(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
-        """Write the list anew: one that is empty, or stands in one line."""
+        """Write the list again: one that is empty, or stands in one line."""
         node = expectation.records_node
         rows = node.kind == "mapping"
         fields = _given_fields(expectation)

@@ -296,7 +296,7 @@ class Transport(ABC):
     """
 
     creates_written_topics = False
-    """Whether an application creates the topics that it writes, since nobody else does on this log."""
+    """Whether an application creates the topics that it writes, since this log does not."""
     marks_commits = False
     """Whether a transaction that commits takes one more offset in each partition that it wrote to (a control record)."""
     features: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Commands for whoever writes a topology: new, validate --strict, config, topics, completion, and stdin."""
+"""Commands for authors of topologies: new, validate --strict, config, topics, completion, and stdin."""
 
 from __future__ import annotations
 

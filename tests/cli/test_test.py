@@ -65,7 +65,7 @@ def test_a_filter_chooses_tests_by_file_or_name(folder: Path) -> None:
 def test_update_writes_what_came_out(folder: Path) -> None:
     done = streamkit("test", folder, "--update")
     assert done.code == 0
-    assert f"{folder}/bad/topology.test.yaml  (written anew)" in done.out
+    assert f"{folder}/bad/topology.test.yaml  (rewritten)" in done.out
     assert f"{folder}/good/topology.test.yaml\n" in done.out
     assert streamkit("test", folder).code == 0
 

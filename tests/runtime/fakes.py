@@ -1,4 +1,4 @@
-"""Stand-ins for what other rooms provide: a hand-written program, and a plan with only what a task asks of it."""
+"""Stand-ins for what other packages provide: a hand-written program, and a plan with only what a task asks of it."""
 
 from __future__ import annotations
 

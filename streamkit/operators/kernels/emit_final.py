@@ -20,7 +20,7 @@ class FinalEmitter:
 
     @property
     def last_close(self) -> int:
-        """Until when closed windows are out; asked for anew, since a task learns what was committed after it was made."""
+        """Until when closed windows are out; read each time, since a task learns what was committed after it was made."""
         time: int = self._rt.processor_metadata.get(self._store_name, NO_TIMESTAMP)
         return time
 

@@ -1,4 +1,4 @@
-"""Lookups of windowed tables by their keys' bytes (KStreamWindowAggregateValueGetter and its kin)."""
+"""Lookups of windowed tables by their keys' bytes (KStreamWindowAggregateValueGetter, KStreamSessionWindowAggregateValueGetter)."""
 
 from __future__ import annotations
 

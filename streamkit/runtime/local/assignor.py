@@ -11,7 +11,7 @@ Id = tuple[int, int]
 def assign(
     tasks: Collection[Id], members: Sequence[str], previous: Mapping[str, Collection[Id]] | None = None
 ) -> dict[str, list[Id]]:
-    """Return the tasks of each member: loads differ by at most one; a task stays where it was if there is room.
+    """Return the tasks of each member: loads differ by at most one; a task stays where it was unless that member is full.
 
     Partitions of one sub-topology are spread over members. The same input gives the same result everywhere.
 

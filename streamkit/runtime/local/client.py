@@ -97,7 +97,7 @@ class Application:
         if self.state is not ClientState.CREATED:
             raise StateError(f"that can only be set before the start; the application is {self.state.value}")
 
-    # -- For whoever looks --------------------------------------------------------------------------------------------
+    # -- For status and queries --------------------------------------------------------------------------------------------
 
     @property
     def threads(self) -> list[StreamThread]:
@@ -407,7 +407,7 @@ class Application:
         return True
 
     def _fail(self, error: BaseException) -> None:
-        """End this instance: nothing more is begun, and whoever waits for it goes on to `stop` (closeToError)."""
+        """End this instance: nothing more is begun, and `wait` returns, so that `stop` follows (closeToError)."""
         with self._lock:
             self.error = self.error or error
             if self._going:

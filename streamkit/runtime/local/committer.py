@@ -49,7 +49,7 @@ class Committer:
         }
 
     def begin(self) -> None:
-        """Have a transaction under exactly-once; the first of a producer fences whoever used its id before.
+        """Begin a transaction under exactly-once; the first of a producer fences the one that used its id before.
 
         Raises TransportError; then it may be tried again.
         """

@@ -36,7 +36,7 @@ class Coordinator:
         self._threads = list(threads)
         self._describe = describe
         self.instances: tuple[InstanceMetadata, ...] = ()
-        """What the group's leader said last of who holds what."""
+        """The last decision of the group's leader: which instance holds which tasks."""
         self.assigned = False
         """Whether this process knows what is its own."""
         self._shares: Mapping[str, Share] = {}
@@ -67,7 +67,7 @@ class Coordinator:
         return self._spread()
 
     def use_threads(self, names: Sequence[str]) -> None:
-        """Note that threads have come or gone: what this process owns is spread anew, and the group may give it more."""
+        """Note that threads have come or gone: what this process owns is spread again, and the group may give it more."""
         if list(names) == self._threads:
             return
         self._threads = list(names)
@@ -146,7 +146,7 @@ class Coordinator:
         return True
 
     def rejoin(self) -> None:
-        """Ask the group anew what is this process's own: a thread has given its tasks up."""
+        """Ask the group again what this process owns: a thread has given its tasks up."""
         if self._membership is not None:
             self.assigned = False
             self._membership.rebalance()

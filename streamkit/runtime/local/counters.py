@@ -38,11 +38,11 @@ class ThreadView:
 
     tasks: tuple[TaskView, ...] = ()
     totals: Mapping[str, float] = field(default_factory=dict)
-    """By Kafka Streams' names of metrics, such as `poll-total`; `poll-seconds` and its kin where there it is a ratio."""
+    """By Kafka Streams' names of metrics, such as `poll-total`; `poll-seconds` and the like where Kafka Streams has a ratio."""
 
 
 class ThreadCounters:
-    """The counters of one thread: it alone adds, anybody may read `view`, which is replaced and never changed."""
+    """The counters of one thread: only it adds, any thread may read `view`, which is replaced and never changed."""
 
     def __init__(self) -> None:
         self.view = ThreadView()

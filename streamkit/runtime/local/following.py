@@ -18,7 +18,7 @@ _FOREIGN_RETRY_SECONDS = 1.0
 
 
 class Following:
-    """Between the coordinator and the threads, which may come and go; driven by whoever waits for the application."""
+    """Between the coordinator and the threads, which may come and go; driven by the thread that waits for the application."""
 
     def __init__(
         self, coordinator: Coordinator, threads: Callable[[], Sequence[StreamThread]], max_poll_ms: int, session_ms: int
@@ -102,7 +102,7 @@ class Following:
             self._coordinator.rejoin()
 
     def _check_stalled(self) -> None:
-        """Leave when a thread no longer polls (max.poll.interval.ms): heartbeats would vouch for what nobody processes."""
+        """Leave when a thread no longer polls (max.poll.interval.ms): its heartbeats would keep partitions that no thread processes."""
         if not self._coordinator.is_member:
             return
         now = monotonic()

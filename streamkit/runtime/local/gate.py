@@ -10,13 +10,13 @@ from time import monotonic
 from streamkit.errors import StateError
 
 PATIENCE_SECONDS = 0.1
-"""How long somebody may wait before the owner should work in smaller pieces."""
+"""How long a reader may wait before the owner works in smaller pieces."""
 
 
 class Gate:
-    """A lock that its owner holds while it works, and hands to whoever waits when `let_in` is called.
+    """A lock that its owner holds while it works, and gives to the threads that wait when `let_in` is called.
 
-    A plain lock would not do: a busy owner takes it back before anybody else wakes up. Those who come in are alone,
+    A plain lock would not do: a busy owner takes it back before another thread wakes up. Threads that come in are alone,
     since reading a cache moves its entries, and they should be quick: the owner waits.
     """
 
@@ -30,7 +30,7 @@ class Gate:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody waits, or is in."""
+        """Whether a thread waits, or is in."""
         return self._came != self._left
 
     # -- The owner ------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Gate:
             self.hold()
 
     def let_in(self) -> bool:
-        """Let in those who wait by now; return whether one had waited too long. Costs a comparison when nobody waits."""
+        """Let in the threads that wait by now; return whether one had waited too long. Costs a comparison when none waits."""
         if not self.waiting:
             return False
         with self._changed:

@@ -16,7 +16,7 @@ class InstanceMetadata:
     """An instance and its tasks (StreamsMetadata)."""
 
     server: str
-    """Its application.server; empty where it tells none, so that nobody can ask it."""
+    """Its application.server; empty where it has none, so that no instance can ask it."""
     active: tuple[Id, ...] = ()
     standby: tuple[Id, ...] = ()
 
@@ -27,7 +27,7 @@ class KeyMetadata:
 
     partition: int
     active: str | None
-    """The server of the instance with the active task; None while nobody has it."""
+    """The server of the instance with the active task; None while no instance has it."""
     standbys: tuple[str, ...] = ()
 
 

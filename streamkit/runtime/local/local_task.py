@@ -84,7 +84,7 @@ def sums_on_disk(directory: StateDirectory) -> dict[Id, int]:
         try:
             offsets = read_checkpoint(directory.path / name)
         except StateError as error:
-            # Whoever gets the task says so: here it is only not counted.
+            # The next owner of the task reports it: here it is only not counted.
             log.info("%s", error)
             continue
         if offsets:

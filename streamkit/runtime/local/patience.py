@@ -24,9 +24,9 @@ class Patience:
         self._warn_at = 0
 
     def bear(self, error: TransportError, tasks: Iterable[str] = ()) -> None:
-        """Note a passing fault that keeps these tasks from going on; none: it costs nobody anything but time.
+        """Note a passing fault that keeps these tasks from going on; none: it costs only time.
 
-        Most pass at once and are nobody's business: a warning comes when it goes on, and now and then while it does.
+        Most pass at once and need no line: a warning comes when it goes on, and now and then while it does.
         Raises TransportError once a task has waited for longer than task.timeout.ms.
         """
         now = self._clock()

@@ -44,7 +44,7 @@ class Rates:
                 self._samples.popleft()
 
     def of(self, key: Key) -> float:
-        """Return growth a second; 0 for what is new, or began anew."""
+        """Return growth a second; 0 for what is new, or began again."""
         with self._lock:
             if not self._samples:
                 return 0.0

@@ -166,7 +166,7 @@ class TopicsOnLog:
     """What the log calls the changelogs (Admin.topic_ids)."""
 
     def count(self, topic: str) -> int:
-        """Return a topic's partition count, 1 for one that nobody has seen (a routed topic)."""
+        """Return a topic's partition count, 1 for one that is not known (a routed topic)."""
         return self.partitions.get(topic, 1)
 
     def tasks(self) -> list[Id]:

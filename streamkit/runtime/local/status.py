@@ -75,7 +75,7 @@ class ThreadStatus:
     rate: float
     tasks: tuple[TaskStatus, ...]
     totals: Mapping[str, float]
-    """By Kafka Streams' names of metrics: process-total, commit-total, poll-total …; process-seconds and its kin."""
+    """By Kafka Streams' names of metrics: process-total, commit-total, poll-total …; process-seconds and the like."""
     rates: Mapping[str, float]
     """The same, a second."""
 

@@ -19,12 +19,12 @@ LIFELINE = "STREAMKIT_LIFELINE"
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 HEALTHY_S = 60.0
-"""An instance that lived so long starts counting its failures anew."""
+"""An instance that lived so long starts counting its failures from 0."""
 MOST_FAILURES = 5
 """Failures in a row of one instance, beyond which all of them end: what fails so often would go on failing."""
 USAGE = 2
 ENDS_ALL = 113
-"""An instance's exit code, told to nobody else: the application was asked to end as a whole (`shutdown_application`)."""
+"""An instance's exit code, which the supervisor keeps: the whole application was asked to end (`shutdown_application`)."""
 _LOOK_S = 0.1
 _CHUNK = 65_536
 
@@ -219,7 +219,7 @@ def watch_lifeline(stop: threading.Event) -> bool:
         return False
 
     def watch() -> None:
-        # Nobody ever writes: reading ends when the last other end is closed, which a killed process leaves to its system.
+        # Nothing is ever written: reading ends when the last other end is closed, which a killed process leaves to its system.
         os.read(int(descriptor), 1)
         stop.set()
 

@@ -213,7 +213,7 @@ class StreamThread:
         except OffsetOutOfRangeError as error:
             self._reset(error)
         except (RetriableTransportError, UnreachableError) as error:
-            # Reading costs nobody anything but time; what waits to be committed must not wait forever.
+            # A failed read costs only time; what waits to be committed must not wait forever.
             waiting = [task for task in tasks.running.values() if task.task.commit_needed]
             self._patience.bear(error, names(waiting))
             with self.gate.opened():
@@ -224,7 +224,7 @@ class StreamThread:
         coordinator = self._shared.coordinator
         if coordinator is None or coordinator.group_metadata() is None:
             raise error
-        log.warning("%s: %s; its tasks are given up, the group assigns them anew", self.name, error)
+        log.warning("%s: %s; its tasks are given up, the group assigns them again", self.name, error)
         with self._lock:
             # What was assigned before is no longer true.
             self._assigned = None
@@ -292,7 +292,7 @@ class StreamThread:
                 task.set_lags(self._consumer.lags(empty))
 
     def _balance_fetching(self) -> None:
-        """Stop fetching what a task has enough of, fetch again what it has room for (buffered.records.per.partition).
+        """Stop fetching what a task has enough of, fetch again below the limit (buffered.records.per.partition).
 
         Once a round instead of once a batch: queues are nearly always empty by now, and pausing costs a request.
         """

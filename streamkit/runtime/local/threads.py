@@ -1,4 +1,4 @@
-"""The stream threads of an instance, which may come and go while it runs (KafkaStreams.addStreamThread and its kin)."""
+"""The stream threads of an instance, which may come and go while it runs (KafkaStreams.addStreamThread, removeStreamThread)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _prepare(plan: Plan, admin: Admin, create_written: bool) -> TopicsOnLog:
     create = [
         NewTopic(topic.name, topic.partitions or 1, topic.config, topic.replication_factor or -1)
         for topic in missing
-        # Brokers mostly create what is written to on their own; the embedded log has nobody else to do it.
+        # Brokers mostly create topics at the first write; the embedded log leaves that to the application.
         if topic.partitions is not None or (create_written and topic.written)
     ]
     dead = plan.config.get(SETTING)
@@ -74,7 +74,7 @@ def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted:
         if found is not None and found != topic.partitions:
             raise InvalidTopologyError(
                 f"existing internal topic {topic.name} has {found} partitions, but the topology needs {topic.partitions}; "
-                "reset the application to have it created anew"
+                "reset the application to create it again"
             )
     missing = [topic for topic in wanted if topic.name not in existing]
     admin.create_topics([NewTopic(topic.name, topic.partitions, topic.config, replicas) for topic in missing])

@@ -56,7 +56,7 @@ class StateUpdater:
         self._last_checkpoint = self._last_limits = self._last_log = shared.elapsed()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    # -- From the stream thread, and whoever wants to know ------------------------------------------------------------
+    # -- From the stream thread, and for status ------------------------------------------------------------
 
     def start(self) -> None:
         """Start."""
@@ -144,7 +144,7 @@ class StateUpdater:
         while not self._stop.is_set():
             if not self.round():
                 if not self._tasks:
-                    # For as long as nobody needs it, which is mostly forever, no connection is kept.
+                    # No connection is kept before it is needed, which is rare.
                     self._leave()
                 self._wake.wait(RETRY_SECONDS if self._tasks else None)
                 self._wake.clear()

@@ -113,7 +113,7 @@ class _Cycle:
         self._stores.close()
 
     def _settle(self) -> None:
-        """Hand on what was written to whom reads it, until nobody writes any more."""
+        """Pass what was written to its readers, until nothing more is written."""
         while self._waiting:
             topic, key, value, time, headers, number = self._waiting.popleft()
             count = self._work.wanted.partitions[topic]

@@ -53,7 +53,7 @@ class _Held(CachedMapStore):
                     forward(row, value, entry)
 
     def commit(self) -> None:
-        """Make room where too much is held."""
+        """Write rows out where too many are held."""
         if len(self.entries) > self._most:
             self._make_room()
         super().commit()

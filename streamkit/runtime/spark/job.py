@@ -204,7 +204,7 @@ class Job:
     def _directly(
         self, stage: Stage, work: StageWork, inputs: Inputs, rows: Mapping[str, list[DataFrame]]
     ) -> DataFrame | None:
-        """Return the output of a stage whose only topic nobody writes, if it can be read a task a partition."""
+        """Return the output of a stage whose only topic has no writer in the job, if it can be read a task a partition."""
         (topic, *others) = stage.inputs
         if others or stage.cyclic or topic in rows or topic in self._internal() or topic in self._written:
             return None

@@ -18,7 +18,7 @@ BATCH = 20_000
 MOST_KEYS = 300_000
 """Of a topic whose last records are kept in memory."""
 NOWHERE = -1
-"""The partition of a record for a topic whose number of partitions nobody has said."""
+"""The partition of a record for a topic whose number of partitions is not known."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Wanted:
     partitions: Mapping[str, int]
     """Counts by topic on the log."""
     topics: frozenset[str] | None = None
-    """Topics whose records somebody reads or writes down; None: all."""
+    """Topics whose records are read or written; None: all."""
     final: frozenset[str] = frozenset()
     """Topics of which only the last record of each key counts."""
     forbidden: frozenset[str] = frozenset()

@@ -1,6 +1,6 @@
 """A log on disk without a broker: SQLite in one directory, for any number of threads and processes of one machine.
 
-It differs from Kafka in this: a transaction's records enter the log when it commits, so nobody sees open or aborted ones
+It differs from Kafka in this: a transaction's records enter the log when it commits, so open or aborted ones are never seen
 and the last stable offset is the end; records stay until delete_records or delete_topics, whatever a topic's retention
 or cleanup policy says (both are kept and shown, not acted on); a write is acknowledged before the disk has it (a power cut
 may lose the last moments, a killed process loses nothing).

@@ -37,7 +37,7 @@ class Timeouts(NamedTuple):
 
 
 def now() -> int:
-    """Return milliseconds of a clock that all processes of the machine share and nobody sets."""
+    """Return milliseconds of a clock that all processes of the machine share and that is never set."""
     return monotonic_ns() // 1_000_000
 
 
@@ -154,7 +154,7 @@ def take(execute: Execute, name: str, member: str, generation: int) -> MemberAss
 def check_generation(execute: Execute, generation: Generation) -> None:
     """Raise FencedError unless the generation is the last that its member has taken, or names none.
 
-    A member that the group waits for may still commit: what it owns is nobody else's until it has answered.
+    A member that the group waits for may still commit: what it owns is not assigned again until it has answered.
     """
     if generation.number == NO_GENERATION:
         return

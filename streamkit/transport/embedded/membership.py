@@ -57,7 +57,7 @@ class EmbeddedMembership(Membership):
         if not join:
             return None
         if self._revoked:
-            # Whoever gets these waits for this word.
+            # The members that get these wait for this message.
             self._revoked = frozenset()
             self._again = True
         deadline = monotonic() + timeout_ms / 1000
@@ -193,6 +193,6 @@ class _Heart:
                         )
                     groups.expire(execute, self._group)
             except TransportError:
-                # The disk may have room again at the next beat; what stays broken the member's own calls report.
+                # The disk may have space again at the next heartbeat; the member's own calls report what stays broken.
                 continue
         database.close()

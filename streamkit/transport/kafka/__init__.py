@@ -50,7 +50,7 @@ _PRODUCER = {
     # Java's max.request.size; librdkafka's own default is 1,000,000.
     "message.max.bytes": "1048576",
     "batch.num.messages": "10000",
-    # How long a topic that nobody knows may still appear; 30 s by default, but streamkit creates topics before it writes.
+    # How long an unknown topic may still appear; 30 s by default, but streamkit creates topics before it writes.
     "topic.metadata.propagation.max.ms": "5000",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "262144",

@@ -247,7 +247,7 @@ class KafkaConsumer(Consumer):
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ends[place] = message.offset()
             elif error.name() == "GROUP_AUTHORIZATION_FAILED" and self._group == NO_GROUP:
-                continue  # librdkafka looks for the coordinator of any group; nobody asks it for anything.
+                continue  # librdkafka looks for the coordinator of any group, which is not used here.
             elif error.name() not in _PASSING:
                 # What came with the error would be lost, as librdkafka's position is past it.
                 self._keep(to_batches(records, None) if records else [])

@@ -67,7 +67,7 @@ _RETRIABLE = {
 
 
 class Refusals:
-    """Remembers why brokers refuse a client; whoever waits for an answer of theirs sees only that none comes."""
+    """Remembers why brokers refuse a client; a caller that waits for an answer sees only that none comes."""
 
     def __init__(self) -> None:
         self.reason: str | None = None

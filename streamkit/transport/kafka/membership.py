@@ -168,7 +168,7 @@ class KafkaMembership(Membership):
         return self._number != NO_GENERATION and (now.generation_id == NO_GENERATION or now.member_id != self._member)
 
     def _check_lost(self) -> None:
-        # Whoever was told already joins anew, and kafka-python says it again then.
+        # A member that was told already joins again, and kafka-python reports it again then.
         lost = self._number != NO_GENERATION and (self._lost.happened or self._is_lost())
         self._lost.happened = False
         if lost:

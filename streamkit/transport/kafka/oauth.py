@@ -34,7 +34,7 @@ def token_file(config: Mapping[str, Any]) -> str | None:
 
 
 def read_token(path: str) -> Token:
-    """Return the token of a file, which is read anew each time since whoever issues it replaces it. Raises ConfigError."""
+    """Return the token of a file, which is read each time, since its issuer replaces it. Raises ConfigError."""
     try:
         text = Path(path).read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
@@ -124,7 +124,7 @@ def _reason(error: Exception) -> str:
 
 
 def _unsecured(text: str) -> Token:
-    """Make a token that nobody signed (RFC 7515, appendix A.5), from librdkafka's `principal=NAME lifeSeconds=N`."""
+    """Make a token without a signature (RFC 7515, appendix A.5), from librdkafka's `principal=NAME lifeSeconds=N`."""
     given = dict(part.split("=", 1) for part in text.split() if "=" in part)
     now = time.time()
     life = float(given.get("lifeSeconds", _LIFE_SECONDS))

@@ -130,7 +130,7 @@ class KafkaProducer(Producer):
     def close(self) -> None:
         if self._lost:
             return
-        # A producer that was fenced says so at every call; whoever used it knows by now.
+        # A producer that was fenced raises this at every call; its owner knows it already.
         with suppress(KafkaException, SystemError):
             if not self._transactional:
                 self._client.flush(self._timeout)

@@ -129,7 +129,7 @@ def _ranks(nodes: list[Any], edges: list[tuple[Any, Any]], last: frozenset[Any])
 
 
 def _with_lanes(sizes: Mapping[Any, Size], edges: list[tuple[Any, Any]], ranks: dict[Any, int]) -> _Graph:
-    """Put a lane into every layer that an edge passes, so that it gets room of its own."""
+    """Put a lane into every layer that an edge passes, so that it has a place of its own."""
     graph = _Graph(dict(sizes))
     graph.layers = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
     for node in sizes:

@@ -14,7 +14,7 @@ from streamkit.runtime.local.assignment.standbys import place_standbys
 from streamkit.runtime.local.assignor import Id
 
 FAR = 2**62
-"""A lag beyond every other, of who has no state while nobody knows how much there is."""
+"""A lag beyond every other, of an instance without state while the size of the state is not known."""
 
 
 def decide(
@@ -23,7 +23,7 @@ def decide(
     """Return who runs what, and who keeps standbys of what.
 
     stateful: the tasks with state, and how many changelog records who has none of it lags behind. Tasks that none of
-    the instances knows stay with nobody.
+    the instances knows are not assigned.
     """
     with_state = _target(instances, [task for task in tasks if task in stateful])
     standby: dict[str, list[Id]] = {name: [] for name in instances}
@@ -110,7 +110,7 @@ def _where_state_is(
     owners = _owners(instances)
     for task, name in sorted((task, name) for name, tasks in target.items() for task in tasks):
         lag = instances[name].lags.get(task, stateful[task])
-        # Whoever has none of a task's state is as far behind as one can be, so only those who have some are compared.
+        # An instance without state of a task has the largest lag, so only those with some are compared.
         known = {
             other: instances[other].lags[task] for other in owners.get(task, ()) if _is_able(instances[other], task)
         }

@@ -43,7 +43,7 @@ class Leader:
         decision = decide(instances, tasks, totals or dict.fromkeys(self._changelogs, FAR), self._rules)
         if decision.missing_standbys:
             log.info("%d standbys have no instance left that could keep them", decision.missing_standbys)
-        # Without the ends nobody but who runs a task counts as caught up: another look soon.
+        # Without the ends only the instance that runs a task counts as caught up: another look soon.
         return self._assignments(said, decision, probe=decision.probe or (totals is None and len(said) > 1))
 
     def _assignments(

@@ -49,7 +49,7 @@ class Shares:
 
 
 class Emptiest:
-    """Gives tasks that are the same to all to whoever has the least; by heap, as groups may have a thousand instances."""
+    """Gives tasks that are the same to all to the instance with the least; by heap, as groups may have a thousand instances."""
 
     def __init__(self, shares: Shares, spreads: bool):
         """`spreads`: whether who has their fair part of the task's sub-topology comes last."""
@@ -58,7 +58,7 @@ class Emptiest:
         self._heaps: dict[int, list[tuple[bool, float, float, str]]] = {}
 
     def give(self, task: Id) -> str:
-        """Give a task to who has the least, of these the least of its sub-topology; return its name, "" if none has room."""
+        """Give a task to the instance with the least, of these the least of its sub-topology; return its name, "" if all are full."""
         shares = self._shares
         if task[0] not in self._heaps:
             self._heaps[task[0]] = sorted(self._place(name, task) for name in shares.owned)
@@ -67,9 +67,9 @@ class Emptiest:
             name = heap[0][-1]
             place = self._place(name, task)
             if not shares.has_room(name):
-                heapq.heappop(heap)  # room never comes back
+                heapq.heappop(heap)  # a full instance stays full
             elif place != heap[0]:
-                heapq.heapreplace(heap, place)  # loads only grow, so whoever is first and up to date is the least
+                heapq.heapreplace(heap, place)  # loads only grow, so the first one that is up to date is the least
             else:
                 shares.give(name, task)
                 return name
