@@ -10,7 +10,7 @@ import typer
 
 from streamkit.plan.lookup import find_topic
 
-from .lines import json_line, line_of_value
+from .json_lines import json_line, line_of_value
 from .loading import load_plan
 from .options import EnvFile, File, Settings, Topic
 
@@ -43,7 +43,7 @@ def command(
     from streamkit.runtime.records import RecordJson
 
     from .logs import existing_topic, opened
-    from .signals import stopping
+    from .stop_signals import stopping
 
     plan = load_plan(file, settings, env_file)
     source = find_topic(plan, topic)

@@ -12,7 +12,7 @@ import typer
 from streamkit.errors import SerdeError, StreamkitError, UsageError
 from streamkit.plan.lookup import find_topic
 
-from .lines import STDIN, input_lines, parsed, value_of_line
+from .json_lines import STDIN, input_lines, parsed, value_of_line
 from .loading import load_plan, refuse_stdin
 from .options import EnvFile, File, Settings
 

@@ -10,9 +10,9 @@ import typer
 
 from streamkit.errors import UsageError
 
-from .asking import Connection, Place, TokenFile, connect
-from .lines import json_line
+from .json_lines import json_line
 from .options import EnvFile, Settings
+from .remote import Connection, Place, TokenFile, connect
 
 Store = Annotated[
     str | None, typer.Argument(metavar="STORE", help="A store; without one they are listed.", show_default=False)

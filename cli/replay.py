@@ -56,7 +56,7 @@ def command(
     from streamkit.runtime.records import RecordJson
     from streamkit.runtime.replay import Replay
 
-    from .letters import Shown, Wanted
+    from .letter_selection import Shown, Wanted
     from .logs import opened
 
     plan = load_plan(file, settings, env_file)

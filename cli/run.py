@@ -107,7 +107,7 @@ def command(
     set_up(log_format, level)
     try:
         if processes is not None:
-            from .instances import run_instances
+            from .processes import run_instances
 
             if file == STDIN:
                 raise UsageError("--processes needs a topology file: stdin can be read only once")
@@ -135,7 +135,7 @@ def _run(
 ) -> None:
     from .logs import opened
     from .serving import serving
-    from .signals import stopping
+    from .stop_signals import stopping
 
     # First of all, so that a signal during the start ends in order too.
     with stopping() as asked:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .asking import Connection, Place, TokenFile, address_of, is_url
 from .loading import load_plan
 from .options import EnvFile, Settings
+from .remote import Connection, Place, TokenFile, address_of, is_url
 from .tables import moment, table
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]

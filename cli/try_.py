@@ -10,7 +10,7 @@ import typer
 
 from streamkit.errors import SerdeError, StateError, UsageError
 
-from .lines import input_lines, input_name, json_line
+from .json_lines import input_lines, input_name, json_line
 from .loading import STDIN, load_plan, refuse_stdin
 from .options import EnvFile, File, Settings
 

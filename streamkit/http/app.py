@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from streamkit.errors import QueryError, StateError, StoreUnavailableError, StreamkitError, UnknownStoreError
-from streamkit.http import front, metrics, openapi, state, stores
+from streamkit.http import application_page, metrics, openapi, state, stores
 from streamkit.http.endpoint import Endpoint, error_response, json_response
 from streamkit.http.peers import RefusedError
 from streamkit.http.service import Service
@@ -39,7 +39,7 @@ def http_application(service: Service, token: str | None, *, loopback: bool) -> 
     token: what the header `Authorization: Bearer …` must say; loopback: only names of this machine are answered to, so
     that no page of another site reaches it through a name of its own.
     """
-    listed = [*front.ENDPOINTS, *state.ENDPOINTS, *stores.ENDPOINTS, *metrics.ENDPOINTS]
+    listed = [*application_page.ENDPOINTS, *state.ENDPOINTS, *stores.ENDPOINTS, *metrics.ENDPOINTS]
     described = [*listed, *_documentation(listed, token is not None)]
     threads = _Threads()
     routes = [Route(each.path, _route(each, service, threads), methods=[each.method]) for each in described]

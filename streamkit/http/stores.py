@@ -13,10 +13,10 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from streamkit.errors import StoreUnavailableError
-from streamkit.http.asked import parameters_of, read_query, rows_json, sort_key
 from streamkit.http.endpoint import Arguments, Endpoint, json_response
 from streamkit.http.peers import RefusedError
 from streamkit.http.service import Service
+from streamkit.http.store_queries import parameters_of, read_query, rows_json, sort_key
 from streamkit.runtime.local.queries import is_global, require_store
 from streamkit.state.definitions import StoreDef
 from streamkit.state.reading import Query, kinds_of

@@ -91,7 +91,7 @@ def _json(spec: Any, folder: str) -> Serde:
 
 
 def _lines(spec: Any, folder: str) -> Serde:
-    from streamkit.serdes.lines import LinesSerde
+    from streamkit.serdes.text_lines import LinesSerde
 
     return LinesSerde()
 

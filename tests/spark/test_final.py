@@ -14,11 +14,11 @@ import pytest
 
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.compare import compare
-from streamkit.runtime.spark.held import _ENTRY_BYTES, HeldStore, HeldWindowStore
 from streamkit.runtime.spark.job import Job
 from streamkit.runtime.spark.last import LastOfKeys
+from streamkit.runtime.spark.last_changes import _ENTRY_BYTES, HeldStore, HeldWindowStore
 from streamkit.runtime.spark.options import FINAL, JSON_LINES, PARQUET, UPDATES, JobOptions, Place
 from streamkit.runtime.spark.submit import submit
 from streamkit.runtime.spark.worker import run_tasks
@@ -210,7 +210,7 @@ def sorted_rows(keys: list[str], by_offset: bool) -> list[Any]:
 
     def place(key: str, offset: int) -> int:
         digest = crc32(key.encode())
-        return (digest % 3 << wire.PLACE_BITS) + offset if by_offset else digest << 31
+        return (digest % 3 << arrow_rows.PLACE_BITS) + offset if by_offset else digest << 31
 
     rows = sorted((place(key, offset), offset, key.encode()) for offset, key in enumerate(keys))
     columns = {
@@ -221,7 +221,7 @@ def sorted_rows(keys: list[str], by_offset: bool) -> list[Any]:
     }
     if not by_offset:
         columns["offset"] = pa.array([row[1] for row in rows], pa.int64())
-    whole = pa.RecordBatch.from_pydict({**columns, wire.PLACE: pa.array([row[0] for row in rows], pa.int64())})
+    whole = pa.RecordBatch.from_pydict({**columns, arrow_rows.PLACE: pa.array([row[0] for row in rows], pa.int64())})
     return [whole.slice(start, 7) for start in range(0, len(rows), 7)]
 
 

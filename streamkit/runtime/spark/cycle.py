@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from streamkit.record import RecordBatch
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.outbox import Outbox
 from streamkit.runtime.spark.spill import SpillingStores
 from streamkit.runtime.spark.worker import (
@@ -80,8 +80,8 @@ class _Cycle:
 
     def take(self, rows: Any) -> None:
         """Process rows of one topic and partition, one by one."""
-        partition = rows.column(wire.PARTITION)[0].as_py()
-        topic = rows.column(wire.TOPIC)[0].as_py()
+        partition = rows.column(arrow_rows.PARTITION)[0].as_py()
+        topic = rows.column(arrow_rows.TOPIC)[0].as_py()
         offsets = {topic: self._offsets.get((topic, partition), 0)}
         batch = records(rows, partition, offsets)
         self._offsets[topic, partition] = offsets[topic]
@@ -143,8 +143,8 @@ def _runs(batch: Any) -> Iterator[Any]:
 
     if not len(batch):
         return
-    numbers = batch.column(wire.PARTITION).to_numpy()
-    topics = batch.column(wire.TOPIC).dictionary_encode().indices.to_numpy()
+    numbers = batch.column(arrow_rows.PARTITION).to_numpy()
+    topics = batch.column(arrow_rows.TOPIC).dictionary_encode().indices.to_numpy()
     cuts = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(topics) != 0)) + 1
     starts = [0, *cuts.tolist(), len(batch)]
     for start, stop in pairwise(starts):

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from streamkit.errors import SerdeError, TransportError
 from streamkit.runtime.records import RecordJson, headers_from_json
-from streamkit.runtime.spark import wire
-from streamkit.runtime.spark.lines import LINE, LINES_DDL, lines_of, write_text
+from streamkit.runtime.spark import arrow_rows
+from streamkit.runtime.spark.json_output import LINE, LINES_DDL, lines_of, write_text
 from streamkit.runtime.spark.options import JSON_LINES, PARQUET, TABLE, Place
 from streamkit.runtime.spark.partitioning import partitions_of
 from streamkit.runtime.spark.worker import Batches, load, told
@@ -81,7 +81,7 @@ def read_files(frame: DataFrame, place: Place, reading: Reading) -> DataFrame:
     from functools import partial
 
     if place.format == JSON_LINES:
-        return frame.mapInArrow(partial(read_lines, reading), wire.DDL)
+        return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
     found = {name: kind for name, kind in frame.dtypes if name in _COLUMNS}
     needed = ["value"] if reading.timed else ["value", "timestamp"]
     missing = [name for name in needed if name not in found]
@@ -92,13 +92,15 @@ def read_files(frame: DataFrame, place: Place, reading: Reading) -> DataFrame:
         )
     if _is_raw(found):
         return _raw_frame(frame, reading)
-    return frame.select(*found, _FILE, _BLOCK, _ROW).mapInArrow(partial(read_columns, reading), wire.DDL)
+    return frame.select(*found, _FILE, _BLOCK, _ROW).mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
 
 
 def _is_raw(columns: Mapping[str, str]) -> bool:
     """Return whether columns are those of the log, so that Spark alone can make rows of them."""
     needed = {"key": "binary", "value": "binary", "timestamp": "bigint", "partition": "int", "offset": "bigint"}
-    return needed.items() <= columns.items() and columns.get("headers", wire.HEADERS_DDL) == wire.HEADERS_DDL
+    return (
+        needed.items() <= columns.items() and columns.get("headers", arrow_rows.HEADERS_DDL) == arrow_rows.HEADERS_DDL
+    )
 
 
 def _raw_frame(frame: DataFrame, reading: Reading) -> DataFrame:
@@ -118,7 +120,7 @@ def _raw_frame(frame: DataFrame, reading: Reading) -> DataFrame:
         "value",
         sf.coalesce("timestamp", sf.lit(0)).alias("timestamp"),
         *(["headers"] if "headers" in frame.columns else []),
-        checked("offset", "bigint", (1 << wire.PLACE_BITS) - 1, unplaced),
+        checked("offset", "bigint", (1 << arrow_rows.PLACE_BITS) - 1, unplaced),
     )
 
 
@@ -127,7 +129,7 @@ def read_lines(reading: Reading, batches: Batches) -> Iterator[Any]:
     """Yield the records of JSON Lines; lines of other topics and control lines are passed over."""
     fields = _Fields(reading)
     for batch in batches:
-        lines = wire.values_of(batch.column(0).cast("binary"))
+        lines = arrow_rows.values_of(batch.column(0).cast("binary"))
         rows = []
         parse = _parser(batch.column(0))
         for line, place in zip(lines, fields.places(batch), strict=True):
@@ -228,16 +230,16 @@ class _Fields:
             ]
         elif None in partitions:
             partitions = [0] * len(rows)
-        return wire.to_batch((topics, partitions, keys, *others))
+        return arrow_rows.to_batch((topics, partitions, keys, *others))
 
     def places(self, batch: Any) -> list[tuple[int, int]]:
         """Return (1 + number of the file, place in the file) of each row of a batch."""
         files = self._reading.files
-        names = wire.values_of(batch.column(_FILE))
-        blocks = wire.values_of(batch.column(_BLOCK))
+        names = arrow_rows.values_of(batch.column(_FILE))
+        blocks = arrow_rows.values_of(batch.column(_BLOCK))
         found = []
         last, first = self._last, self._first_row
-        for name, block, row in zip(names, blocks, wire.values_of(batch.column(_ROW)), strict=True):
+        for name, block, row in zip(names, blocks, arrow_rows.values_of(batch.column(_ROW)), strict=True):
             if (name, block) != last:
                 last, first = (name, block), row
             # Every row takes a byte at least, so that the rows of a block stay before those of the next one.
@@ -322,8 +324,8 @@ def write_lines(plan: bytes, batches: Batches) -> Iterator[Any]:
     """Yield rows as lines of JSON."""
     form = RecordJson(load(plan).plan)
     for batch in batches:
-        topics, numbers, *columns = (wire.values_of(batch.column(index)) for index in range(wire.HEADERS))
-        headers = wire.headers_of(batch.column(wire.HEADERS))
+        topics, numbers, *columns = (arrow_rows.values_of(batch.column(index)) for index in range(arrow_rows.HEADERS))
+        headers = arrow_rows.headers_of(batch.column(arrow_rows.HEADERS))
         yield lines_of(form, (topics, *columns, headers, numbers))
 
 

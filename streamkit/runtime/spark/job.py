@@ -13,7 +13,7 @@ from streamkit.errors import UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import Layout, lay_out
 from streamkit.record import TopicPartition
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.cycle import run_cycle
 from streamkit.runtime.spark.final import held_stores, table_topics
 from streamkit.runtime.spark.globals import GlobalTables, shipped
@@ -36,7 +36,7 @@ class Inputs(Protocol):
     """Where the records of topics come from."""
 
     def frame(self, topic: str) -> DataFrame:
-        """Return the records of a topic as rows, perhaps without columns that are the same in all of them (wire.whole)."""
+        """Return the records of a topic as rows, perhaps without columns that are the same in all of them (arrow_rows.whole)."""
 
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
         """Return the output of a stage that reads only this topic, where each partition can go straight into its task."""
@@ -139,7 +139,9 @@ class Job:
                 for topic in sources.intersection(stage.inputs):
                     frame = inputs.frame(topic)
                     # What the job writes as well is joined with rows that have all columns.
-                    rows.setdefault(topic, []).append(wire.whole(frame, topic) if topic in self._written else frame)
+                    rows.setdefault(topic, []).append(
+                        arrow_rows.whole(frame, topic) if topic in self._written else frame
+                    )
                     sources.remove(topic)
                 outputs = self._stage(stage, work, rows)
             if work.lines:
@@ -215,7 +217,7 @@ class Job:
         external = [topic for topic in stage.inputs if topic not in self._internal()]
         alone = len(stage.inputs) == 1 and not stage.cyclic
         frame = _union(
-            [each if alone else wire.whole(each, topic) for topic in stage.inputs for each in rows.get(topic, ())]
+            [each if alone else arrow_rows.whole(each, topic) for topic in stage.inputs for each in rows.get(topic, ())]
         )
         if work.by_key:
             frame = with_place(frame)
@@ -223,11 +225,16 @@ class Job:
         if not alone:
             if external:
                 frame = frame.sortWithinPartitions("partition", "topic", "source", "offset")
-                frame = frame.mapInArrow(partial(order_rows, work), wire.DDL)
+                frame = frame.mapInArrow(partial(order_rows, work), arrow_rows.DDL)
             first = ("order", "topic", "partition") if stage.cyclic else ("partition", "order", "topic")
             frame = frame.sortWithinPartitions(*first, "source", "offset")
         else:
-            order = [wire.PLACE if work.by_key else "partition", *(() if external else ("order",)), "source", "offset"]
+            order = [
+                arrow_rows.PLACE if work.by_key else "partition",
+                *(() if external else ("order",)),
+                "source",
+                "offset",
+            ]
             frame = frame.sortWithinPartitions(*(name for name in order if name in frame.columns))
         run = run_cycle if stage.cyclic else run_tasks
         return frame.mapInArrow(partial(run, work), work.ddl)
@@ -274,7 +281,9 @@ class Job:
         batches = []
         for topic in topics:
             frame = (
-                wire.whole(inputs.frame(topic), topic).coalesce(1).sortWithinPartitions("partition", "source", "offset")
+                arrow_rows.whole(inputs.frame(topic), topic)
+                .coalesce(1)
+                .sortWithinPartitions("partition", "source", "offset")
             )
             with translated():
                 batches += _record_batches(frame.toArrow())

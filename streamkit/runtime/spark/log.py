@@ -12,7 +12,7 @@ from streamkit.config.config import ROLES
 from streamkit.errors import TopicError, TransportError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.outbox import NOWHERE
 from streamkit.runtime.spark.worker import Batches, StageWork, run_tasks, told
 from streamkit.transport import open_transport
@@ -95,7 +95,7 @@ class Reading:
 
 def read_frame(spark: SparkSession, reading: Reading) -> DataFrame:
     """Return the records of ranges as rows, one Spark task a range."""
-    return _numbers(spark, reading).mapInArrow(partial(read_ranges, reading), wire.DDL)
+    return _numbers(spark, reading).mapInArrow(partial(read_ranges, reading), arrow_rows.DDL)
 
 
 def run_frame(spark: SparkSession, reading: Reading, work: StageWork) -> DataFrame:
@@ -146,7 +146,7 @@ def _read_range(consumer: Consumer, wanted: LogRange) -> Iterator[Any]:
             if count:
                 columns = (batch.keys, batch.values, batch.timestamps, batch.headers)
                 keys, values, times, headers = (column[:count] for column in columns)
-                yield wire.constant_batch(
+                yield arrow_rows.constant_batch(
                     (wanted.place.topic, wanted.place.partition), (keys, values, times, headers, batch.offsets[:count])
                 )
     consumer.assign({})
@@ -189,13 +189,15 @@ def send_rows(address: Address, suffix: str, batches: Batches) -> Iterator[Any]:
 
 
 def _output_rows(batch: Any, suffix: str) -> list[tuple]:
-    topics = wire.values_of(batch.column(wire.TOPIC))
+    topics = arrow_rows.values_of(batch.column(arrow_rows.TOPIC))
     if suffix:
         topics = [topic + suffix for topic in topics]
-    columns = [wire.values_of(batch.column(index)) for index in (wire.KEY, wire.VALUE, wire.TIMESTAMP)]
-    places = wire.values_of(batch.column(wire.PARTITION))
+    columns = [
+        arrow_rows.values_of(batch.column(index)) for index in (arrow_rows.KEY, arrow_rows.VALUE, arrow_rows.TIMESTAMP)
+    ]
+    places = arrow_rows.values_of(batch.column(arrow_rows.PARTITION))
     numbers = [None if place == NOWHERE else place for place in places]
-    return list(zip(topics, *columns, wire.headers_of(batch.column(wire.HEADERS)), numbers, strict=True))
+    return list(zip(topics, *columns, arrow_rows.headers_of(batch.column(arrow_rows.HEADERS)), numbers, strict=True))
 
 
 def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int | None, Mapping[str, str]]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.spill import SpillingStores
 from streamkit.runtime.spark.worker import Batches, StageWork, by_partition, by_topic, load, new_task, records, told
 
@@ -23,10 +23,10 @@ def order_rows(work: StageWork, batches: Batches) -> Iterator[Any]:
         for batch in batches:
             for partition, part in by_partition(batch):
                 for rows in by_topic(part):
-                    if rows.column(wire.ORDER).null_count == 0:
+                    if rows.column(arrow_rows.ORDER).null_count == 0:
                         yield rows
                         continue
-                    place = rows.column(wire.TOPIC)[0].as_py(), partition
+                    place = rows.column(arrow_rows.TOPIC)[0].as_py(), partition
                     if place != last:
                         highest, last = -1, place
                     ordered, highest = _ordered(rows, times.of(rows, partition), highest)
@@ -45,10 +45,10 @@ class _Times:
 
     def of(self, rows: Any, partition: int) -> list[int]:
         """Return the times (ms) of the rows of one topic; -1 where a record has none."""
-        topic = rows.column(wire.TOPIC)[0].as_py()
+        topic = rows.column(arrow_rows.TOPIC)[0].as_py()
         extractor = next((found for task in self._tasks if (found := task.extractor(topic)) is not None), None)
         if extractor is None:
-            return wire.values_of(rows.column(wire.TIMESTAMP))
+            return arrow_rows.values_of(rows.column(arrow_rows.TIMESTAMP))
         each = records(rows, partition, {})
         times = extractor(each.keys, each.values, each.timestamps, each.headers, each.offsets, partition)
         return [time if type(time) is int else -1 for time in times]
@@ -65,5 +65,5 @@ def _ordered(rows: Any, times: list[int], highest: int) -> tuple[Any, int]:
     import pyarrow as pa
 
     order = np.maximum.accumulate(np.maximum(np.array(times, dtype=np.int64), highest))
-    field = rows.schema.field(wire.ORDER)
-    return rows.set_column(wire.ORDER, field, pa.array(order, pa.int64())), int(order[-1])
+    field = rows.schema.field(arrow_rows.ORDER)
+    return rows.set_column(arrow_rows.ORDER, field, pa.array(order, pa.int64())), int(order[-1])

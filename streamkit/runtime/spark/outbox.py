@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.errors import ProcessingError
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.last import LastOfKeys
 from streamkit.runtime.spark.partitioning import partitions_of
 from streamkit.serdes.partitioner import partition as partition_of
@@ -100,7 +100,9 @@ class Outbox:
         places = self._places(topics, keys, partitions, numbers)
         stamps = [-1 if time is None else time for time in times]
         order = self._order(topics, places, stamps)
-        return wire.to_batch((topics, places, keys, values, stamps, headers, order, [self._source] * count, numbers))
+        return arrow_rows.to_batch(
+            (topics, places, keys, values, stamps, headers, order, [self._source] * count, numbers)
+        )
 
     def _numbers(self, count: int) -> list[int]:
         """Return the places of the next rows among all that the task puts out."""

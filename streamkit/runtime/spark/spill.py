@@ -13,7 +13,7 @@ from typing import Any
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.environment import StoreServices, TaskSpec
-from streamkit.runtime.spark.held import HeldStore, HeldWindowStore
+from streamkit.runtime.spark.last_changes import HeldStore, HeldWindowStore
 from streamkit.state.base import BytesMap
 from streamkit.state.definitions import create
 from streamkit.state.maps import default_engine, open_map

@@ -12,7 +12,7 @@ from streamkit.operators.map_values import MapValues, TableMapValues
 from streamkit.operators.pass_through import PassThrough, TablePassThrough
 from streamkit.operators.to_stream import ToStream
 from streamkit.plan.model import ProcessorNode, SinkNode, SourceNode, SubTopology
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.stages import Stage, expressions_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _is_by_key(node: Any) -> bool:
 
 
 def with_place(frame: DataFrame) -> DataFrame:
-    """Give rows a place in an order that goes by buckets of keys and brings those of a key as they were (wire.PLACE).
+    """Give rows a place in an order that goes by buckets of keys and brings those of a key as they were (arrow_rows.PLACE).
 
     Rows that stand by their offset alone have it in the place: by one number Spark sorts without comparing rows.
     """
@@ -48,10 +48,10 @@ def with_place(frame: DataFrame) -> DataFrame:
 
     hashed = sf.xxhash64("key")
     if "source" in frame.columns:
-        return frame.withColumn(wire.PLACE, hashed.bitwiseAND(sf.lit((1 << 63) - 1)))
-    bucket = sf.shiftrightunsigned(hashed, wire.PLACE_BITS + 1)
-    place = sf.shiftleft(bucket, wire.PLACE_BITS).bitwiseOR(sf.col("offset"))
-    return frame.withColumn(wire.PLACE, place).drop("offset")
+        return frame.withColumn(arrow_rows.PLACE, hashed.bitwiseAND(sf.lit((1 << 63) - 1)))
+    bucket = sf.shiftrightunsigned(hashed, arrow_rows.PLACE_BITS + 1)
+    place = sf.shiftleft(bucket, arrow_rows.PLACE_BITS).bitwiseOR(sf.col("offset"))
+    return frame.withColumn(arrow_rows.PLACE, place).drop("offset")
 
 
 def together(frame: DataFrame, tasks: int, pieces: int) -> DataFrame:

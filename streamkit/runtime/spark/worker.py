@@ -21,9 +21,9 @@ from streamkit.runtime.environment import EmitIntervals, TaskEnvironment, TaskSp
 from streamkit.runtime.handlers import Handlers
 from streamkit.runtime.queues import Idling
 from streamkit.runtime.records import RecordJson
-from streamkit.runtime.spark import wire
+from streamkit.runtime.spark import arrow_rows
 from streamkit.runtime.spark.globals import GlobalTables
-from streamkit.runtime.spark.lines import LINES_DDL, Lines
+from streamkit.runtime.spark.json_output import LINES_DDL, Lines
 from streamkit.runtime.spark.outbox import Outbox, Wanted
 from streamkit.runtime.spark.spill import SpillingStores
 from streamkit.runtime.spark.stages import Stage
@@ -62,7 +62,7 @@ class StageWork:
     @property
     def ddl(self) -> str:
         """The columns of the output, for Spark."""
-        return LINES_DDL if self.lines else wire.DDL
+        return LINES_DDL if self.lines else arrow_rows.DDL
 
 
 class Loaded:
@@ -189,9 +189,9 @@ class _Running:
 
     def process(self, batch: Any) -> Iterator[Any]:
         """Process rows; yield output."""
-        rows = wire.widened(batch, self._work.stage.inputs[0])
-        if wire.PLACE in batch.schema.names:
-            buckets = batch.column(wire.PLACE).to_numpy() >> wire.PLACE_BITS
+        rows = arrow_rows.widened(batch, self._work.stage.inputs[0])
+        if arrow_rows.PLACE in batch.schema.names:
+            buckets = batch.column(arrow_rows.PLACE).to_numpy() >> arrow_rows.PLACE_BITS
             rest = int(buckets.searchsorted(self._bucket, "right"))
             if self._rows >= self._work.most_rows and rest < len(rows):
                 yield from self._process(rows.slice(0, rest))
@@ -272,22 +272,22 @@ def by_topic(batch: Any) -> Iterator[Any]:
     A part of the merged order falls into queues that merge again as they did: at most one of them begins with a late
     record, and it is the one whose turn it is.
     """
-    topics = batch.column(wire.TOPIC).unique().to_pylist()
+    topics = batch.column(arrow_rows.TOPIC).unique().to_pylist()
     if len(topics) == 1:
         yield batch
         return
     import pyarrow.compute as pc
 
     for topic in topics:
-        yield batch.filter(pc.equal(batch.column(wire.TOPIC), topic))
+        yield batch.filter(pc.equal(batch.column(arrow_rows.TOPIC), topic))
 
 
 def records(batch: Any, partition: int, offsets: dict[str, int]) -> RecordBatch:
     """Return the rows of one topic as a task takes them; `offsets`: the next one where the log has given none."""
-    topic = batch.column(wire.TOPIC)[0].as_py()
+    topic = batch.column(arrow_rows.TOPIC)[0].as_py()
     count = len(batch)
-    if batch.column(wire.SOURCE)[0].as_py() == 0:
-        numbers = wire.values_of(batch.column(wire.OFFSET))
+    if batch.column(arrow_rows.SOURCE)[0].as_py() == 0:
+        numbers = arrow_rows.values_of(batch.column(arrow_rows.OFFSET))
     else:
         start = offsets.get(topic, 0)
         offsets[topic] = start + count
@@ -296,10 +296,10 @@ def records(batch: Any, partition: int, offsets: dict[str, int]) -> RecordBatch:
         topic,
         partition,
         (
-            wire.values_of(batch.column(wire.KEY)),
-            wire.values_of(batch.column(wire.VALUE)),
-            wire.values_of(batch.column(wire.TIMESTAMP)),
-            wire.headers_of(batch.column(wire.HEADERS)),
+            arrow_rows.values_of(batch.column(arrow_rows.KEY)),
+            arrow_rows.values_of(batch.column(arrow_rows.VALUE)),
+            arrow_rows.values_of(batch.column(arrow_rows.TIMESTAMP)),
+            arrow_rows.headers_of(batch.column(arrow_rows.HEADERS)),
             numbers,
         ),
     )

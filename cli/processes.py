@@ -16,7 +16,7 @@ def run_instances(plan: Plan, count: int) -> int:
     from streamkit.runtime.local.supervisor import Supervisor
 
     from .serving import shifted
-    from .signals import hang_up, stopping
+    from .stop_signals import hang_up, stopping
 
     arguments = without_processes(sys.argv[1:])
     commands = [

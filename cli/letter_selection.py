@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.errors import Position, UsageError
 from streamkit.runtime.reasons import human_reason
 
-from .lines import json_line
+from .json_lines import json_line
 
 if TYPE_CHECKING:
     from streamkit.runtime.dead_letters import DeadLetter

@@ -19,10 +19,10 @@ _POLICY = (
 )
 
 
-def front(service: Service, request: Request) -> Response:
+def show_page(service: Service, request: Request) -> Response:
     """Return the page; what is live in it, it asks for itself, with the token that its reader gives."""
     html = page_of(service.application.plan, live=True)
     return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY})
 
 
-ENDPOINTS = (Endpoint("/", "The page that shows the application.", front, content="text/html", open=True),)
+ENDPOINTS = (Endpoint("/", "The page that shows the application.", show_page, content="text/html", open=True),)
