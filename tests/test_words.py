@@ -54,6 +54,8 @@ BANNED_STILL_THERE = {
     "streamkit/runtime/spark/json_output.py: Lines",
     "streamkit/runtime/spark/split.py: together",
     "streamkit/runtime/spark/worker.py: told",
+    "streamkit/runtime/local/tasks.py: held",
+    "streamkit/runtime/local/thread.py: held",
     "streamkit/serdes/base.py: held",
     "streamkit/serdes/primitives.py: held",
 }
