@@ -51,5 +51,5 @@ def _settings(old: Form, new: Form) -> Iterator[Finding]:
     for name, value in new.settings.items():
         before = old.settings.get(name, value)
         if before != value:
-            text = f"{name} is {value}, was {before}: state on disk is not found there, and read again from changelogs"
+            text = f"{name} is {value or 'the default'}, was {before or 'the default'}: state on disk is not found there, and read again from changelogs"
             yield Finding(Verdict.RESTORE, "setting", name, text, "plan for the time of restoring", new.start)

@@ -55,7 +55,8 @@ def form_of(plan: Plan, label: str, counts: Mapping[str, int] | None = None) -> 
         pipelines=_pipelines(plan),
         counts={topic.name.removeprefix(prefix): topic.partitions for topic in internal},
         configs={topic.name.removeprefix(prefix): topic.config for topic in internal},
-        settings={name: plan.config[name] for name in _SETTINGS},
+        # The default of state.dir is beside the file, which says nothing of the machine that it runs on.
+        settings={name: None if plan.config.origin(name) == "default" else plan.config[name] for name in _SETTINGS},
     )
 
 

@@ -35,3 +35,12 @@ def test_pair(pair: Pair, tmp_path: Path) -> None:
 def test_there_are_enough_pairs() -> None:
     assert len(PAIRS) >= 40
     assert len({pair.name for pair in PAIRS}) == len(PAIRS)
+
+
+def test_the_same_file_in_two_folders_is_the_same(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "topology.yaml").write_text(PAIRS[0].old, encoding="utf-8")
+        found.append(form_of(load(tmp_path / name / "topology.yaml"), name))
+    assert compare(*found) == []
