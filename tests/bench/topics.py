@@ -31,10 +31,11 @@ def fill(bootstrap: str, topic: str, name: str, count: int, partitions: int) -> 
     producer.flush()
 
 
-def append(bootstrap: str, topic: str, record: Record) -> None:
-    """Write one record more."""
+def append(bootstrap: str, topic: str, *records: Record) -> None:
+    """Write further records."""
     producer = Producer({"bootstrap.servers": bootstrap})
-    _produce(producer, topic, 0, record)
+    for record in records:
+        _produce(producer, topic, 0, record)
     producer.flush()
 
 

@@ -12,6 +12,7 @@ import java.util.Arrays;
 import java.util.Locale;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -28,6 +29,7 @@ import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.processor.StateRestoreListener;
 
 /** The topologies on Kafka Streams, one thread: `Peer NAME PROPERTIES`; runs until SIGTERM, then closes in order. */
 public final class Peer {
@@ -57,8 +59,23 @@ public final class Peer {
             streams.close();
             closed.countDown();
         }));
+        streams.setGlobalStateRestoreListener(new Restored());
         streams.start();
         closed.await();
+    }
+
+    /** Prints what was read of each changelog, in the words of streamkit's log. */
+    private static final class Restored implements StateRestoreListener {
+        @Override
+        public void onRestoreStart(TopicPartition partition, String store, long start, long end) {}
+
+        @Override
+        public void onBatchRestored(TopicPartition partition, String store, long end, long count) {}
+
+        @Override
+        public void onRestoreEnd(TopicPartition partition, String store, long total) {
+            System.out.println("restored " + total + " records of " + partition);
+        }
     }
 
     private void build(String name) {
