@@ -81,7 +81,8 @@ class Reader:
         """(key, value, time) of each record."""
         self._consumer.assign([TopicPartition(topic, 0, start)])
         while True:
-            for message in self._consumer.consume(10_000, timeout=5):
+            # Returns only when there are so many, or the time is over: the end of a partition does not end it.
+            for message in self._consumer.consume(10_000, timeout=0.05):
                 if message.error():
                     if message.error().code() == KafkaError._PARTITION_EOF:
                         return
