@@ -213,6 +213,30 @@ PAIRS = [
         ("      - group_by", "      - filter: len(value) > 2\n      - group_by"),
         ("- count\n", f"- count: {_COUNT3}\n"),
     ),
+    # What findings propose
+    pair(
+        "join-pinned",
+        STREAMS,
+        ("stream: left\n    steps:\n", "stream: left\n    steps:\n      - filter: value > ''\n"),
+        (
+            "within: 10s",
+            "within: 10s, this_store: {name: KSTREAM-JOINTHIS-0000000004-store}, "
+            "other_store: {name: KSTREAM-JOINOTHER-0000000005-store}",
+        ),
+    ),
+    pair(
+        "table-pinned",
+        TABLES,
+        ("  users:\n", "  more: {table: more, store: more}\n  users:\n"),
+        ("table: users", "table: users\n    store: users-STATE-STORE-0000000000"),
+        expect="restore: sub-topology 1\nstop: sub-topology 0",
+    ),
+    pair(
+        "repartition-pinned",
+        REKEYED,
+        ("      - select_key", "      - filter: value > ''\n      - select_key"),
+        ("value_serde: string}\n    to: out", "value_serde: string, name: KSTREAM-KEY-SELECT-0000000004}\n    to: out"),
+    ),
     # Names of stores
     pair(
         "store-gets-a-name",
