@@ -18,7 +18,9 @@ from pathlib import Path
 
 from tests.requirements import require
 
-VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or "4.3.1"
+# Not that of Java's programs: a broker of 4.3 that starts or stops takes a partition that has no leader for one that is
+# deleted, and ends transactions without their markers there (KRaftMetadataCache.getPartitionLeaderEndpoint).
+VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or "4.2.1"
 READY_SECONDS = 60
 STOP_SECONDS = 20
 _POM = Path(__file__).with_name("pom.xml")

@@ -6,11 +6,10 @@ import signal
 from pathlib import Path
 
 from tests.broker.support import App, Log, finish, kill, until
-from tests.broker.word_count import feed, latest, lines, truth, word_count
+from tests.broker.word_count import feed, latest, lines, truth_of, word_count
 
 LINES = 60_000
-TEXTS = lines(LINES, seed=2)
-TRUTH = truth(TEXTS)
+SEED = 2
 
 
 def pair(app: App, *options: object) -> list:
@@ -34,7 +33,7 @@ def test_two_processes_share_the_work_and_stop_in_the_middle(embedded: Log, tmp_
     processes = pair(app)
     try:
         until(lambda: shared(app), "both have tasks")
-        feed(app, TEXTS)
+        feed(app, lines(LINES, SEED))
         until(lambda: embedded.read_so_far(app.application, topic) > LINES // 10, "the middle")
         for process in processes:
             process.send_signal(signal.SIGTERM)
@@ -44,8 +43,8 @@ def test_two_processes_share_the_work_and_stop_in_the_middle(embedded: Log, tmp_
         assert [(done.code, done.err) for done in finish(processes)] == [(0, "")] * 2
     finally:
         kill(processes)
-    assert counts(app) == TRUTH
-    assert latest(embedded.read(f"{app.application}-counts-changelog")) == TRUTH
+    assert counts(app) == truth_of(LINES, SEED)
+    assert latest(embedded.read(f"{app.application}-counts-changelog")) == truth_of(LINES, SEED)
 
 
 def test_one_of_two_is_killed_and_the_other_takes_over(embedded: Log, tmp_path: Path) -> None:
@@ -54,7 +53,7 @@ def test_one_of_two_is_killed_and_the_other_takes_over(embedded: Log, tmp_path: 
     processes = pair(app)
     try:
         until(lambda: shared(app), "both have tasks")
-        feed(app, TEXTS)
+        feed(app, lines(LINES, SEED))
         until(lambda: embedded.read_so_far(app.application, topic) > LINES // 10, "the middle")
         processes[0].kill()
         assert finish(processes[:1])[0].code == -signal.SIGKILL
@@ -66,6 +65,7 @@ def test_one_of_two_is_killed_and_the_other_takes_over(embedded: Log, tmp_path: 
         kill(processes)
     assert app.run("--set", f"state.dir={tmp_path / 'one'}").code == 0
     found = counts(app)
-    assert found.keys() == TRUTH.keys()
-    assert all(found[word] >= count for word, count in TRUTH.items())
-    assert sum(found.values()) < 2 * sum(TRUTH.values())
+    expected = truth_of(LINES, SEED)
+    assert found.keys() == expected.keys()
+    assert all(found[word] >= count for word, count in expected.items())
+    assert sum(found.values()) < 2 * sum(expected.values())

@@ -61,7 +61,7 @@ class Process:
 
     def end(self) -> None:
         self.process.terminate()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(60) == 0, self.said
         assert "Traceback" not in self.said
 
 

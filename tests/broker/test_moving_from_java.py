@@ -12,14 +12,13 @@ from confluent_kafka.admin import AdminClient
 
 from streamkit.runtime.metadata import decode
 from tests.broker.support import App, Log, kill, until
-from tests.broker.word_count import latest, lines, truth, word_count
+from tests.broker.word_count import latest, lines, truth, truth_of, word_count
 from tests.cli.support import LIMIT_S
 from tests.java import build
 
 pytestmark = pytest.mark.broker
 
-PART = 3000
-TEXTS = lines(3 * PART, seed=5)
+PART, SEED = 3000, 5
 
 
 def java(app: App, guarantee: str, done: Callable[[], bool], session_ms: int = 1000) -> None:
@@ -65,7 +64,7 @@ def topic_ids(app: App) -> dict[str, str]:
 def finished(app: App, parts: int) -> bool:
     """Tell whether so many parts of the lines are counted and committed."""
     return app.log.read_so_far(app.application, app.topic("lines")) == parts * PART and counted(app) == truth(
-        TEXTS[: parts * PART]
+        lines(3 * PART, SEED)[: parts * PART]
     )
 
 
@@ -75,9 +74,9 @@ def partition_times(app: App) -> dict[int, tuple[int, dict[str, int]]]:
 
 
 def fed(app: App, part: int) -> dict[int, tuple[int, dict[str, int]]]:
-    """Write the lines of one part; return the metadata that whoever reads them has to commit."""
+    """Write the lines of one part; return the metadata to be committed by the application that reads them."""
     start = (part - 1) * PART
-    texts = enumerate(TEXTS[start : start + PART], start)
+    texts = enumerate(lines(3 * PART, SEED)[start : start + PART], start)
     app.log.write((app.topic("lines"), None, text.encode(), 1000 + n, None, n % 2) for n, text in texts)
     return {number: (1000 + part * PART - 2 + number, {}) for number in (0, 1)}
 
@@ -104,5 +103,5 @@ def test_java_streamkit_java(kafka: Log, tmp_path: Path, guarantee: str) -> None
     times = fed(app, 3)
     java(app, guarantee, lambda: finished(app, 3))
     assert partition_times(app) == times
-    assert latest(kafka.read(f"{app.application}-counts-changelog", committed_only=True)) == truth(TEXTS)
+    assert latest(kafka.read(f"{app.application}-counts-changelog", committed_only=True)) == truth_of(3 * PART, SEED)
     assert topic_ids(app) == made

@@ -14,13 +14,11 @@ from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.state.checkpoint import read_checkpoint
 from tests.broker.kafka_broker import VERSION, jars
 from tests.broker.support import LIMIT_S, App, Log, finish, kill, until
-from tests.broker.word_count import LINES, feed, latest, lines, truth, word_count
+from tests.broker.word_count import LINES, feed, latest, lines, truth, truth_of, word_count
 from tests.cli.support import streamkit
 
 pytestmark = pytest.mark.broker
 
-TEXTS = lines()
-TRUTH = truth(TEXTS)
 EXTRA = "one extra line of never seen words"
 
 
@@ -55,7 +53,7 @@ def counted(broker, tmp_path_factory) -> App:
     """A word count that was stopped in the middle and then went on to the end."""
     log = Log(broker.address)
     app = word_count(tmp_path_factory.mktemp("counted"), log)
-    feed(app, TEXTS)
+    feed(app, lines())
     middle = interrupted(app, signal.SIGTERM)
     assert 0 < middle < LINES
     assert_idle(app)
@@ -65,8 +63,8 @@ def counted(broker, tmp_path_factory) -> App:
 
 def test_a_clean_stop_in_the_middle_changes_nothing(counted: App) -> None:
     found = counted.log.read(counted.topic("counts"))
-    assert latest(found) == TRUTH
-    assert latest(counted.log.read(f"{counted.application}-counts-changelog")) == TRUTH
+    assert latest(found) == truth_of()
+    assert latest(counted.log.read(f"{counted.application}-counts-changelog")) == truth_of()
     # One more run has nothing to do.
     assert_idle(counted)
     assert len(counted.log.read(counted.topic("counts"))) == len(found)
@@ -78,7 +76,9 @@ def test_partitions_and_times_are_those_of_java(counted: App) -> None:
         assert record.headers == []
         assert 1000 <= record.timestamp < 1000 + LINES
     changelog = counted.log.read(f"{counted.application}-counts-changelog")
-    assert {(raw.partition, raw.key) for raw in changelog} == {(partition_of(w.encode(), 2), w.encode()) for w in TRUTH}
+    assert {(raw.partition, raw.key) for raw in changelog} == {
+        (partition_of(w.encode(), 2), w.encode()) for w in truth_of()
+    }
 
 
 def test_internal_topics_are_named_and_configured_as_in_java(counted: App) -> None:
@@ -126,12 +126,12 @@ def test_javas_consumer_reads_the_counts(counted: App, tmp_path: Path) -> None:
     for line in done.stdout.splitlines():
         word, count = line.split("\t")
         found[word] = max(int(count), found.get(word, 0))
-    assert found == TRUTH
+    assert found == truth_of()
 
 
 def test_killed_in_the_middle_and_restored(kafka: Log, tmp_path: Path) -> None:
     app = word_count(tmp_path, kafka, session_timeout_ms=2000)
-    feed(app, [*TEXTS, EXTRA])
+    feed(app, [*lines(), EXTRA])
     assert 0 < interrupted(app, signal.SIGKILL) < LINES
     # Once from what the killed process left on disk, and once from the changelog alone.
     assert 0 < interrupted(app, signal.SIGKILL, 0.1) < LINES
@@ -140,16 +140,16 @@ def test_killed_in_the_middle_and_restored(kafka: Log, tmp_path: Path) -> None:
     assert_idle(app)
     found = latest(kafka.read(app.topic("counts")))
     assert found == latest(kafka.read(f"{app.application}-counts-changelog"))
-    assert found.keys() == truth([*TEXTS, EXTRA]).keys()
-    assert all(found[word] >= count for word, count in TRUTH.items())
+    assert found.keys() == truth([*lines(), EXTRA]).keys()
+    assert all(found[word] >= count for word, count in truth_of().items())
     # At least once: only lines in flight at a kill count twice.
-    assert sum(found.values()) < 2 * sum(TRUTH.values())
+    assert sum(found.values()) < 2 * sum(truth_of().values())
     assert {word: found[word] for word in EXTRA.split()} == dict.fromkeys(EXTRA.split(), 1)
 
 
 def test_restoring_reads_only_what_came_after_the_checkpoint(kafka: Log, tmp_path: Path) -> None:
     app = word_count(tmp_path, kafka)
-    feed(app, TEXTS[:2000])
+    feed(app, lines()[:2000])
     assert_idle(app)
     changelog = f"{app.application}-counts-changelog"
     before = kafka.ends(changelog)
@@ -169,7 +169,7 @@ def test_restoring_reads_only_what_came_after_the_checkpoint(kafka: Log, tmp_pat
 
 def test_repartition_topics_are_purged(kafka: Log, tmp_path: Path) -> None:
     app = word_count(tmp_path, kafka, repartition_purge_interval_ms=100)
-    feed(app, TEXTS[:5000])
+    feed(app, lines()[:5000])
     topic = f"{app.application}-counts-repartition"
     process = app.start()
     try:
@@ -181,14 +181,14 @@ def test_repartition_topics_are_purged(kafka: Log, tmp_path: Path) -> None:
         assert (done.code, done.err) == (0, "")
     finally:
         kill([process])
-    assert latest(kafka.read(app.topic("counts"))) == truth(TEXTS[:5000])
+    assert latest(kafka.read(app.topic("counts"))) == truth(lines()[:5000])
 
 
 def test_two_processes_count_once_what_they_share(kafka: Log, tmp_path: Path) -> None:
     app = word_count(tmp_path, kafka, processing_guarantee="exactly_once_v2")
-    feed(app, TEXTS[:5000])
+    feed(app, lines()[:5000])
     done = app.run("--processes", 2)
     assert done.code == 0, done.err
-    assert latest(kafka.read(app.topic("counts"), committed_only=True)) == truth(TEXTS[:5000])
-    assert len(kafka.read(app.topic("counts"), committed_only=True)) <= sum(truth(TEXTS[:5000]).values())
+    assert latest(kafka.read(app.topic("counts"), committed_only=True)) == truth(lines()[:5000])
+    assert len(kafka.read(app.topic("counts"), committed_only=True)) <= sum(truth(lines()[:5000]).values())
     assert (app.state / "instance-2" / app.application).is_dir()

@@ -6,6 +6,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from tests.broker.support import App, Log, Raw, application
@@ -37,15 +38,21 @@ def word_count(folder: Path, log: Log, **config: object) -> App:
     return app
 
 
-def lines(count: int = LINES, seed: int = 1) -> list[str]:
+@cache
+def lines(count: int = LINES, seed: int = 1) -> tuple[str, ...]:
     draw = random.Random(seed)
     words = [f"w{draw.getrandbits(20):x}" for _ in range(3000)]
-    return [" ".join(draw.choices(words, k=WORDS_A_LINE)) for _ in range(count)]
+    return tuple(" ".join(draw.choices(words, k=WORDS_A_LINE)) for _ in range(count))
 
 
 def feed(app: App, texts: Iterable[str]) -> None:
     topic = app.topic("lines")
     app.log.write((topic, None, text.encode(), 1000 + n, None, n % 2) for n, text in enumerate(texts))
+
+
+@cache
+def truth_of(count: int = LINES, seed: int = 1) -> Counter[str]:
+    return truth(lines(count, seed))
 
 
 def truth(texts: Iterable[str]) -> Counter[str]:

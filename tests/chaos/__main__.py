@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1, help="with 3, leaders and coordinators move")
     names = [name_of(kind) for kind, _ in KINDS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="KIND", help=f"of {', '.join(names)}")
+    parser.add_argument("--kills", type=int, default=1, metavar="N", help="SIGKILL instances N times as often as usual")
     parser.add_argument("--folder", type=Path, default=None, help="keep everything there, logs of instances included")
     options = parser.parse_args()
     check_engine(options.engine)
@@ -57,6 +58,7 @@ def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker
             rate=options.rate,
             most=options.faults,
             only=frozenset(options.only),
+            kills=options.kills,
             say=lambda text: print(text, flush=True),
         )
     finally:

@@ -49,6 +49,10 @@ class Cluster:
     """Instances that ended although nothing was done to them."""
     only: frozenset[str] = frozenset()
     """Names of the kinds of faults, all where it is empty."""
+    kills: int = 1
+    """How many times as often as usual instances are killed."""
+    killed: int = 0
+    """SIGKILLs of instances so far."""
 
     def __post_init__(self) -> None:
         self.instances = [Instance(self.app, number) for number in range(1, self.count + 1)]
@@ -71,7 +75,7 @@ class Cluster:
     def strike(self) -> None:
         """Do one fault."""
         kinds = [
-            (kind, weight)
+            (kind, weight * (self.kills if kind in KILLS else 1))
             for kind, weight in KINDS
             if (self.broker is not None or kind not in BROKER_KINDS) and (not self.only or name_of(kind) in self.only)
         ]
@@ -79,6 +83,10 @@ class Cluster:
         self.faults += 1
         kind(self)
         self.look_for_deaths()
+
+    def pause(self) -> None:
+        """Let things go on until the next fault."""
+        self.wait(0.2 / self.kills, 1.5 / self.kills)
 
     def look_for_deaths(self) -> None:
         """Note instances that ended by themselves, and start them again."""
@@ -104,6 +112,11 @@ class Cluster:
         for instance in self.instances:
             instance.kill()
 
+    def slay(self, instance: Instance) -> None:
+        """SIGKILL an instance, and count it."""
+        self.killed += 1
+        instance.kill()
+
     def one(self) -> Instance:
         return self.draw.choice(self.instances)
 
@@ -117,7 +130,7 @@ def _kill(cluster: Cluster) -> None:
     """SIGKILL, and a new process on the same state."""
     instance = cluster.one()
     cluster.note(f"kill instance {instance.number}")
-    instance.kill()
+    cluster.slay(instance)
     cluster.wait(0, 0.5)
     instance.start()
 
@@ -126,7 +139,7 @@ def _kill_for_long(cluster: Cluster) -> None:
     """SIGKILL, and the others take over before there is a new process."""
     instance = cluster.one()
     cluster.note(f"kill instance {instance.number} for longer than its session")
-    instance.kill()
+    cluster.slay(instance)
     cluster.wait(SESSION_MS / 1000, 2 * SESSION_MS / 1000)
     instance.start()
 
@@ -134,7 +147,7 @@ def _kill_for_long(cluster: Cluster) -> None:
 def _kill_all(cluster: Cluster) -> None:
     cluster.note("kill all instances")
     for instance in cluster.instances:
-        instance.kill()
+        cluster.slay(instance)
     for instance in cluster.instances:
         instance.start()
 
@@ -171,7 +184,7 @@ def _wipe(cluster: Cluster) -> None:
     """SIGKILL and the state directory is gone, the process id with it."""
     instance = cluster.one()
     cluster.note(f"kill instance {instance.number} and delete its state")
-    instance.kill()
+    cluster.slay(instance)
     instance.wipe()
     instance.start()
 
@@ -238,6 +251,7 @@ KINDS: list[tuple[Callable[[Cluster], None], int]] = [
     (_broker_crash, 1),
 ]
 """Faults and how often they come."""
+KILLS = (_kill, _kill_for_long, _kill_all, _wipe)
 BROKER_KINDS = (_broker_restart, _broker_crash)
 
 

@@ -23,6 +23,8 @@ class Verdict:
     """What a soak found."""
 
     faults: int
+    killed: int
+    """SIGKILLs of instances."""
     seconds: float
     found: workload.Found
     deaths: list[str] = field(default_factory=list)
@@ -37,7 +39,7 @@ class Verdict:
     def text(self) -> str:
         found = self.found
         lines = [
-            f"{self.faults} faults in {self.seconds:.0f} s, {found.records} counts: "
+            f"{self.faults} faults in {self.seconds:.0f} s, {self.killed} SIGKILLs among them, {found.records} counts: "
             f"{found.gaps} gaps, {found.repeats} repeats, {found.wrong} other results wrong"
         ]
         for name in ("deaths", "hung", "traces"):
@@ -57,11 +59,13 @@ def soak(
     rate: int = 200,
     most: int | None = None,
     only: frozenset[str] = frozenset(),
+    kills: int = 1,
     say: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """Run the application under faults for so many seconds, or `most` faults; then let it finish, and check.
 
-    `engine`: state.engine; None: the one that is installed with streamkit.
+    `engine`: state.engine; None: the one that is installed with streamkit. `kills`: how many times as often as usual instances
+    are killed: more of the faults are such, with shorter pauses.
     """
     exactly_once = guarantee == EXACTLY_ONCE
     extra = faults.EXACTLY_ONCE_SETTINGS if exactly_once else {}
@@ -69,7 +73,7 @@ def soak(
     if engine is not None:
         settings["state_engine"] = engine
     app = workload.make(folder, log, guarantee, **settings)
-    cluster = faults.Cluster(app, random.Random(seed), broker, only=only)
+    cluster = faults.Cluster(app, random.Random(seed), broker, only=only, kills=kills)
     feeder = workload.Feeder(app, seed, rate)
     began = moment()
     shown = 0
@@ -80,7 +84,7 @@ def soak(
         hung += _progress(app, cluster)
         while moment() - began < seconds and (most is None or cluster.faults < most) and not hung:
             cluster.strike()
-            cluster.wait(0.2, 1.5)
+            cluster.pause()
             if cluster.faults % 10 == 0:
                 hung += _progress(app, cluster)
             for event in cluster.events[shown:]:
@@ -96,7 +100,7 @@ def soak(
     finally:
         cluster.kill()
     found = workload.check(app, truth, exactly_once=exactly_once)
-    return Verdict(cluster.faults, lasted, found, cluster.deaths, hung, traces(app))
+    return Verdict(cluster.faults, cluster.killed, lasted, found, cluster.deaths, hung, traces(app))
 
 
 def _progress(app: App, cluster: faults.Cluster) -> list[str]:
