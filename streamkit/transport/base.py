@@ -153,6 +153,10 @@ class Admin(ABC):
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         """Return the topics that exist (all, or these); config is not filled in. Raises UnreachableError."""
 
+    def partition_counts(self) -> dict[str, int]:
+        """Return how many partitions each topic of the log has. Raises UnreachableError."""
+        return {name: info.partitions for name, info in self.topics().items()}
+
     @abstractmethod
     def topic_config(self, name: str) -> dict[str, str]:
         """Return a topic's settings."""
@@ -318,6 +322,13 @@ class Transport(ABC):
     def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
         """Make a member of a group; `assign` decides when this member leads. Raises TransportError where not offered."""
         raise TransportError(f"{type(self).__name__} offers no group membership")
+
+    def prepare_membership(self) -> None:  # noqa: B027 - most have nothing to prepare
+        """Load what `membership` needs; any thread may call it, while something else is waited for."""
+
+    def missing(self) -> str | None:
+        """Return where the log will be, if nothing has been written to it yet and reading would create it; else None."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

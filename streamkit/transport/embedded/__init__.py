@@ -62,5 +62,10 @@ class EmbeddedTransport(Transport):
 
         return EmbeddedMembership(self.directory, group, member_id, assign, self._timeouts)
 
+    def missing(self) -> str | None:
+        from streamkit.transport.embedded.database import FILE
+
+        return None if (self.directory / FILE).exists() else str(self.directory)
+
     def close(self) -> None:
         pass

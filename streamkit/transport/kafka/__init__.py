@@ -104,6 +104,9 @@ class KafkaTransport(Transport):
         config, timeout = self._config({}, ("consumer", "main"), member_id)
         return KafkaMembership(config, timeout, group, assign)
 
+    def prepare_membership(self) -> None:
+        import streamkit.transport.kafka.membership  # noqa: F401 - kafka-python takes a seventh of a start to import
+
     def close(self) -> None:
         with self._lock:
             for reader in self._committed.values():

@@ -20,6 +20,9 @@ from streamkit.transport.kafka.errors import call, kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
 
 _FULL_QUEUE_WAIT = 0.05
+_WAIT_AFTER_LOSS = 3.0
+"""Seconds for the offsets of a transaction once a broker was lost: librdkafka may wait for the coordinator as it knew it
+without an end, and the transaction is over by its own time-out soon after."""
 # What Java's default production handler has written again. Not so a missing topic, which it waits for without an end.
 _RETRIABLE = {
     "_MSG_TIMED_OUT",
@@ -43,9 +46,11 @@ class KafkaProducer(Producer):
         self._transactional = "transactional.id" in config
         self._initialised = False
         self._lost = False
+        self._disconnected = False
+        """Whether a broker was lost since offsets were last added to a transaction."""
         self._failure: StreamkitError | None = None
         self._refused: list[tuple] = []
-        reports = {"delivery.report.only.error": True, "on_delivery": self._on_error}
+        reports = {"delivery.report.only.error": True, "on_delivery": self._on_error, "error_cb": self._on_client_error}
         try:
             self._client = Client({**for_librdkafka(config), **reports}, logger=logger)
         except KafkaException as error:
@@ -119,6 +124,7 @@ class KafkaProducer(Producer):
                 group_metadata,
                 self._timeout,
             )
+            self._disconnected = False
         self._call(self._client.commit_transaction, "the transaction could not be committed", self._timeout)
         self._raise_failure()
 
@@ -163,7 +169,7 @@ class KafkaProducer(Producer):
                 raise self._transaction_error(error, what) from error
 
     def _bounded(self, function: Callable, what: str, *arguments: Any) -> None:
-        """Call and wait no longer than twice the time-out.
+        """Call and wait no longer than twice the time-out, for offsets _WAIT_AFTER_LOSS seconds once a broker was lost.
 
         A broker that is back before librdkafka has missed it may be taken for gone for good: the call that waits for it
         then never returns, whatever its own time-out. Raises RetriableTransportError; the producer is of no use any more.
@@ -180,14 +186,28 @@ class KafkaProducer(Producer):
                 outcome.append(error)
 
         thread = Thread(target=run, name="transaction", daemon=True)
+        began = monotonic()
         thread.start()
-        thread.join(2 * self._timeout)
+        if function == self._client.send_offsets_to_transaction:
+            self._await_offsets(thread)
+        else:
+            thread.join(2 * self._timeout)
         if not outcome:
             # The thread keeps the client from being destroyed, which would wait for the same call.
             self._lost = True
-            raise RetriableTransportError(f"{what}: no answer in {2 * self._timeout:g} s")
+            raise RetriableTransportError(f"{what}: no answer in {monotonic() - began:.0f} s")
         if outcome[0] is not None:
             raise outcome[0]
+
+    def _await_offsets(self, thread: Thread) -> None:
+        began = monotonic()
+        while thread.is_alive():
+            waited = monotonic() - began
+            limit = _WAIT_AFTER_LOSS if self._disconnected else 2 * self._timeout
+            if waited >= limit:
+                return
+            thread.join(min(1.0, limit - waited))
+            self._serve(self._client.poll, 0)
 
     def _transaction_error(self, error: KafkaException, what: str) -> StreamkitError:
         translated = translate(error, what, self._address)
@@ -196,6 +216,10 @@ class KafkaProducer(Producer):
         # The record that failed says more than the transaction that fails with it.
         failure, self._failure = self._failure, None
         return failure
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            self._disconnected = True
 
     def _on_error(self, error: KafkaError, message: Message) -> None:
         # What an abort or a close throws away did not fail.
