@@ -1,11 +1,12 @@
-"""Durations of the language: `100ms 30s 5m 1h 7d`, ISO-8601, or an integer of milliseconds."""
+"""Durations of the language, `100ms 30s 5m 1h 7d`, ISO-8601 or an integer of milliseconds; and points in time."""
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
-from streamkit.errors import ConfigError
+from streamkit.errors import ConfigError, SerdeError
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SHORT = re.compile(r"([0-9]+)(ms|s|m|h|d)", re.ASCII)
@@ -14,6 +15,8 @@ _ISO = re.compile(
 )
 LONGEST = 2**63 - 1
 FORMS = "a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of milliseconds"
+TIME_FORMS = "milliseconds, a duration since 0 such as 90s, or a time such as 2025-01-31T08:00:00Z"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def parse(value: Any, minimum: int = 0) -> int:
@@ -40,6 +43,29 @@ def parse(value: Any, minimum: int = 0) -> int:
     if result > LONGEST:
         raise ConfigError("is too long")
     return result
+
+
+def instant(value: Any) -> int:
+    """Return a point in time as milliseconds since the epoch; times without a zone are UTC. Raises SerdeError.
+
+    >>> instant("90s"), instant("1970-01-01T00:01:00Z"), instant(5)
+    (90000, 60000, 5)
+    """
+    if type(value) is int:
+        return value
+    if isinstance(value, str):
+        try:
+            return parse(value)
+        except ConfigError:
+            pass
+        try:
+            found = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            pass
+        else:
+            aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+            return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
+    raise SerdeError(f"must be {TIME_FORMS}")
 
 
 def _text(value: Any) -> int | None:

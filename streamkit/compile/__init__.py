@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from streamkit.code import Code, call, literal, mapping_of
+from streamkit.compile.deletions import emit_deletions
 from streamkit.compile.generator import Generator
 from streamkit.compile.program import Program
 from streamkit.compile.services import BoundProgram, FailedRecord
@@ -106,6 +107,7 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter
                 extractors[name] = extractor
             elif isinstance(node.timestamps.get(topic), str):
                 policies[name] = literal(node.timestamps[topic])
+    emit_deletions(gen)
     gen.emit_pending()
     gen.namespace.update(
         BoundProgram=BoundProgram,

@@ -172,7 +172,8 @@ STORE_KINDS = ("persistent", "in_memory")
 class StoreOptions:
     """`store: NAME` or its long form; durations in milliseconds, None where the file says nothing.
 
-    name None: the store gets a generated name (Materialized.with). config: settings of the changelog's topic.
+    name None: the store gets a generated name (Materialized.with). config: settings of the changelog's topic. ttl: streamkit's
+    own, as Kafka Streams has no such thing.
     """
 
     name: str | None = None
@@ -183,7 +184,9 @@ class StoreOptions:
     retention: int | None = None
     segment_interval: int | None = None
     versioned: int | None = None
+    ttl: int | None = None
     position: Any = field(default=None, compare=False)
+    ttl_position: Any = field(default=None, compare=False)
 
 
 @frozen

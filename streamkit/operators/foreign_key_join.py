@@ -14,7 +14,7 @@ from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter
 from streamkit.operators.serdes import need
 from streamkit.operators.source import source_work
-from streamkit.operators.stores import is_named, materialize
+from streamkit.operators.stores import is_named, materialize, refuse_nameless_ttl
 from streamkit.operators.upstream import SourceWork, Table
 from streamkit.serdes.base import Serde
 from streamkit.state.definitions import StoreDef
@@ -243,6 +243,7 @@ class _Parts:
         graph.add(response, resolver)
         result_name = self.name("-result", PREFIX + "OUTPUT-")
         value_serde = step.get("value_serde", ctx.default_value)
+        refuse_nameless_ttl(step.get("store"))
         store = materialize(step, ctx, common.key_serde, value_serde, PREFIX + "OUTPUT-")
         work = SourceWork(store, materialized=is_named(step.get("store")))
         node: ProcessorNode = ProcessorNode(result_name, lambda: source_work(work), stores=work.definitions)

@@ -31,9 +31,9 @@ class JoinStores:
     @classmethod
     def of(cls, step: Step, in_memory: bool) -> JoinStores:
         """Return the stores of a join. Raises BuildError for options that StreamJoined does not have."""
-        _refuse(step, "store", "caching", "retention", "segment_interval", "versioned")
+        _refuse(step, "store", "caching", "retention", "segment_interval", "versioned", "ttl")
         for side in _SIDES:
-            _refuse(step, side, "caching", "logging", "config", "retention", "versioned")
+            _refuse(step, side, "caching", "logging", "config", "retention", "versioned", "ttl")
             _check_supplier(step, side)
         sides = (step.get(_SIDES[0]), step.get(_SIDES[1]))
         return cls(step, step.get("store") or StoreOptions(), sides, in_memory)

@@ -13,7 +13,7 @@ from streamkit.operators.emitting import ABSENT, drop_null_keys, emit_keep, emit
 from streamkit.operators.fields import StoreOptions
 from streamkit.operators.frozen import frozen
 from streamkit.operators.serdes import AnySerde, plain_or_none
-from streamkit.operators.stores import check_plain, define, is_named, typed
+from streamkit.operators.stores import check_plain, define, is_named, refuse_nameless_ttl, refuse_ttl, typed
 from streamkit.operators.upstream import GlobalTable, SourceWork, Stream, Table
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def table_source(
     node = TableSourceNode(table_name, source_name, description, lambda: source_work(work), is_global=False)
 
     def store_of_node() -> Any:
-        if work.materialized and node.reuse_source_topic:
+        # Deletions of rows whose time to live is over do not belong in the user's topic.
+        if work.materialized and node.reuse_source_topic and work.store.ttl is None:
             return dataclasses.replace(
                 work.store, logging=False, changelog_topic=None, source_topic=description["topics"][0]
             )
@@ -124,6 +125,7 @@ def global_table_source(
     """Make the call `builder.globalTable(...)` (InternalStreamsBuilder.globalTable)."""
     if store is not None and store.versioned is not None:
         raise BuildError(store.position or ctx.graph.origin.position, "GlobalTables cannot be versioned.")
+    refuse_ttl(store, "is not for global tables: each instance has all rows, and none has their stream time")
     if store is not None and store.config:
         raise BuildError(
             store.position or ctx.graph.origin.position,
@@ -148,6 +150,7 @@ def global_table_source(
 
 def _definition(ctx: Context, topic: str, serdes: tuple[Any, Any], store: StoreOptions | None) -> Any:
     check_plain(store, ctx.graph.origin.position)
+    refuse_nameless_ttl(store)
     named = store.name if store is not None else None
     name = named if named is not None else ctx.graph.names.store(f"{topic}-")
     return define(name, serdes, typed(store, ctx.store_defaults.in_memory))

@@ -62,6 +62,7 @@ def materialize_if_named(
         return None
     _check(step, options, None, False)
     if options.name is None:
+        refuse_nameless_ttl(options)
         if generated is not None:
             ctx.graph.names.store(generated)
         return None
@@ -109,7 +110,7 @@ def define(
     if options.versioned is not None:
         return StoreDef(**common, type="versioned", caching=False, history=options.versioned)
     if windows is None:
-        return StoreDef(**common, type="timestamped_key_value", caching=caching)
+        return StoreDef(**common, type="timestamped_key_value", caching=caching, ttl=options.ttl)
     if on_close and not isinstance(windows, TimeWindows):
         # Java keeps the cache for time windows only (WindowStoreMaterializer, SessionStoreMaterializer).
         caching = False
@@ -150,11 +151,24 @@ def check_plain(options: StoreOptions | None, position: Any) -> None:
         raise BuildError(place, f"{_shown(options)}: a versioned store needs a `name`")
 
 
+def refuse_ttl(options: StoreOptions | None, why: str) -> None:
+    """Raise BuildError where a store has a `ttl` that it can't have."""
+    if options is not None and options.ttl is not None:
+        raise BuildError(options.ttl_position or options.position, f"{_shown(options)}: `ttl` {why}")
+
+
+def refuse_nameless_ttl(options: StoreOptions | None) -> None:
+    """Raise BuildError for a `ttl` where rows are kept only under a name."""
+    if options is not None and options.name is None:
+        refuse_ttl(options, "needs a `name` here: without one this table may keep no rows")
+
+
 def _check(step: Step, options: StoreOptions, windows: Windows | None, on_close: bool) -> None:
     position = options.position or step.at("store")
     if windows is None:
         check_plain(options, position)
         return
+    refuse_ttl(options, "is for rows by their keys; windows and sessions have `retention`")
     if options.versioned is not None:
         raise BuildError(position, f"{_shown(options)}: `versioned` is for tables; windows have a store of their own")
     if options.segment_interval is not None:

@@ -8,7 +8,15 @@ from streamkit.code import NONE, Code, any_of, call, either, is_none, is_not_non
 from streamkit.graph.node import TableJoinNode
 from streamkit.operators.base import Processor
 from streamkit.operators.context import Context
-from streamkit.operators.emitting import ABSENT, drop_null_keys, emit_keep, key_serde_of, lookup, not_latest
+from streamkit.operators.emitting import (
+    ABSENT,
+    drop_null_keys,
+    emit_keep,
+    emit_row,
+    key_serde_of,
+    lookup,
+    not_latest,
+)
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 from streamkit.operators.getters import Getter, JoinGetter, StoreGetter
@@ -84,6 +92,11 @@ class TableJoinMerge(Processor):
             return
         assert gen.hand.old is not None
         new, old = gen.obj(gen.hand.value), gen.obj(gen.hand.old)
+        if self.send_old and gen.plan.stores[self.store].ttl is not None and not gen.is_cached(self.store):
+            # Both sides may have rows of which the result is gone: what was sent last is what the store has.
+            old = gen.var("old")
+            with gen.guard(node):
+                emit_row(gen, self.store, old)
         emit_keep(gen, node, self.store, new, old if self.send_old else None, gen.hand.time)
 
 

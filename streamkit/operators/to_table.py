@@ -11,7 +11,7 @@ from streamkit.operators.fields import NAME, STORE, Step
 from streamkit.operators.repartitioning import repartition_node
 from streamkit.operators.serdes import need
 from streamkit.operators.source import source_work
-from streamkit.operators.stores import is_named, materialize
+from streamkit.operators.stores import is_named, materialize, refuse_nameless_ttl
 from streamkit.operators.upstream import SourceWork, Stream, Table
 
 
@@ -51,6 +51,7 @@ pipelines:
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         stream: Stream = upstream
         name = builder.graph.names.named(step.get("name"), "KSTREAM-TOTABLE-")
+        refuse_nameless_ttl(step.get("store"))
         store = materialize(step, builder, stream.key_serde, stream.value_serde, "KSTREAM-TOTABLE-")
         parent: GraphNode = stream.node
         sources = stream.sources

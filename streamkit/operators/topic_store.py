@@ -65,6 +65,10 @@ def _kept(ref: Ref, store: StoreDef, topic: str) -> StoreDef:
         raise BuildError(
             position, f"store {store.name}: `config` is for a changelog; this one is restored from its topic"
         )
+    if store.ttl is not None:
+        raise BuildError(
+            position, f"store {store.name}: `ttl` deletes rows that its topic still has; a {ref.kind} can't have it"
+        )
     if ref.call is None and store.type != "key_value":
         raise BuildError(ref.position, f"{ref.kind}: a store of type {store.type} needs `process`, which writes to it")
     return dataclasses.replace(

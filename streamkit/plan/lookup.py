@@ -14,3 +14,23 @@ def find_topic(plan: Plan, name: str) -> ExternalTopic:
         return entries[name]
     hint = did_you_mean(name, entries, f"it has {listed(sorted(entries))}")
     raise UsageError(f"{plan.file} has no topic {name!r}{hint}")
+
+
+def find_readable(plan: Plan, name: str) -> str:
+    """Return the name on the log of a topic of the file or of an internal one of the application.
+
+    Internal topics may be named with the application's prefix or, as `describe` has them, without. Raises UsageError with
+    the nearest name.
+    """
+    entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
+    internal = {topic: plan.internal_name(topic) for topic in plan.internal_topics}
+    for store, definition in plan.stores.items():
+        changelog = plan.changelog_name(store) if definition.source_topic is None else None
+        if changelog is not None:
+            internal[f"{store}-changelog"] = changelog
+    on_log = [*entries.values(), *internal.values()]
+    known = {**dict(zip(on_log, on_log, strict=True)), **internal, **entries}
+    if name in known:
+        return known[name]
+    names = [*sorted(entries), *sorted(internal)]
+    raise UsageError(f"{plan.file} has no topic {name!r}{did_you_mean(name, names, f'it has {listed(names)}')}")

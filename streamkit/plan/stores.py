@@ -24,6 +24,7 @@ def custom_store(spec: StoreSpec) -> StoreDef:
         window_size=window_size,
         segment_interval=spec.segment_interval,
         history=spec.history,
+        ttl=spec.ttl,
         changelog_topic=f"{spec.name}-changelog" if logging else None,
         options={"plain": True} if spec.type == "window" else {},
     )

@@ -105,6 +105,7 @@ class Driver:
             emit_intervals=EmitIntervals.of(plan.config, default=0),
             group=JavaPartitionGroup,
             print_line=lambda text: print(text, file=sys.stderr),
+            max_request_size=plan.config.max_request_size,
         )
         # Java's driver lets global records that do not decode pass, whatever the handler says.
         lenient = dataclasses.replace(
@@ -245,7 +246,10 @@ class Driver:
         assert task is not None
         self._settle()
         task.set_lags(dict.fromkeys(task.inputs, 0))
-        while task.process(1):
+        while True:
+            expiring = task.expiring
+            if not task.process(1) and not expiring:
+                break
             task.punctuate_stream_time()
             self._commit()
             self._settle()

@@ -15,6 +15,7 @@ from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.runtime.reprocess import reprocesses
+from streamkit.state.ages import rows_of
 from streamkit.state.base import BytesMap, CurrentTopic
 from streamkit.state.definitions import StoreDef, create
 from streamkit.state.directory import StateDirectory, store_path, stored
@@ -103,8 +104,10 @@ def _looked_at(
             offsets = decode_offsets(rows.metadata)
         except ValueError as error:
             return replace(kept, problem=str(error))
+        rows = rows_of(rows, offsets.owner.layout)
         kept = replace(
             kept,
+            rows=rows.rows_estimate(),
             changelog=offsets.owner.topic,
             offset=sum(offsets.positions.values()) if offsets.positions else None,
             committed_ms=offsets.committed_ms,
@@ -158,7 +161,8 @@ def _against_log(
                     consumer,
                     lambda: False,
                 )
-            with closing(open_map(kept.engine, store_path(Path(scratch), kept.engine, kept.store))) as fresh:
+            with closing(open_map(kept.engine, store_path(Path(scratch), kept.engine, kept.store))) as opened:
+                fresh = rows_of(opened, layout_of(definition))
                 return replace(kept, compared=True, problem=_difference(definition, rows, fresh))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamkit import rounds
@@ -13,10 +13,12 @@ from streamkit.errors import ProcessingError, RefusedError, StateError, Streamki
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime import metadata
 from streamkit.runtime.environment import StoreServices, TaskEnvironment, TaskSpec
+from streamkit.runtime.expiry import Expiry
 from streamkit.runtime.handlers import ErrorPolicy, describe_failure
 from streamkit.runtime.punctuation import PunctuationQueue, Punctuator, first_time
 from streamkit.runtime.queues import Columns, PartitionGroup, QueueServices, RecordQueue
 from streamkit.runtime.runs import LONGEST_RUN, MOST_ROWS, Run
+from streamkit.serdes import size
 from streamkit.state.base import CurrentTopic
 from streamkit.transport.base import CommittedOffset
 
@@ -57,6 +59,7 @@ class Task:
         self.stores: dict[str, Any] = {}
         try:
             self._open_stores()
+            self._expiry = Expiry(self.stores.values(), self.processor_metadata)
             self._bind()
         except BaseException:
             self.close_stores()
@@ -135,6 +138,7 @@ class Task:
                 for name, value in times.items():
                     self.processor_metadata[name] = max(value, self.processor_metadata.get(name, value))
         self._committed_metadata = dict(self.processor_metadata)
+        self._expiry.start(self._group.stream_time)
         self._bound.init()
 
     def reset(self) -> None:
@@ -142,6 +146,7 @@ class Task:
         self._stream_punctuators.clear()
         self._wall_punctuators.clear()
         self._bound.close()
+        self._expiry.reset()
         for store in self.stores.values():
             store.forget()
         self.processor_metadata.clear()
@@ -197,6 +202,11 @@ class Task:
             self.commit_needed = True
         return queue.size
 
+    def touch(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let the next commit name the positions of these inputs, although nothing was processed."""
+        self._touched.update(partitions)
+        self.commit_needed = True
+
     def buffered(self, partition: TopicPartition) -> int:
         """Return how many records of a partition wait."""
         return self._group.queues[partition].size
@@ -213,6 +223,11 @@ class Task:
         """Return whether any record waits."""
         return self._group.buffered() > 0
 
+    @property
+    def expiring(self) -> bool:
+        """Whether rows are due that `process` has not deleted yet, because they were too many at once."""
+        return self._expiry.unfinished
+
     def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
         """Note how many records each partition has on the log beyond those fetched; for max.task.idle.ms."""
         self._group.set_lags(lags)
@@ -220,23 +235,27 @@ class Task:
     def process(self, max_records: int) -> int:
         """Process at most so many records, the oldest heads first; return how many. Raises ProcessingError and its subclasses.
 
-        Stream-time punctuators fire within, right after the record that makes them due. Where records make much, fewer are
-        processed, so that their output can be sent.
+        Rows whose time to live is over are deleted, and then stream-time punctuators fire, right after the record that
+        makes them due. Where records make much, fewer are processed, so that their output can be sent.
         """
         done = 0
-        group, now, output = self._group, self.now, self.output
+        group, now = self._group, self.now
         rounds.begin(self._end_run)
+        size.limit(self._environment.max_request_size)
         try:
-            while done < max_records and group.ready(now):
-                due = self._stream_punctuators.next_due()
+            if self._expiry.unfinished:
+                self._expire()
+            while not self._expiry.unfinished and done < max_records and group.ready(now):
+                due = self._expiry.next_due(self._stream_punctuators.next_due())
                 run = group.next_run(min(max_records - done, LONGEST_RUN), due)
                 if run is None:
                     break
                 partition, columns, highest = run
                 done += self._process_run(partition, columns, highest)
-                if due is not None:
+                if due is not None and group.stream_time >= due:
+                    self._expire()
                     self.punctuate_stream_time()
-                if self.commit_requested or rounds.is_full() or len(output) > MOST_ROWS:
+                if self.commit_requested or self._is_full():
                     break
         finally:
             rounds.begin(None)
@@ -251,7 +270,7 @@ class Task:
     def punctuate_stream_time(self) -> bool:
         """Fire what the stream time makes due; return whether anything fired."""
         time = self._group.stream_time
-        if time == metadata.UNKNOWN:
+        if time == metadata.UNKNOWN or self._expiry.unfinished:
             return False
         fired = self._stream_punctuators.punctuate(time, self._fire)
         self.commit_needed = self.commit_needed or fired
@@ -378,6 +397,20 @@ class Task:
         self._touched.add(partition)
         self.commit_needed = True
         return done
+
+    def _expire(self) -> None:
+        """Delete rows whose time to live is over, as many as may be at once."""
+        self.leave_record()
+        try:
+            if self._expiry.run(self._group.stream_time, self._is_full):
+                self.commit_needed = True
+        except StreamkitError:
+            raise
+        except Exception as error:
+            raise self._failed_outside_a_node(error) from error
+
+    def _is_full(self) -> bool:
+        return rounds.is_full() or len(self.output) > MOST_ROWS
 
     def _end_run(self) -> None:
         if self._running is not None:

@@ -17,12 +17,15 @@ from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
 from streamkit.serdes.primitives import kind_of
 from streamkit.serdes.shown import shown
-from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, SMALL, check_size, least_size, unused
+from streamkit.serdes.size import MAX_DEPTH, SMALL, check_size, least_size, unused
 from streamkit.serdes.utf8 import JAVA
 
-# Nineteen digits in a row show as nineteen zeros in the translated text: a third of what a pattern takes.
+# Nineteen digits in a row show as nineteen zeros in the translated text: a third of what a pattern takes. Six of them
+# stand in every third byte, which shows for most texts that there are no such digits; those of milliseconds are too few.
 _DIGITS_AS_ZERO = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
 _BIG_NUMBER = b"0" * 19
+_EVERY = 3
+_SIX = b"0" * (19 // _EVERY)
 
 _LITTLE = SMALL - LARGE
 """What a value leaves of SMALL that need not be noted."""
@@ -32,9 +35,9 @@ _PIECES = 20_000
 _dumps, _loads = orjson.dumps, orjson.loads
 
 
-def to_text(value: Any, most: int = MAX_BYTES, deepest: int = MAX_DEPTH) -> bytes:
-    """Return the text of a value. Raises SerdeError for what JSON can't hold, for more than `most` bytes, and for more than
-    `deepest` levels.
+def to_text(value: Any, most: int | None = None, deepest: int = MAX_DEPTH) -> bytes:
+    """Return the text of a value. Raises SerdeError for what JSON can't hold, for more than `most` bytes (by default as
+    serdes.size.check_size has it), and for more than `deepest` levels.
     """
     try:
         # A look at the values costs less than one at the text, where every digit could begin a float that Java writes in
@@ -49,7 +52,7 @@ def to_text(value: Any, most: int = MAX_BYTES, deepest: int = MAX_DEPTH) -> byte
     return _large_or_odd(value, most, deepest)
 
 
-def _large_or_odd(value: Any, most: int, deepest: int) -> bytes:
+def _large_or_odd(value: Any, most: int | None, deepest: int) -> bytes:
     _, odd = least_size(value, most, deepest)
     if not odd:
         with suppress(TypeError):
@@ -60,7 +63,7 @@ def _large_or_odd(value: Any, most: int, deepest: int) -> bytes:
 def from_text(data: bytes) -> Any:
     """Return the value of a text. Raises SerdeError."""
     try:
-        if _BIG_NUMBER in data.translate(_DIGITS_AS_ZERO):
+        if _has_big_number(data):
             # orjson turns whole numbers beyond 64 bits into floats.
             return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         return _loads(data)
@@ -70,7 +73,12 @@ def from_text(data: bytes) -> Any:
 
 def batch_decoder(values: Sequence[bytes | None]) -> Callable[[bytes], Any]:
     """Return what decodes any of these texts: mostly a bare `orjson.loads`, for no batch has a number beyond 64 bits."""
-    return from_text if _BIG_NUMBER in b",".join(filter(None, values)).translate(_DIGITS_AS_ZERO) else _loads
+    return from_text if _has_big_number(b",".join(filter(None, values))) else _loads
+
+
+def _has_big_number(data: bytes) -> bool:
+    """Return whether nineteen digits stand in a row, of which only some numbers have no more than 64 bits."""
+    return _SIX in data[::_EVERY].translate(_DIGITS_AS_ZERO) and _BIG_NUMBER in data.translate(_DIGITS_AS_ZERO)
 
 
 def _not_json(error: Exception, data: bytes) -> SerdeError:
@@ -114,7 +122,7 @@ def java_double(number: float) -> str:
     return f"{sign}{figures[0]}.{figures[1:] or '0'}E{exponent}"
 
 
-def _written(value: Any, most: int) -> bytes:
+def _written(value: Any, most: int | None) -> bytes:
     """Return the text of a value piece by piece; the slow way, for what orjson writes differently."""
     data, made = bytearray(), []
     for piece in _pieces(value):

@@ -6,6 +6,7 @@ thirty small lists and a text of gigabytes. What stands here looks at each share
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 from streamkit.errors import SerdeError
 from streamkit.rounds import LARGE, made
 
-MAX_BYTES = 64 * 1024 * 1024
-"""Bytes that a key or a value may have when it is written; each list and object in it counts PART."""
+MAX_BYTES = 16 * 1024 * 1024
+"""Bytes that a key or a value may have when it is written, unless `max.request.size` names a size. Before it is written
+each list and object in it counts PART."""
 PART = 64
 """Bytes that a list or an object counts: about what it takes in memory when it is read again."""
 MAX_DEPTH = 500
@@ -35,11 +37,26 @@ _KNOWN_FROM = 256
 """Bytes from which a container's size is kept for the next time that it is met."""
 
 
+class _Limit(threading.local):
+    written = MAX_BYTES
+    counted = MAX_BYTES
+
+
+_LIMIT = _Limit()
+
+
+def limit(max_request_size: int | None) -> None:
+    """Set how many bytes a key or a value that the present thread writes may have; None: MAX_BYTES."""
+    _LIMIT.written = max_request_size or MAX_BYTES
+    # The parts of a text with small ones only, such as `[1],[2]`, count some sixteen times what they take in it.
+    _LIMIT.counted = max(MAX_BYTES, 16 * (max_request_size or 0))
+
+
 def too_large(size: int, most: int) -> SerdeError:
     """Return the error of what has at least so many bytes when it is written, and may have `most`."""
     return SerdeError(
         f"the value is too large to be written: {size:,} bytes or more, of which each list and object counts {PART}; "
-        f"at most {most:,} are allowed"
+        f"at most {most:,} are allowed (max.request.size raises it)"
     )
 
 
@@ -108,23 +125,28 @@ def _scalar(value: Any, room: int) -> int:
     return room if kind is int or kind is bool or value is None else -1
 
 
-def check_size(data: Bytes, most: int = MAX_BYTES) -> Bytes:
-    """Return what was written, noted where it is large. Raises SerdeError where it is too large."""
+def check_size(data: Bytes, most: int | None = None) -> Bytes:
+    """Return what was written, noted where it is large. Raises SerdeError beyond `most` bytes, or the thread's limit."""
+    most = most or _LIMIT.written
     if len(data) > most:
-        raise too_large(len(data), most)
+        raise SerdeError(
+            f"the value is too large to be written: {len(data):,} bytes; at most {most:,} are allowed (max.request.size)"
+        )
     if len(data) > LARGE:
         made(len(data))
     return data
 
 
-def least_size(value: Any, most: int = MAX_BYTES, deepest: int = MAX_DEPTH) -> tuple[int, bool]:
+def least_size(value: Any, most: int | None = None, deepest: int = MAX_DEPTH) -> tuple[int, bool]:
     """Return about how many bytes plain data has when it is written as text, and whether JSON writes it with care.
 
-    Shared parts are counted each time, and gone through once. Raises SerdeError beyond `most` bytes and `deepest` levels.
+    Shared parts are counted each time, and gone through once. Raises SerdeError beyond `most` bytes, by default
+    the thread's limit, and `deepest` levels.
 
     >>> least_size(["ab", [1, 1e9]])
     (140, True)
     """
+    most = most or _LIMIT.counted
     odd = False
     sizes: dict[int, int] = {}
     outer: list[tuple[Iterator[Any], int, Any]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from streamkit import expressions
@@ -48,7 +49,21 @@ def expression(
             return expressions.constant(value, node.position)
         return expressions.parse(value, allowed, node.position, reader.functions, locator(node))
     except TopologyError as error:
-        return reader.adopt(error)
+        return reader.adopt(_with_comment(error, node))
+
+
+_CUT_OFF = ("unterminated", "is never closed", "it ends too early", "invalid syntax")
+"""Parts of messages about an expression that lacks its end."""
+
+
+def _with_comment(error: TopologyError, node: Node) -> TopologyError:
+    """Return the error, with a hint where YAML has cut the expression off at what it takes for a comment."""
+    rest = node.source.text[node.end :].partition("\n")[0]
+    cut_off = any(each in problem.message for problem in error.problems for each in _CUT_OFF)
+    if not (cut_off and node.plain and rest.lstrip(" \t").startswith("#")):
+        return error
+    hint = "YAML takes what follows ' #' for a comment: put the expression in quotes if it belongs to it"
+    return TopologyError([replace(problem, message=f"{problem.message}; {hint}") for problem in error.problems])
 
 
 def is_call(node: Node) -> bool:

@@ -11,10 +11,17 @@ from streamkit.spec.nodes import Node
 from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
 
 STORE_KEYS = (
-    "name", "type", "persistent", "caching", "logging", "config", "retention", "segment_interval", "versioned"
+    "name", "type", "persistent", "caching", "logging", "config", "retention", "segment_interval", "versioned",
+    "ttl",
 )  # fmt: skip
-DURATIONS = {"retention": 0, "segment_interval": 1, "versioned": 0}
+DURATIONS = {"retention": 0, "segment_interval": 1, "versioned": 0, "ttl": 1}
 """The options that are durations, and the least that each may be in milliseconds."""
+NOT_WITH_TTL = {
+    "versioned": "tables with a history, whose versions expire by it",
+    "retention": "windows and sessions",
+    "segment_interval": "windows, sessions and versions",
+}
+"""What stores have that a time to live is not for, and what that is for."""
 
 
 def store_options(reader: Reader, node: Node, what: str) -> Any:
@@ -30,10 +37,21 @@ def store_options(reader: Reader, node: Node, what: str) -> Any:
     for key, least in DURATIONS.items():
         if key in options:
             put(values, key, reader.duration(options[key], f"{key!r} of a store", least))
+    _check_ttl(reader, options, values)
     put_type(reader, options, values)
     put_config(reader, options, values)
     name = reader.text(options["name"], "The name of a store", kafka_name=True) if "name" in options else None
     return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position))
+
+
+def _check_ttl(reader: Reader, options: dict[str, Node], values: dict[str, Any]) -> None:
+    """Complain about a time to live beside options of stores that have no such thing."""
+    if "ttl" not in options:
+        return
+    values["ttl_position"] = options["ttl"].position
+    for key, why in NOT_WITH_TTL.items():
+        if key in options:
+            reader.complain(options["ttl"], f"'ttl' is for rows by their keys, and {key!r} for {why}")
 
 
 def put_type(reader: Reader, options: dict[str, Node], values: dict[str, Any], key: str = "type") -> None:

@@ -56,6 +56,7 @@ class StoreSpec:
     window_size: int | None = None
     segment_interval: int | None = None
     history: int | None = None
+    ttl: int | None = None
     position: Position | None = field(default=None, compare=False)
 
 

@@ -21,6 +21,7 @@ from streamkit.operators import fields
 from streamkit.spec.materialized import DURATIONS, STORE_KEYS
 from streamkit.spec.model import STORE_TYPES, TIMESTAMP_POLICIES
 from streamkit.spec.names import MAX_LENGTH
+from streamkit.spec.sections import TIMED
 from streamkit.spec.topic_stores import TOPIC_STORES
 
 Json = dict[str, Any]
@@ -293,6 +294,7 @@ def _store_options() -> Json:
         "retention": "How long windows and sessions are kept.",
         "segment_interval": "How long the time is whose windows, sessions or versions expire together.",
         "versioned": "How long the history of a versioned store is.",
+        "ttl": "How long a row stays that nothing writes to; then it is deleted (streamkit's own).",
     }
     kinds: Json = {key: {"type": "boolean"} for key in STORE_KEYS}
     kinds |= {"name": ref("name"), "type": _words(fields.STORE_KINDS), "config": _topic_config()}
@@ -326,7 +328,7 @@ def _topic() -> Json:
 def _custom_store() -> Json:
     options: Json = {"type": _words(STORE_TYPES), "key": ref("serde"), "value": ref("serde")}
     options |= {flag: {"type": "boolean"} for flag in ("persistent", "caching", "logging")}
-    options |= {length: ref("duration") for length in ("retention", "window_size", "segment_interval", "history")}
+    options |= {length: ref("duration") for length in TIMED}
     options["config"] = {**_topic_config(), "description": "Settings of the changelog's topic."}
     return _object({name: _optional(option) for name, option in options.items()}, ("type",))
 

@@ -32,7 +32,7 @@ from streamkit.suggestions import did_you_mean
 TOPIC_KEYS = ("topic", "key", "value", "timestamp", "reset", "partitions", "replication_factor", "config")
 STORE_KEYS = (
     "type", "persistent", "caching", "logging", "config", "key", "value",
-    "retention", "window_size", "segment_interval", "history",
+    "retention", "window_size", "segment_interval", "history", "ttl",
 )  # fmt: skip
 ORIGINS = (*kinds.SOURCES, *TOPIC_STORES, "from")
 PIPELINE_KEYS = (*ORIGINS, "name", "store", *OWN_KEYS, "steps", "to", "for_each")
@@ -41,6 +41,7 @@ TIMED = {
     "window_size": ("window",),
     "segment_interval": ("window", "session", "versioned"),
     "history": ("versioned",),
+    "ttl": ("key_value",),
 }
 """Which types of stores an option of `stores` belongs to."""
 NEEDED = {"window": ("retention", "window_size"), "session": ("retention",), "versioned": ("history",)}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from streamkit.record import Headers
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from streamkit.state.offsets import Owner
 
 
@@ -24,6 +26,8 @@ class BytesMap(ABC):
 
     metadata: bytes | None = None
     """What a map on disk writes beside its entries, in the batch of each commit; reads do not show it."""
+    durable = False
+    """Whether entries outlive the process."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
@@ -47,6 +51,10 @@ class BytesMap(ABC):
         `limit`: at most so many; what a caller does not need is not read.
         """
 
+    def stored(self, low: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return the entries from low up to stop that were committed; what was written since is left out on disk."""
+        return self.range(low, stop, include_high=False)
+
     def delete_range(self, low: bytes | None, high: bytes) -> None:
         """Delete entries from low up to high, that one not included."""
         for key in [key for key, _ in self.range(low, high, include_high=False)]:
@@ -63,6 +71,15 @@ class BytesMap(ABC):
     def rows_estimate(self) -> int | None:
         """Return about how many entries there are; None where that is not known. Any thread may ask."""
         return None
+
+    def begin_load(self, beside: Executor) -> None:  # noqa: B027 - only maps on disk gain by it
+        """Expect many writes and hardly a read; what is committed is written by `beside` while more is made.
+
+        A commit that could not be written is reported by each call after it.
+        """
+
+    def end_load(self) -> None:  # noqa: B027 - see begin_load
+        """Be as before `begin_load`: all that was committed is written."""
 
     @abstractmethod
     def commit(self) -> None:
@@ -129,6 +146,12 @@ class Store(ABC):
     @abstractmethod
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record, without logging or forwarding."""
+
+    def begin_load(self, beside: Executor) -> None:  # noqa: B027 - most gain by it only where they have files
+        """Expect many records of the changelog, by restore_batch; commits are written by `beside` while more is made."""
+
+    def end_load(self) -> None:  # noqa: B027 - see begin_load
+        """Be as before `begin_load`; a commit is due. Raises what writing a commit has raised."""
 
     @abstractmethod
     def flush(self) -> None:

@@ -53,11 +53,13 @@ def _characters(text: str) -> int:
 class CacheBudget:
     """The bytes that all caches of one thread may hold together (ThreadCache)."""
 
-    __slots__ = ("max_bytes", "roomy_bytes", "tick", "used")
+    __slots__ = ("max_bytes", "miscounted", "roomy_bytes", "tick", "used")
 
     def __init__(self, max_bytes: int):
         self.resize(max_bytes)
         self.used = 0
+        """What Java's total is; what the caches hold is this less `miscounted`."""
+        self.miscounted = 0
         self.tick = count(1).__next__
 
     def resize(self, max_bytes: int) -> None:
@@ -65,6 +67,19 @@ class CacheBudget:
         self.max_bytes = max_bytes
         self.roomy_bytes = max_bytes - max(max_bytes // 2, _LARGE)
         """Up to this much in use one more entry fits, however large."""
+
+    def count_twice(self, more: int) -> None:
+        """Add what a cache has grown by while it was flushed (ThreadCache.flush and maybeEvict).
+
+        Java compares a cache's size before and after, although each change in between has been added already: an update that
+        a flush forwards may read or write the same store. The total stays wrong, too small or too large. It is put right
+        where memory would not be bounded any more.
+        """
+        self.used += more
+        self.miscounted += more
+        if abs(self.miscounted) > max(self.max_bytes, _LARGE):
+            self.used -= self.miscounted
+            self.miscounted = 0
 
 
 class Cache:
@@ -80,6 +95,8 @@ class Cache:
         self.budget = budget
         self.tick = budget.tick
         self.entries: dict[bytes, list[Any]] = {}
+        self.size = 0
+        """Bytes of all entries."""
         self.dirty: list[bytes] = []
         self.order = KeyOrder(self.entries)
         self._apply = apply
@@ -108,12 +125,13 @@ class Cache:
             if self.order.active:
                 self.order.touch(key)
             self.dirty.append(key)
-            budget.used += size
         else:
             if not entry[PUT]:
                 self.dirty.append(key)
-            budget.used += size - entry[SIZE]
-            entry[:] = (value, timestamp, context, stamp, stamp, data, size, topic)
+            size -= entry[SIZE]
+            entry[:] = (value, timestamp, context, stamp, stamp, data, size + entry[SIZE], topic)
+        self.size += size
+        budget.used += size
         if budget.used > budget.max_bytes:
             self._evict()
 
@@ -130,6 +148,7 @@ class Cache:
         if more:
             entry[TOPIC] = topic
             entry[SIZE] += more
+            self.size += more
             self.budget.used += more
         if self.budget.used > self.budget.max_bytes:
             self._evict()
@@ -143,12 +162,14 @@ class Cache:
 
     def _insert(self, key: bytes, entry: list[Any]) -> None:
         self.entries[key] = entry
+        self.size += entry[SIZE]
         self.budget.used += entry[SIZE]
         if self.order.active:
             self.order.touch(key)
 
     def _take(self, key: bytes) -> list[Any]:
         entry = self.entries.pop(key)
+        self.size -= entry[SIZE]
         if self.order.active:
             self.order.touch(key)
         return entry
@@ -246,12 +267,13 @@ class Cache:
             entry[PUT] = 0
         self.dirty.clear()
         apply, current = self._apply, self._topic
-        in_hand = current.size
+        topic_before, size_before = current.size, self.size
         for _, key, value, timestamp, context, data, topic, _ in work:
             # What an update does further down is done in the name of its record.
             current.size = topic
             apply(key, value, timestamp, context, data)
-        current.size = in_hand
+        current.size = topic_before
+        self.budget.count_twice(self.size - size_before)
         for _, key, value, _, _, data, _, entry in work:
             if value is not None or data is not None:
                 continue
@@ -260,7 +282,8 @@ class Cache:
 
     def clear(self) -> None:
         """Forget everything, dirty or not."""
-        self.budget.used -= sum(entry[SIZE] for entry in self.entries.values())
+        self.budget.used -= self.size
+        self.size = 0
         self.entries.clear()
         self.dirty.clear()
         self.order.reset()

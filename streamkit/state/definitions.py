@@ -71,6 +71,8 @@ class StoreDef:
     grace: int | None = None
     """Of join_grace buffers."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    ttl: int | None = None
+    """Of key-value stores: how long a row stays that nothing writes to. Kafka Streams has no such thing."""
 
     @property
     def in_cache(self) -> bool:
@@ -132,6 +134,11 @@ def create(
         engine = engine or default_engine()
         rows = open_map(engine, store_path(Path(directory), engine, store.name))
     rows = rows or open_map("memory")
+    if store.ttl is not None:
+        from streamkit.state.ages import AgedMap
+        from streamkit.state.expiring import ExpiringStore
+
+        return ExpiringStore(store, AgedMap(rows, store.ttl), context, budget if store.in_cache else None)
     cached, plain = _classes()
     if store.type in cached:
         return cached[store.type](store, rows, context, budget if store.in_cache else None)

@@ -29,7 +29,7 @@ class JoinWindowStore(MapStore):
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
         super().__init__(definition, entries, context)
-        self._segments = Segments(
+        self._segments: Segments = Segments(
             entries,
             definition.retention or 0,
             definition.persistent,
@@ -89,6 +89,18 @@ class JoinWindowStore(MapStore):
             self._segments.remove(time, key)
         else:
             self._segments.put(time, key[:-12], key[-12:], value)
+
+    def restore_batch(
+        self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        if None in values:
+            super().restore_batch(keys, values, timestamps, headers)
+            return
+        unpack = unpack_long
+        self._segments.load(
+            (unpack(key, len(key) - 12)[0], key, value) for key, value in zip(keys, values, strict=True)
+        )
 
 
 class Waiting(NamedTuple):

@@ -109,6 +109,13 @@ class KeyRows:
             elif suffixes[0] < alive:
                 self._drop_first(suffixes, values, bisect_left(suffixes, alive))
 
+    def forget(self) -> None:
+        """Hold nothing: rows are read when they are asked for."""
+        self._complete = False
+        self._keys.clear()
+        self._large.clear()
+        self._bytes = 0
+
     def _hold(self, key: bytes, suffixes: list[bytes], values: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         rows = self._keys[key] = (suffixes, values)
         self._bytes += _cost(key, values)

@@ -8,7 +8,7 @@ from typing import Any
 from streamkit.record import Headers
 from streamkit.state.cache import DATA, TIME, USED, VALUE
 from streamkit.state.keys import pack_long, prefix_end, unpack_long
-from streamkit.state.stored import HELD, CachedMapStore
+from streamkit.state.stored import HELD, CachedMapStore, timestamped_rows
 
 Row = tuple[bytes, Any, int]
 
@@ -164,14 +164,7 @@ class KeyValueStore(CachedMapStore):
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
         """Apply consecutive changelog records, given as columns; a source topic may have records without a key."""
-        pack = pack_long
-        self._map.put_many(
-            [
-                (key, None if value is None else pack(timestamp) + value)
-                for key, value, timestamp in zip(keys, values, timestamps, strict=True)
-                if key is not None
-            ]
-        )
+        self._map.put_many(timestamped_rows(keys, values, timestamps))
 
     def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
         if value is not None and data is None:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from streamkit.state.ages import layout_with
 from streamkit.state.definitions import WINDOWED
 from streamkit.state.segments import interval_of
 
@@ -89,6 +90,6 @@ def layout_of(store: StoreDef) -> str:
     """Return what decides how the rows of a store lie on disk, in words; state of another layout can't be read."""
     kind = store.type.removeprefix("timestamped_")
     if store.type not in WINDOWED:
-        return kind
+        return layout_with(kind, store.ttl)
     order = ", also by time" if store.options.get("time_ordered") else ""
     return f"{kind} in segments of {interval_of(store.retention or 0, store.segment_interval)} ms{order}"

@@ -6,6 +6,7 @@ import errno
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from heapq import merge
 from itertools import filterfalse, islice, takewhile
@@ -33,11 +34,17 @@ class OverlayMap(BytesMap):
     Raises StateLockedError, or StateError in words for full, read-only or damaged directories.
     """
 
+    durable = True
+
     def __init__(self, path: str | Path):
         self._path = Path(path)
         self._pending: dict[bytes, bytes | None] = {}
         self._order = KeyOrder(self._pending)
         self._closed = False
+        self._beside: Executor | None = None
+        """What writes commits while the map is loaded."""
+        self._writing: Future[None] | None = None
+        """The commit that is being written, or that could not be."""
         with self._translated():
             self._path.mkdir(parents=True, exist_ok=True)
             self._check_whole()
@@ -69,6 +76,10 @@ class OverlayMap(BytesMap):
     @abstractmethod
     def _release(self) -> None:
         """Close the files, and what still reads them."""
+
+    def _reopen(self, *, load: bool) -> Callable[[bytes], bytes | None]:
+        """Have the files ready for many writes and hardly a read, or as usual again; return what reads one key."""
+        return self._stored_get
 
     # -- The map ------------------------------------------------------------------------------------------------------
 
@@ -125,8 +136,15 @@ class OverlayMap(BytesMap):
             stored = takewhile(lambda entry: entry[0] >= low, stored)
         return islice(self._merged(fresh, stored, reverse), limit)
 
+    def stored(self, low: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return the entries from low up to stop that were committed, without sorting what was written since."""
+        with self._translated():
+            yield from self._stored(low, stop, False)
+            self._check_open()
+
     def _stored(self, low: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         """Scan the engine past the row of the metadata."""
+        self._settle()
         scan = self._scan(low, stop, reverse)
         if (low is not None and low > METADATA_KEY) or (stop is not None and stop <= METADATA_KEY):
             return scan
@@ -175,6 +193,14 @@ class OverlayMap(BytesMap):
         packed = _packed(self.metadata, beside)
         if len(pending) == 1 and packed == self._row[1]:
             return
+        if self._beside is not None:
+            self._settle()
+            self._pending = {METADATA_KEY: beside}
+            self._order = KeyOrder(self._pending)
+            self._row = (METADATA_KEY, packed)
+            pending[METADATA_KEY] = packed
+            self._writing = self._beside.submit(self._write, pending.items())
+            return
         pending[METADATA_KEY] = packed
         try:
             with self._translated():
@@ -186,8 +212,42 @@ class OverlayMap(BytesMap):
         pending[METADATA_KEY] = beside
         self._order.reset()
 
+    def begin_load(self, beside: Executor) -> None:
+        """Expect many writes and hardly a read (see BytesMap.begin_load)."""
+        if self._beside is None:
+            self.commit()
+            with self._translated():
+                self._stored_get = self._after_writing(self._reopen(load=True))
+            self._beside = beside
+
+    def end_load(self) -> None:
+        """Be as before `begin_load`: all that was committed is written."""
+        if self._beside is not None:
+            self._settle()
+            with self._translated():
+                self._stored_get = self._reopen(load=False)
+            self._beside = None
+
+    def _settle(self) -> None:
+        """Return when the commit in flight is written. Raises as often as it is called where that has failed."""
+        if self._writing is not None:
+            with self._translated():
+                self._writing.result()
+            self._writing = None
+
+    def _after_writing(self, get: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
+        """Return what reads one key of the files once the commit in flight is among them."""
+
+        def settled(key: bytes) -> bytes | None:
+            self._settle()
+            return get(key)
+
+        return settled
+
     def close(self) -> None:
         """Close the files; what was not committed is gone."""
+        if self._writing is not None:
+            wait([self._writing])  # what it raised is known, or was given up
         self._pending.clear()
         self._order.reset()
         self._closed = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from streamkit.state.base import BytesMap
 from streamkit.state.key_rows import KeyRows
@@ -11,6 +11,8 @@ from streamkit.state.keys import MAX_LONG, pack_long, unpack_long
 _TIME_INDEX = b"\xff"
 MIN_INTERVAL = 60_000
 _FEW_SEGMENTS = 16
+_DROP_AFTER = 200_000
+"""Rows that are loaded before segments that have expired meanwhile are deleted: to find their rows costs a scan."""
 
 
 def interval_of(retention: int, interval: int | None) -> int:
@@ -48,6 +50,8 @@ class Segments:
         self._persistent = persistent
         self._first, self._last = self._existing()
         self._expired_at = 0
+        self._loaded: int | None = None
+        """Rows since segments were deleted last; None: they are deleted as they expire."""
         self._key_rows = KeyRows(self._rows_of, lambda: self.first_alive(0), complete=self._last < self._first)
 
     def _existing(self) -> tuple[int, int]:
@@ -80,6 +84,64 @@ class Segments:
         elif segment < self._first:
             self._first = segment
         return True
+
+    def begin_load(self) -> None:
+        """Expect many rows, and hardly a read."""
+        self._loaded = 0
+
+    def end_load(self) -> None:
+        """Delete what has expired, as before `begin_load`."""
+        if self._loaded is not None:
+            self._loaded = None
+            self._drop_below(self._first)
+
+    def load(self, rows: Iterable[tuple[int, bytes, bytes | None]]) -> None:
+        """Put many rows at once, each given as (time, key + suffix, data): what is left is what `put` would leave of them."""
+        interval, retention, persistent = self.interval, self.retention, self._persistent
+        observed = self.observed
+        kept = []
+        for time, row, data in rows:
+            if time > observed:
+                observed = time
+            elif persistent:
+                if time // interval < max(0, observed - retention) // interval:
+                    continue
+            elif time <= observed - retention:
+                continue
+            kept.append((time // interval, row, data))
+        lowest = max(0, observed - retention) // interval
+        kept = [entry for entry in kept if entry[0] >= lowest]
+        self._key_rows.forget()
+        if observed > self.observed:
+            self.observed = observed
+            if self._first < lowest and self._first <= self._last:
+                self._expire(lowest, len(kept))
+        if kept:
+            self._put_many(kept)
+
+    def _put_many(self, rows: list[tuple[int, bytes, bytes | None]]) -> None:
+        self._rows.put_many([(pack_long(segment) + row, data) for segment, row, data in rows])
+        if self.indexed:
+            length = self._suffix
+            self._rows.put_many(
+                [(_TIME_INDEX + row[-length:] + row[:-length], None if data is None else b"") for _, row, data in rows]
+            )
+        numbers = [segment for segment, _, _ in rows]
+        first, last = min(numbers), max(numbers)
+        self._first, self._last = (
+            (first, last) if self._last < self._first else (min(first, self._first), max(last, self._last))
+        )
+
+    def _expire(self, segment: int, rows: int) -> None:
+        """Delete the segments below one now, or while many rows are loaded now and then."""
+        if self._loaded is None:
+            self._drop_below(segment)
+            return
+        self._first = segment
+        self._loaded += rows
+        if self._loaded >= _DROP_AFTER:
+            self._loaded = 0
+            self._drop_below(segment)
 
     def touch(self, time: int) -> bool:
         """Advance to `time` without a row, as stores in memory do; False if it has expired (InMemoryWindowStore.put)."""

@@ -9,7 +9,7 @@ from streamkit.record import Headers, WindowedKey
 from streamkit.state.base import BytesMap, StoreContext
 from streamkit.state.cache import USED, CacheBudget
 from streamkit.state.key_rows import KeyedOrder
-from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key
+from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
 from streamkit.state.segments import Segments
 from streamkit.state.stored import CachedMapStore
 
@@ -41,7 +41,7 @@ class SessionStore(CachedMapStore):
     ):
         super().__init__(definition, entries, context, budget)
         indexed = bool(definition.options.get("time_ordered"))
-        self._segments = Segments(
+        self._segments: Segments = Segments(
             entries,
             definition.retention or 0,
             definition.persistent,
@@ -180,7 +180,16 @@ class SessionStore(CachedMapStore):
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record."""
-        self._store(key, TWO_LONGS.unpack_from(key, len(key) - 16)[0], value)
+        self.restore_batch([key], [value], [timestamp], [headers])
+
+    def restore_batch(
+        self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        unpack = unpack_long
+        self._segments.load(
+            (unpack(key, len(key) - 16)[0], key, value) for key, value in zip(keys, values, strict=True)
+        )
 
     def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
         if value is not None and data is None:

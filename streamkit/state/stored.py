@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamkit.errors import StateError
 from streamkit.record import Headers
+from streamkit.state.ages import relaid, without_ttl
 from streamkit.state.base import BytesMap, Store, StoreContext, StoreSize
 from streamkit.state.cache import Cache, CacheBudget
+from streamkit.state.keys import pack_long
 from streamkit.state.offsets import Owner, StoreOffsets, decode_offsets
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from streamkit.state.definitions import StoreDef
+    from streamkit.state.segments import Segments
 
 # Serdes whose values all take the same number of bytes: writing one over another needs no accounting.
 
@@ -27,8 +33,25 @@ def no_log(key: bytes, value: bytes | None, timestamp: int | None, headers: Head
     """Stand in for the changelog of a store that has none, or whose source topic is its changelog."""
 
 
+def timestamped_rows(
+    keys: list[bytes], values: list[bytes | None], timestamps: list[int]
+) -> list[tuple[bytes, bytes | None]]:
+    """Return the rows of changelog records whose values have their timestamp before them in the map.
+
+    A source topic may have records without a key: they are no rows.
+    """
+    pack = pack_long
+    return [
+        (key, None if value is None else pack(timestamp) + value)
+        for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+        if key is not None
+    ]
+
+
 class MapStore(Store):
     """A store on one map. `persistent` tells which of Java's variants it stands for, whatever the map is."""
+
+    _segments: Segments | None = None
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
         self.definition = definition
@@ -49,14 +72,20 @@ class MapStore(Store):
         """Take what lies on disk for this owner; return in words why it can't be used (see Store.adopt)."""
         data = self._map.metadata
         if data is None:
-            if not unmarked and any(True for _ in self._map.range(None, None, limit=1)):
+            rows = any(True for _ in self._map.range(None, None, limit=1))
+            if rows and not unmarked:
                 return "does not say how much of its changelog it has"
             self._offsets = StoreOffsets(owner)
+            if rows:  # of a release that knew no index beside them
+                before = replace(owner, layout=without_ttl(owner.layout))
+                self._offsets = relaid(self._map, StoreOffsets(before), owner.layout)
             return None
         try:
             found = decode_offsets(data)
         except ValueError as error:
             return f"is damaged: {error}"
+        if replace(owner, layout=found.owner.layout).other_than(found.owner) is None:
+            found = relaid(self._map, found, owner.layout)
         problem = owner.other_than(found.owner)
         if problem is None:
             self._offsets = found.owned_by(owner)
@@ -88,6 +117,18 @@ class MapStore(Store):
         if self._offsets is not None:
             self._map.metadata = self._offsets.encode()
         self._map.commit()
+
+    def begin_load(self, beside: Executor) -> None:
+        """Expect many records of the changelog (see Store.begin_load)."""
+        self._map.begin_load(beside)
+        if self._segments is not None:
+            self._segments.begin_load()
+
+    def end_load(self) -> None:
+        """Be as before `begin_load`; a commit is due. Raises what writing a commit has raised."""
+        self._map.end_load()
+        if self._segments is not None:
+            self._segments.end_load()
 
     def close(self) -> None:
         """Release what the store holds; what is still cached or not committed is gone."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamkit.record import Headers
 from streamkit.state.keys import combined_key, pack_int, pack_long, prefix_end, split_combined_key, unpack_long
-from streamkit.state.stored import MapStore
+from streamkit.state.stored import MapStore, timestamped_rows
 
 
 class SubscriptionStore(MapStore):
@@ -51,3 +51,9 @@ class SubscriptionStore(MapStore):
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record."""
         self._map.put(key, None if value is None else pack_long(timestamp) + value)
+
+    def restore_batch(
+        self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        self._map.put_many(timestamped_rows(keys, values, timestamps))

@@ -13,6 +13,8 @@ from streamkit.state.keys import MAX_LONG, pack_int, pack_long, unpack_long
 from streamkit.state.stored import MapStore
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from streamkit.state.definitions import StoreDef
 
 _VALUE, _DELETION = b"\x01", b"\x00"
@@ -152,6 +154,9 @@ class VersionedStore(MapStore):
         """Yield (key, latest value), decoded, in byte order of keys."""
         decode = self.key_serde.decode
         return ((decode(key), value) for key, value, _ in self.all())
+
+    def begin_load(self, beside: Executor) -> None:
+        """Do nothing: each record is compared with what was restored before it."""
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record; one that was dropped at its time is dropped again."""

@@ -8,6 +8,7 @@ from typing import Any
 from streamkit.errors import SerdeError, StateError, StreamkitError
 from streamkit.record import WindowedKey
 from streamkit.state.base import Store
+from streamkit.state.expiring import ExpiringStore
 from streamkit.state.join import JoinWindowStore
 from streamkit.state.key_value import KeyValueStore
 from streamkit.state.keys import MAX_LONG, prefix_end
@@ -202,6 +203,7 @@ def processor_view(store: Store, now: Now | None) -> Any:
     """
     kinds: dict[type, Any] = {
         KeyValueStore: KeyValueView,
+        ExpiringStore: KeyValueView,
         WindowStore: WindowView,
         SessionStore: SessionView,
         VersionedStore: VersionedView,

@@ -46,7 +46,7 @@ class WindowStore(CachedMapStore):
         super().__init__(definition, entries, context, budget)
         self.time_ordered = bool(definition.options.get("time_ordered"))
         self.window_size = definition.window_size or 0
-        self._segments = Segments(
+        self._segments: Segments = Segments(
             entries,
             definition.retention or 0,
             definition.persistent,
@@ -272,8 +272,17 @@ class WindowStore(CachedMapStore):
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record."""
-        data = None if value is None else pack_long(timestamp) + value
-        self._segments.put(unpack_long(key, len(key) - 12)[0], key[:-12], key[-12:-4], data)
+        self.restore_batch([key], [value], [timestamp], [headers])
+
+    def restore_batch(
+        self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        pack, unpack = pack_long, unpack_long
+        self._segments.load(
+            (unpack(key, len(key) - 12)[0], key[:-4], None if value is None else pack(timestamp) + value)
+            for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+        )
 
     def _apply(self, key: bytes, value: Any, timestamp: int, context: Any, data: bytes | None) -> None:
         if value is not None and data is None:

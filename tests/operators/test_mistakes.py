@@ -10,7 +10,7 @@ from tests.plan.support import HEAD, problems_of
 
 STORES = (
     "stores: {kv: {type: key_value}, ww: {type: window, window_size: 1m, retention: 1h}, "
-    "cc: {type: key_value, config: {segment.ms: 5}}}"
+    "cc: {type: key_value, config: {segment.ms: 5}}, tt: {type: key_value, ttl: 1h}}"
 )
 CASES = {
     "two branches with one name": (
@@ -196,6 +196,46 @@ CASES = {
     "versioned global table": (
         "p: {global_table: a, store: {name: s, versioned: 1s}}",
         "GlobalTables cannot be versioned.",
+    ),
+    "ttl of windows": (
+        "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, count: {store: {name: s, ttl: 1h}}]}",
+        "store s: `ttl` is for rows by their keys; windows and sessions have `retention`",
+    ),
+    "ttl of a global table": (
+        "p: {global_table: a, store: {name: s, ttl: 1h}}",
+        "store s: `ttl` is not for global tables: each instance has all rows, and none has their stream time",
+    ),
+    "ttl of a table that may keep no rows": (
+        "p: {table: a, store: {ttl: 1h}}",
+        "store: `ttl` needs a `name` here: without one this table may keep no rows",
+    ),
+    "ttl of a filter that keeps no rows": (
+        "p: {table: a, steps: [filter: {if: value, store: {ttl: 1h}}]}",
+        "store: `ttl` needs a `name` here: without one this table may keep no rows",
+    ),
+    "ttl of a stream that becomes a table that may keep no rows": (
+        "p: {stream: a, steps: [to_table: {store: {ttl: 1h}}]}",
+        "store: `ttl` needs a `name` here",
+    ),
+    "ttl of a foreign-key join that may keep no rows": (
+        "p: {table: a, steps: [join: {with: {table: b}, on: key, value: left, store: {ttl: 1h}}]}",
+        "store: `ttl` needs a `name` here",
+    ),
+    "ttl of a join of two streams": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, store: {ttl: 1h}}]}",
+        "join: `store` of a join of two streams takes no `ttl`",
+    ),
+    "ttl of one side of a join of two streams": (
+        "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, this_store: {name: s, ttl: 1h}}]}",
+        "join: `this_store` of a join of two streams takes no `ttl`",
+    ),
+    "ttl of a store that is kept from a topic": (
+        "r: {read_only_store: a, store: tt}",
+        "store tt: `ttl` deletes rows that its topic still has; a read_only_store can't have it",
+    ),
+    "ttl of a global store": (
+        "r: {global_store: a, store: tt}",
+        "store tt: `ttl` deletes rows that its topic still has; a global_store can't have it",
     ),
     "store on a stream's filter": ("p: {stream: a, steps: [filter: {if: value, store: s}]}", "`store` is for tables"),
     "nameless versioned store": (

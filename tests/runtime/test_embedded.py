@@ -70,6 +70,15 @@ def test_until_idle_and_again(log, tmp_path, guarantee):
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_run_that_begins_at_the_end_is_where_the_next_one_begins(log, tmp_path, guarantee):
+    for total in (0, 300, 600):
+        fill(log, 300)
+        plan = pass_through(tmp_path, **{"processing.guarantee": guarantee, "auto.offset.reset": "latest"})
+        Application(plan, log).run(until_idle=True, stop=threading.Event())
+        assert written(log) == total
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_two_instances_share_the_tasks(log, tmp_path, guarantee):
     fill(log, 300)
     config = {"processing.guarantee": guarantee, "commit.interval.ms": 10}

@@ -24,6 +24,7 @@ from streamkit.state.offsets import StoreOffsets, decode_offsets
 from streamkit.transport.base import NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
+from tests.requirements import EVERY_ENGINE
 from tests.runtime.counting import PARTITIONS, by_key, counting, create, rows, send
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import FakeProgram
@@ -408,3 +409,27 @@ def test_intervals_do_not_follow_the_time_of_day(tmp_path):
     harness.clock.now = 101
     harness.round()
     assert harness.log.offsets[IN].offset == 1
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+def test_much_is_restored_while_more_is_read(log, tmp_path, engine, guarantee, monkeypatch):
+    """Active tasks and standbys that have much to read, however little there is here; they go on as all others do."""
+    monkeypatch.setattr("streamkit.runtime.local.restore.LOAD_FROM", 1)
+    settings = {"processing_guarantee": guarantee, "state_engine": engine}
+    with Started(log, tmp_path / "state", **settings):
+        send(log, 2)
+        counted(log, 2)
+    with Started(log, tmp_path / "other", **settings) as started:
+        send(log, 1)
+        counted(log, 3)
+        started.assign([], ALL)
+        write_changelog(log, "k0", 7, 0)
+        until(lambda: started.standby_row("k0", 0) == 7, "the standby follows")
+    shutil.rmtree(tmp_path / "other")
+    with Started(log, tmp_path / "other", **settings) as started:
+        started.assign([], ALL)
+        until(lambda: started.standby_row("k0", 0) == 7, "the standby has read all")
+        started.assign(ALL)
+        send(log, 1)
+        until(lambda: dict(rows(log, "counts")) == {**{f"k{key}": 4 for key in range(KEYS)}, "k0": 8}, "counts go on")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from streamkit.operators.print import shown as printed
 from streamkit.runtime.handlers import describe_failure
 from streamkit.serdes.json_text import from_text, to_text
 from streamkit.serdes.shown import shown
-from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, check_value, least_size
+from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, check_value, least_size, limit
 
 MEGABYTE = "x" * (1 << 20)
 
@@ -82,8 +83,30 @@ def test_a_text_of_control_characters_is_measured_when_it_is_written() -> None:
         to_text("\0" * (MAX_BYTES // 5))
 
 
-@pytest.mark.parametrize("value", [deep(MAX_DEPTH + 1), deep(100_000), circle(), {"a": deep(100_000)}])
-def test_what_is_nested_too_deeply_is_refused(value: Any) -> None:
+def test_the_limit_is_max_request_size_where_it_is_set() -> None:
+    small_parts = [[1]] * 250_000
+    try:
+        limit(100_000)
+        with pytest.raises(SerdeError, match=r"100,004 bytes; at most 100,000 are allowed \(max.request.size\)"):
+            to_text(["x" * 100_000])
+        assert len(to_text("x" * 99_998)) == 100_000
+        limit(1 << 20)
+        assert len(to_text(small_parts)) == 1_000_001
+        limit(64 << 20)
+        assert len(to_text([MEGABYTE] * 63)) == 63 * (len(MEGABYTE) + 3) + 1
+    finally:
+        limit(None)
+    with pytest.raises(SerdeError, match=r"at most 16,777,216 are allowed \(max.request.size\)"):
+        to_text("\0" * (MAX_BYTES // 5))
+    with pytest.raises(SerdeError, match="each list and object counts 64; at most 16,777,216 are allowed"):
+        to_text(small_parts + small_parts[:20_000])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: deep(MAX_DEPTH + 1), lambda: deep(100_000), circle, lambda: {"a": deep(100_000)}]
+)
+def test_what_is_nested_too_deeply_is_refused(make: Callable[[], Any]) -> None:
+    value = make()
     for refuse in (to_text, check_value):
         with pytest.raises(SerdeError, match="nested more than 500 levels deep, or holds itself"):
             refuse(value)
@@ -99,8 +122,8 @@ def test_as_many_levels_as_are_allowed_are_written_read_compared_and_shown() -> 
 
 
 def test_sizes_up_to_the_limit_are_written() -> None:
-    value = [MEGABYTE] * 63
-    assert len(to_text(value)) == 63 * (len(MEGABYTE) + 3) + 1
+    value = [MEGABYTE] * 15
+    assert len(to_text(value)) == 15 * (len(MEGABYTE) + 3) + 1
     numbers = list(range(500_000))
     assert to_text(numbers) == orjson.dumps(numbers)
     assert to_text([1e10, *numbers]) == b"[1.0E10," + orjson.dumps(numbers)[1:]

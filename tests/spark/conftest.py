@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
 from streamkit.runtime.spark.session import Cluster, open_session
-from tests.requirements import require
+from tests.requirements import MissingTool, require
 from tests.spark.support import SETTINGS
 
 
@@ -15,6 +16,8 @@ from tests.spark.support import SETTINGS
 def java() -> None:
     """Spark runs on the JVM, so that every test of this folder is marked."""
     require("java")
+    if find_spec("pyspark") is None:
+        raise MissingTool("needs Spark: pip install 'streamkit[spark]', which make test does where there is a java")
 
 
 @pytest.fixture(scope="session")

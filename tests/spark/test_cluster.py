@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from tests.broker.support import kill, until
 from tests.cli.support import command
 from tests.spark.support import read_lines, write_lines
 
-JARS = Path(pyspark.__file__).parent / "jars"
+# Without a JVM pyspark is not installed, and the tests are skipped.
+_SPEC = find_spec("pyspark")
+HOME = Path(_SPEC.origin if _SPEC else "").parent
 LINES = 60_000
 # Five JVMs start on what may be two cores.
 LONG_S = 400
@@ -48,7 +50,7 @@ SMALL = {
 
 
 # What Spark's own start scripts would set.
-_VARIABLES = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(JARS.parent), "SPARK_SCALA_VERSION": "2.13"}
+_VARIABLES = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(HOME), "SPARK_SCALA_VERSION": "2.13"}
 
 
 class Cluster:
@@ -91,7 +93,7 @@ class Cluster:
     def _start(self, name: str, main: str, *arguments: str, **variables: str) -> subprocess.Popen:
         with (self._folder / f"{name}.log").open("w") as log:
             process = subprocess.Popen(
-                ["java", "-Xmx256m", "-cp", f"{JARS}/*", main, "--webui-port", "0", *arguments],
+                ["java", "-Xmx256m", "-cp", f"{HOME}/jars/*", main, "--webui-port", "0", *arguments],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **_VARIABLES, **variables},

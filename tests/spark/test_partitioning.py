@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,8 @@ keys = st.lists(st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=
 @settings(deadline=None)
 @given(keys, st.integers(1, 50), st.integers(0, 3))
 def test_same_as_one_by_one(found: list, count: int, skipped: int) -> None:
+    import pyarrow as pa
+
     column = pa.array(found, pa.binary())[skipped:]
     expected = [0 if key is None else partition(key, count) for key in found[skipped:]]
     assert partitions_of(column, count).tolist() == expected

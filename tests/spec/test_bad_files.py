@@ -304,6 +304,17 @@ CASES = {
             "6:55: 'segment_interval' of the store 'c' is for persistent stores",
         ],
     ),
+    "times to live": (
+        pipeline("group_by_key", "count: {store: {name: s, ttl: 0, retention: 5m, versioned: 1h}}")
+        + "stores:\n  a: {type: window, window_size: 1m, retention: 1h, ttl: 1h}\n  b: {type: key_value, ttl: soon}\n",
+        [
+            "10:39: 'ttl' of a store must be at least 1 ms, not the number 0",
+            "10:39: 'ttl' is for rows by their keys, and 'versioned' for tables with a history, whose versions expire by it",
+            "10:39: 'ttl' is for rows by their keys, and 'retention' for windows and sessions",
+            "13:58: 'ttl' belongs to stores of type key_value, not window",
+            "14:29: 'ttl' of the store 'b' must be a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of milliseconds, not 'soon'",
+        ],
+    ),
     "settings of a step's store": (
         pipeline(
             "group_by_key",

@@ -75,6 +75,50 @@ def test_a_key_that_came_and_went_is_neither_forwarded_nor_logged() -> None:
     assert it.store.entries == {}
 
 
+def looking_up(budget: CacheBudget) -> tuple[Any, int]:
+    """A store of which each forwarded update looks up the row z, and the bytes of an entry."""
+    it = kv(budget=budget)
+    it.store.put(b"z", 1, 1)
+    it.store.flush()
+    entry = it.store.cache.size
+    it.store.cache.clear()
+    it.store.set_listener(lambda *_update: it.store.get(b"z"), True)
+    return it.store, entry
+
+
+def test_what_a_flush_adds_to_its_own_store_counts_twice_as_in_thread_cache() -> None:
+    budget = CacheBudget(1 << 20)
+    store, entry = looking_up(budget)
+    store.put(b"a", 1, 2)
+    store.flush()
+    assert set(store.entries) == {b"a", b"z"}
+    assert (store.cache.size, budget.used) == (2 * entry, 3 * entry)
+    store.put(b"a", 2, 3)
+    store.flush()
+    assert budget.used == 3 * entry
+    store.cache.clear()
+    assert (store.cache.size, budget.used) == (0, entry)
+
+
+def test_what_an_eviction_adds_to_its_own_store_counts_twice_as_in_thread_cache() -> None:
+    entry = looking_up(CacheBudget(1 << 20))[1]
+    budget = CacheBudget(entry)
+    store, _ = looking_up(budget)
+    store.put(b"a", 1, 2)
+    # The eviction of a flushes a and b. For z, which a's update looks up, b and then z itself have to go: one entry less.
+    # It is counted when they go, and again when the eviction of a ends. What b's update looks up comes and goes.
+    store.put(b"b", 1, 3)
+    assert (store.cache.size, budget.used) == (0, -entry)
+
+
+def test_a_wrong_total_is_put_right_before_memory_is_unbounded() -> None:
+    budget = CacheBudget(1 << 20)
+    budget.count_twice(-(1 << 20))
+    assert budget.used == -(1 << 20)
+    budget.count_twice(-1)
+    assert budget.used == 0
+
+
 def test_without_a_listener_every_dirty_entry_is_written() -> None:
     context = Recorder()
     store: Any = create(definition("key_value"), None, context, CacheBudget(1000))

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamkit.errors import StateError, StateLockedError, TaskCorruptedError
+from streamkit.state.leveldb import LevelMap
 from streamkit.state.maps import open_map
 from streamkit.state.overlay import state_error
 from tests.requirements import EVERY_ENGINE
@@ -77,6 +79,42 @@ def test_a_range_over_both_layers_can_be_left_early(engine: str, tmp_path: Path)
     backwards = rows.range(b"0001", b"0002", reverse=True)
     assert list(backwards) == [(b"0002", b"old"), (b"0001", b"new")]
     rows.close()
+
+
+_ROWS, _COMMIT = 16_000, 250
+_COMMIT_MB = 0.25
+"""A buffer takes the whole of the commit that fills it."""
+_STORE_MB = {"leveldb": 2 * (2 + _COMMIT_MB) + 1, "rocksdb": 2 * (4 + _COMMIT_MB)}
+"""What docs/guarantees.md says that a store takes at most: two write buffers, and on LevelDB a block cache."""
+_SHARED_MB = 64
+"""RocksDB's block cache."""
+
+
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+def test_what_a_store_holds_in_memory_is_bounded(engine: str, tmp_path: Path) -> None:
+    """Three stores of 16 MB each, written and read."""
+    stores = [open_map(engine, tmp_path / str(number)) for number in range(3)]
+    most = 0.0
+    for start in range(0, _ROWS, _COMMIT):
+        for rows in stores:
+            rows.put_many([(b"%08d" % number, b"%08d" % number * 128) for number in range(start, start + _COMMIT)])
+            rows.commit()
+        most = max(most, *map(_buffers_and_blocks_mb, stores))
+    for rows in stores:
+        assert sum(1 for number in range(_ROWS) if rows.get(b"%08d" % number)) == _ROWS
+        assert sum(1 for _ in rows.range(None, None)) == _ROWS
+    assert max(most, *map(_buffers_and_blocks_mb, stores)) <= _STORE_MB[engine]
+    if engine == "rocksdb":
+        assert int(stores[0]._db.property_int_value("rocksdb.block-cache-usage")) >> 20 <= _SHARED_MB
+    for rows in stores:
+        rows.close()
+
+
+def _buffers_and_blocks_mb(rows: Any) -> float:
+    """Return what an engine accounts for a store."""
+    if isinstance(rows, LevelMap):
+        return int(rows._db.get_property(b"leveldb.approximate-memory-usage")) / (1 << 20)
+    return float(rows._db.property_int_value("rocksdb.cur-size-all-mem-tables")) / (1 << 20)
 
 
 @pytest.mark.parametrize("engine", EVERY_ENGINE)

@@ -15,7 +15,8 @@ TOPIC, PARTITION, KEY, VALUE, TIMESTAMP, HEADERS, ORDER, SOURCE, OFFSET = range(
 NAMES = ("topic", "partition", "key", "value", "timestamp", "headers", "order", "source", "offset")
 """order: the highest timestamp up to the record within its source partition, null where it is not known yet.
 
-source, offset: 0 and the offset on the log; or who wrote the record, from 1, and its place among what that one wrote.
+source, offset: 0 and the offset on the log; or the number of the task that wrote the record, from 1, and the record's place
+among those of that task.
 """
 HEADERS_DDL = "array<struct<name:string,value:binary>>"
 DDL = (

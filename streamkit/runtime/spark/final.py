@@ -50,7 +50,9 @@ def held_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
             if _is_held(processor):
                 others = [each for each in sub.nodes.values() if each is not node]
                 is_own = not any(processor.store in getattr(each, "stores", ()) for each in others)
-                known = plan.stores[processor.store].type in ("timestamped_key_value", "window")
+                store = plan.stores[processor.store]
+                # A row that is due must be looked for among all of them, at its time.
+                known = store.type in ("timestamped_key_value", "window") and store.ttl is None
                 if is_own and known and all(_only_to(sub, child, final) for child in node.children):
                     found.add(processor.store)
     return frozenset(found)

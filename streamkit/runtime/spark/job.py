@@ -101,6 +101,8 @@ class Job:
         subs = [sub for sub in self.plan.sub_topologies if sub.id in stage.subs]
         # A task says what it would commit, and one that is cut has no such offset.
         whole = self.options.write_state or self._routed
+        # A time to live goes by the stream time of all keys of a partition.
+        whole = whole or any(self.plan.stores[name].ttl is not None for sub in subs for name in sub.stores)
         return not whole and can_split(stage, subs, self._read_on())
 
     def _by_key(self, stage: Stage) -> bool:

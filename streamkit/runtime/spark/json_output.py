@@ -10,13 +10,15 @@ from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.globals import classic_context
 from streamkit.runtime.spark.outbox import Outbox, Wanted
 from streamkit.serdes.json_text import to_text
-from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH
+from streamkit.serdes.size import MAX_DEPTH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LINE = "value"
 LINES_DDL = f"{LINE} string"
+_LONGEST = 1 << 30
+"""Bytes of a line: what Spark takes as one text."""
 _ENDING, _OWN_ENDING = ".txt", ".jsonl"
 _DONE = "_SUCCESS"
 _MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -46,7 +48,7 @@ def lines_of(form: RecordJson, columns: Sequence[Sequence[Any]]) -> Any:
 
 def _line(record: dict) -> bytes:
     # A value within the bounds of serdes may have more characters as a part of a line, and has one level more.
-    return to_text(record, 8 * MAX_BYTES, MAX_DEPTH + 1)
+    return to_text(record, _LONGEST, MAX_DEPTH + 1)
 
 
 def _of_one_topic(form: RecordJson, columns: Sequence[Sequence[Any]]) -> list[bytes]:

@@ -221,4 +221,4 @@ def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int |
 def topic_counts(address: Address, plan: Plan) -> dict[str, int]:
     """Return the partition counts of all topics on the log. Raises UnreachableError."""
     with address.admin() as admin:
-        return {name: info.partitions for name, info in admin.topics().items()}
+        return admin.partition_counts()

@@ -58,6 +58,9 @@ class SpillingMap(BytesMap):
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._inner.range(low, high, reverse, include_high, limit)
 
+    def stored(self, low: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._inner.stored(low, stop)
+
     def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
         self._inner.put_many(items)
 
@@ -83,6 +86,7 @@ class SpillingMap(BytesMap):
             new.put_many(chunk)
             new.commit()
         self._spilled = True
+        self.durable = True
         self._use(new)
         old.close()
 

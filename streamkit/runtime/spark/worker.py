@@ -123,6 +123,7 @@ def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores
         emit_intervals=EmitIntervals(0, 0),  # a batch job has no clock
         global_stores={} if work.global_tables is None else work.global_tables.stores(loaded),
         print_line=lambda text: print(text, file=sys.stderr),
+        max_request_size=plan.config.max_request_size,
     )
     return BatchTask(spec, environment)
 
@@ -243,7 +244,7 @@ def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
 
 def drain(task: Task) -> None:
     """Process all that a task has in its queues."""
-    while task.has_records():
+    while task.has_records() or task.expiring:
         # A processor's wish to commit ends a round.
         task.process(sys.maxsize)
         task.commit_requested = False
