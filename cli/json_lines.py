@@ -44,6 +44,16 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 def json_line(record: Any) -> str:
     """Return a value as one line of compact JSON, non-ASCII as it is."""
+    import orjson
+
+    from streamkit.serdes.size import unused
+
+    try:
+        # What is small and holds no float with an exponent, both write alike.
+        if unused(record) >= 0:
+            return orjson.dumps(record).decode() + "\n"
+    except (TypeError, RecursionError):
+        pass
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 

@@ -38,7 +38,8 @@ def command(
     """Write records from stdin to a topic.
 
     Records are JSON Lines with key, value, timestamp, headers and partition, all optional; with topic where none is
-    named here. A missing topic is created as the file declares it.
+    named here. A timestamp is milliseconds, a time such as 2025-01-31T08:00:00Z, UTC where it names no zone, or a
+    duration since 0 such as 90s. A missing topic is created as the file declares it.
     """
     from .logs import opened
 
@@ -136,6 +137,8 @@ def _rows(plan: Plan, targets: _Targets, lines: bool) -> Iterator[tuple]:
                 target, partitions = targets.of(record.get("topic"))
             _check_partition(record.get("partition"), partitions)
             row = form.encode({**record, "topic": target.name}, time.time_ns() // 1_000_000, _any_topic)
+            if row[3] < 0:
+                raise SerdeError(f"timestamp is {record['timestamp']!r}; Kafka takes none before 1970-01-01T00:00:00Z")
         except StreamkitError as error:
             raise SerdeError(f"{STDIN}:{number}: {error}") from None
         yield row
