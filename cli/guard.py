@@ -51,7 +51,7 @@ def call(command: Callable[[], int | None], verbose: bool = False) -> int:
         if verbose and error.__cause__ is not None:
             # The error itself is told in one line; what led to it may be in the user's Python or in generated code.
             traceback.print_exception(error.__cause__)
-        say(str(error) or type(error).__name__)
+        say("; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())]))
         return error.exit_code
     except OSError as error:
         _silence_stdout()

@@ -48,6 +48,11 @@ def show_lag(plan: Plan, as_json: bool) -> GroupLag:
     if found.partitions:
         rows = [(each.topic, each.partition, each.committed, each.end, each.lag) for each in found.partitions]
         print(table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), rows, numbers=[1, 2, 3, 4]))
+    if not found.members and not any(each.committed is not None for each in found.partitions):
+        print(
+            f"the group {plan.application} has no members and no committed offsets: "
+            "the application has not started, or ended before its first commit"
+        )
     if found.missing:
         print(f"missing topics: {', '.join(found.missing)}")
     return found

@@ -26,7 +26,10 @@ class Template(StrEnum):
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The application, which is also its new folder.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAME", help="The application, which is also its new folder; . is this folder.", show_default=False
+    ),
 ]
 Chosen = Annotated[
     Template,
@@ -46,25 +49,34 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
     from streamkit.spec.schema import with_plugins
 
     folder = Path(name)
-    mistake = kafka_name_mistake(folder.name)
+    place = folder.resolve()
+    is_here, application = place == Path.cwd(), place.name
+    if not application:
+        raise UsageError(f"{place} has no name that the application could have")
+    mistake = kafka_name_mistake(application)
     if mistake:
-        raise UsageError(f"{folder.name!r} {mistake}")
-    if folder.exists():
+        raise UsageError(f"{application!r} {mistake}")
+    if folder.exists() and not is_here:
         raise UsageError(f"{folder} is there already")
     files = {
         path.name: path.read_text(encoding="utf-8")
         for path in sorted((TEMPLATES / template.value).iterdir())
         if path.is_file()
     }
-    files["topology.yaml"] = files["topology.yaml"].replace(_PLACE, folder.name, 1)
+    files["topology.yaml"] = files["topology.yaml"].replace(_PLACE, application, 1)
     files["topology.schema.json"] = json.dumps(with_plugins(), indent=1) + "\n"
-    files[".gitignore"] = ".streamkit/\n"
+    if not (folder / ".gitignore").exists():
+        files[".gitignore"] = ".streamkit/\n"
+    for file in files:
+        if (folder / file).exists():
+            raise UsageError(f"{folder / file} is there already")
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=is_here)
         for file, text in files.items():
             (folder / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise StateError(f"{folder}: {error.strerror}") from error
+    step = "" if is_here else f"  cd {folder}\n"
     print(
-        f"{folder}/topology.yaml and its test are there. Next:\n  cd {folder}\n  streamkit test\n  streamkit run topology.yaml"
+        f"{folder / 'topology.yaml'} and its test are there. Next:\n{step}  streamkit test\n  streamkit run topology.yaml"
     )

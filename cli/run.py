@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from streamkit.errors import StreamkitError, UsageError
+from streamkit.errors import DeserializationError, ProcessingError, StreamkitError, UsageError
 
 from .loading import STDIN, load_plan
 from .log_output import Form, Level, LogFormat, LogLevel, chosen_level, count_repeats, last_word, set_up
@@ -117,11 +117,24 @@ def command(
         _run(file, settings, env_file, (http, http_token_file), behaviour, level if drawn else None)
     except StreamkitError as error:
         if log_format is LogFormat.text:
+            ways = _ways_on(error)
+            if ways:
+                error.add_note(ways)
             raise
         # Programs that collect lines of JSON expect the last one to be like the others.
         return last_word(error)
     finally:
         count_repeats()
+    return None
+
+
+def _ways_on(error: StreamkitError) -> str | None:
+    """Return what lets an application go on that ends at the same record at each start; None for other errors."""
+    skip = "or skip a record of each partition with reset-offsets --shift-by 1"
+    if isinstance(error, DeserializationError):
+        return f"to go on without it, set deserialization.exception.handler: continue, {skip}"
+    if isinstance(error, ProcessingError):
+        return f"to go on without it, set 'on_error' of the step or processing.exception.handler: continue, {skip}"
     return None
 
 

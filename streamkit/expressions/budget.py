@@ -11,7 +11,7 @@ from itertools import islice
 from time import thread_time
 from typing import Any
 
-from streamkit.errors import LimitError
+from streamkit.errors import LimitError, TimeLimitError
 from streamkit.expressions.limits import MAX_SECONDS, MAX_STEPS, MAX_TOTAL, SLOT
 from streamkit.rounds import LARGE, made
 
@@ -86,7 +86,7 @@ class Budget:
         if not self._until:
             self._until = thread_time() + self.seconds
         elif thread_time() > self._until:
-            raise LimitError(f"the record takes longer than {self.seconds:g} seconds")
+            raise TimeLimitError(f"the record takes longer than {self.seconds:g} seconds")
 
     def take(self, size: int) -> None:
         """Take the bytes of a value that is made, and the steps of making it. Raises LimitError."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 from streamkit.code import ATOM, BIT_OR
-from streamkit.errors import LimitError, Position, Problem
+from streamkit.errors import LimitError, Position, Problem, TimeLimitError
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
@@ -98,7 +98,7 @@ class Core:
 
     def evaluate(self, piece: Piece) -> Any:
         """Return the value of a constant piece, within the same bounds as at run time."""
-        start = perf_counter()
+        start = thread_time()
         environment: dict[str, Any] = {**HELPERS, "__builtins__": {}, BUDGET: Budget(seconds=max(self._seconds, 0.1))}
         for link in self.links.values():
             if link.source is not None:
@@ -106,7 +106,7 @@ class Core:
         try:
             return eval(piece.source, environment)
         finally:
-            self._seconds -= perf_counter() - start
+            self._seconds -= thread_time() - start
 
     def fold(self, node: ast.AST, piece: Piece) -> Piece:
         """Evaluate a constant piece: what breaks a bound is a problem now, a small scalar replaces its source."""
@@ -118,6 +118,10 @@ class Core:
                 self._constant_bytes += deep_size(value, MAX_TOTAL)
                 if self._constant_bytes > MAX_TOTAL:
                     raise LimitError(f"constant parts of over {MAX_TOTAL} bytes together")
+        except TimeLimitError:
+            # What is refused must not depend on the machine: at run time the record's budget decides.
+            piece.flags |= IMPURE
+            return piece
         except LimitError as error:
             return self.refuse(node, str(error))
         except (MemoryError, RecursionError):

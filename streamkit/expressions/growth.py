@@ -318,7 +318,7 @@ class Reader:
         return growth_calls.call(self, node)
 
     def on_Lambda(self, node: ast.Lambda) -> Form:
-        # Called by Python code of the user's, who knows how often.
+        # Python code of the user calls it, any number of times.
         self.takes({(): inf})
         return ONE
 

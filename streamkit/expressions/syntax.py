@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from streamkit.errors import Position, Problem
 from streamkit.expressions.limits import MAX_DEPTH, MAX_TEXT
+from streamkit.expressions.spellings import foreign_operator
 
 Locate = Callable[[int, int], Position]
 """Maps line and column inside the text, both from 0 and in characters, to the file."""
@@ -91,6 +92,12 @@ class Source:
         return tree
 
     def _syntax_problem(self, error: SyntaxError) -> Problem:
+        foreign = foreign_operator(self.text)
+        if foreign is not None:
+            offset, advice = foreign
+            before = self.text[:offset]
+            place = self.at(before.count("\n"), offset - (before.rfind("\n") + 1))
+            return Problem(place, f"not an expression: {advice}")
         line, column = (error.lineno or 1) - 1, (error.offset or 1) - 1
         message = (error.msg or "invalid syntax").partition(" Perhaps you forgot a comma")[0].rstrip(".")
         if line >= len(self._lines):

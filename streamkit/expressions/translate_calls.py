@@ -9,6 +9,7 @@ from streamkit.expressions import methods
 from streamkit.expressions.core import BUDGET, Core
 from streamkit.expressions.limits import MAX_CALLS
 from streamkit.expressions.piece import IMPURE, LAZY, LOOPS, PRODUCES, WORK, Piece, flags_of, refs_of
+from streamkit.expressions.spellings import NAMES
 from streamkit.suggestions import did_you_mean
 
 FUNCTIONS = [
@@ -99,6 +100,10 @@ class Calls(Core):
             return self.refuse(node, f"{name!r} is a function: it can be called, and that is all")
         if name.startswith("_"):
             return self.refuse(node, f"{name!r} begins with an underscore, which is not allowed")
+        if name in NAMES and not called:
+            return self.refuse(
+                node, f"unknown name {name!r}; write {NAMES[name]!r}, or put it in quotes where it is text"
+            )
         functions = [*FUNCTIONS, *self.functions]
         values = [*self.names, *self.scope]
         hint = did_you_mean(name, functions if called else values) or did_you_mean(name, [*functions, *values])

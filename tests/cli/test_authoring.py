@@ -42,6 +42,20 @@ def test_every_template_is_valid_tested_and_clean(tmp_path: Path) -> None:
     assert json.loads((files[0].parent / "topology.schema.json").read_text())["type"] == "object"
 
 
+def test_new_in_the_present_folder(tmp_path: Path) -> None:
+    here = tmp_path / "orders"
+    here.mkdir()
+    (here / ".gitignore").write_text("mine\n")
+    done = streamkit("new", ".", cwd=here)
+    assert (done.code, done.err) == (0, "")
+    assert "cd " not in done.out
+    assert "application: orders" in (here / "topology.yaml").read_text()
+    assert (here / ".gitignore").read_text() == "mine\n"
+    assert streamkit("test", cwd=here).code == 0
+    assert_one_clear_line(streamkit("new", ".", cwd=here), 2, "is there already")
+    assert_one_clear_line(streamkit("new", ".", cwd=Path("/")), 2, "has no name")
+
+
 def test_new_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     assert_one_clear_line(streamkit("new", "mine", cwd=tmp_path), 2, "mine", "there already")

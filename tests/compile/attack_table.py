@@ -34,6 +34,9 @@ ROWS: dict[str, Attack] = {
     "30 steps [value, value]": Attack([_map("[value, value]")] * 30, ["x"]),
     "30 steps value + value": Attack([_map("value + value")] * 30, ["x"]),
     "aggregate + aggregate, 40 records": Attack(_aggregate("'x'", "aggregate + aggregate"), [1] * 40),
+    "an object of a field a record, itself each, 100 records": Attack(
+        _aggregate("{}", "{**aggregate, str(len(aggregate)): aggregate}"), [1] * 100
+    ),
     "an object of a field a record, 1 MB each, 100 records": Attack(
         _aggregate("{}", "{**aggregate, str(len(aggregate)): value}"), [LONG] * 100
     ),

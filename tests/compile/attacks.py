@@ -75,6 +75,8 @@ ATTACKS: dict[str, Attack] = {
     "keys doubled": Attack(["select_key: '[key, key]'", *["select_key: key + key"] * 30], ["x"]),
     "headers": Attack(["set_headers: {headers: {a: \"str(value) * 3 + (header('a') or '')\"}}", _map("[header('a')] * 9")] * 30, [LONG[:9]]),
     "aggregate doubled": Attack(_aggregate("aggregate + aggregate"), [1] * 40),
+    "aggregate that collects": Attack(_aggregate("{**aggregate, str(len(aggregate)): value}", "{}"), [LONG] * 40),
+    "aggregate that collects itself": Attack(_aggregate("{**aggregate, str(len(aggregate)): aggregate}", "{}"), [1] * 40),
     "set of equal hashes": Attack([_map("len(set(value))")], [[PRIME * at for at in range(1, 50_000)]]),
     "object of equal hashes": Attack([_map("len({x: 1 for x in value})")], [[PRIME * at for at in range(1, 50_000)]]),
     "strip": Attack([_map("[value.strip(x) for x in ['ab', 'ba', value]]")], [LONG]),

@@ -105,3 +105,23 @@ def test_each_held_back_record_has_a_budget_of_its_own(tmp_path: Path) -> None:
         assert not list(driver.pipe(record({"a": "x" * 1000}, key=f"k{at}", timestamp=at)))
     found = list(driver.pipe(record({"a": "x"}, key="last", timestamp=60_000)))
     assert [len(each["value"]["a"]) for each in found] == [32_000] * 20
+
+
+def test_a_row_that_outgrows_max_request_size_fails_its_record_and_stays(tmp_path: Path) -> None:
+    pipelines = """
+    p:
+      stream: in
+      steps:
+        - group_by_key
+        - aggregate: {initial: "[]", add: "[*aggregate, value]"}
+        - to_stream
+      to: out
+    """
+    settings = "max.request.size: 100000, processing.exception.handler: continue"
+    driver = driver_of(tmp_path, pipelines, settings)
+    found = [list(driver.pipe(record("x" * size))) for size in (60_000, 50_000, 30_000)]
+    assert [[len(text) for text in each[0]["value"]] if each else None for each in found] == [
+        [60_000],
+        None,
+        [60_000, 30_000],
+    ]

@@ -10,6 +10,8 @@ import pytest
 
 from streamkit.errors import LimitError, TopologyError
 from streamkit.expressions import Expression, parse
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.limits import MAX_STEPS, MAX_TOTAL
 
 NAMES = ("key", "value", "aggregate", "timestamp", "headers", "topic", "partition", "offset")
 HOSTILE = [
@@ -25,6 +27,10 @@ VALUE = {
     "digits": "9" * 5000,
     "list": list(range(1000)),
 }
+LONGEST = [
+    "[a for a in range(1000) for b in range(1000) for c in value.list if a]",
+    f"[{', '.join(['*range(value.million)'] * 12)}]",
+]
 LONGEST_SECONDS = 15
 
 
@@ -39,8 +45,26 @@ def test_there_are_many() -> None:
     assert len(set(HOSTILE)) == len(HOSTILE)
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the bytes and a tenth of the steps that a record has by default: what takes all of them ends the sooner."""
+    _, _, seconds = Budget.__init__.__defaults__ or ()
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (MAX_TOTAL // 4, MAX_STEPS // 10, seconds))
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_refused(text: str) -> None:
+    refuse(text)
+
+
+@pytest.mark.slow  # They take all steps, or all bytes, that a record has.
+@pytest.mark.parametrize("text", LONGEST)
+def test_refused_by_the_bounds_that_are_the_default(text: str) -> None:
+    refuse(text)
+
+
+def refuse(text: str) -> None:
     start = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises((TopologyError, LimitError)) as caught:

@@ -84,6 +84,8 @@ def plain(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
+# Hundreds of expressions are drawn and compiled.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::hypothesis.errors.HypothesisWarning")
 @settings(max_examples=600, deadline=None)
 @given(EXPRESSIONS, RECORDS, TEXTS | NUMBERS, NUMBERS)

@@ -1,0 +1,66 @@
+"""What other languages write in another way than expressions do: names and operators, for messages about mistakes."""
+
+from __future__ import annotations
+
+import re
+
+NAMES = {
+    "true": "True",
+    "TRUE": "True",
+    "false": "False",
+    "FALSE": "False",
+    "null": "None",
+    "NULL": "None",
+    "nil": "None",
+    "none": "None",
+    "undefined": "None",
+}
+"""Names of constants elsewhere, and what an expression writes for them."""
+
+_OPERATORS = {
+    "&&": "and",
+    "||": "or",
+    "===": "==",
+    "!==": "!=",
+    "<>": "!=",
+    "??": "A if A is not None else B",
+    "?.": "value.get('name')",
+    "?": "A if CONDITION else B",
+    "!": "not",
+    "=": "==",
+    "++": "+ 1",
+    "=>": "lambda x: …",
+    "->": "lambda x: …",
+}
+_TEXT = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
+# Operators of the language first, so that no part of one is taken for another's.
+_TOKENS = re.compile(rf"{_TEXT}|===|!==|=>|->|==|!=|<=|>=|:=|\*\*|//|<>|&&|\|\||\?\?|\?\.|\+\+|[?!=]")
+
+
+def foreign_operator(text: str) -> tuple[int, str] | None:
+    """Return the offset of the first operator of another language in a text, and a sentence about it; None without one.
+
+    An `=` behind a parameter's name is one of expressions too, so that it counts only outside of brackets.
+
+    >>> foreign_operator("value.a && value.b")
+    (8, "write 'and' for '&&'")
+    >>> foreign_operator("'a && b' + value") is None
+    True
+    """
+    for match in _TOKENS.finditer(text):
+        token = match[0]
+        written = _OPERATORS.get(token)
+        if written is None or (token == "=" and _is_inside_brackets(text[: match.start()])):
+            continue
+        if token == "=" and "\n" in text:
+            return (
+                match.start(),
+                "an expression is one value, without assignments; write a function of Python and 'call' it",
+            )
+        return match.start(), f"write {written!r} for {token!r}"
+    return None
+
+
+def _is_inside_brackets(before: str) -> bool:
+    bare = re.sub(_TEXT, "", before)
+    return sum(bare.count(each) for each in "([{") > sum(bare.count(each) for each in ")]}")
