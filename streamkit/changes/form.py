@@ -41,6 +41,7 @@ class StoreDetails:
     """How rows lie on disk; state of another layout is restored."""
     retention: int | None = None
     history: int | None = None
+    ttl: int | None = None
     source_topic: str | None = None
     """The topic that is its changelog too, if one is."""
     windows: Mapping[str, int] = field(default_factory=dict)

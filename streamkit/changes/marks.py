@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from streamkit.changes.of_plan import rows_of
 from streamkit.changes.rows import compare_rows
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan.model import Plan
-from streamkit.state.directory import translated
+from streamkit.state.mark import translated, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -53,19 +52,20 @@ def read_marks(plan: Plan) -> dict[str, Mark]:
 
 
 def write_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
-    """Note how this version reads its changelogs; what is known of others stays. Raises StateError.
+    """Note how this version reads its changelogs, where that is not noted; what is known of others stays.
 
-    topic_ids: what the log calls changelogs, by name.
+    topic_ids: what the log calls changelogs, by name. Raises StateError.
     """
-    marks = read_marks(plan)
+    known = read_marks(plan)
+    marks = dict(known)
     for name, rows in _logged(plan).items():
         marks[name] = Mark(rows, topic_ids.get(plan.changelog_name(name) or "", ""))
     path = _path(plan)
+    if marks == known and path.exists():
+        return  # a write that outlasts a loss of power takes time at each start
     text = json.dumps({"format": _FORMAT, "stores": {name: asdict(mark) for name, mark in marks.items()}}, indent=1)
-    partial = path.with_name(f"{path.name}.tmp")
     with translated(path):
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        write_whole(path, text)
 
 
 def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:

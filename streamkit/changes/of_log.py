@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from streamkit.changes.form import Form, OnLog, Place, RowForm, StoreForm, TopicForm
@@ -30,28 +30,27 @@ def own_names(plan: Plan) -> set[str]:
     }
 
 
-def internal_topics(application: str, known: Collection[str], transport: Transport) -> dict[str, int]:
-    """Return the internal topics of an application with their partition counts, by their names on the log.
+def internal_topics(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
+    """Return which of the `existing` topics are the application's internal ones, with their partition counts.
 
     A topic may carry the name of another application that begins with this one's: such are left out where a group of that
-    name has members or committed offsets. `known`: topics that are this one's for certain. Raises TransportError.
+    name has members or committed offsets. Raises TransportError.
     """
-    with closing(transport.admin()) as admin:
-        existing = {name: info.partitions for name, info in admin.topics().items()}
-        prefix = f"{application}-"
-        found = {
-            name: count
-            for name, count in existing.items()
-            if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
-        }
-        others = _Groups(admin, transport, existing)
-        return {name: count for name, count in found.items() if name in known or not others.own(application, name)}
+    application, known = plan.application, own_names(plan)
+    prefix = f"{application}-"
+    found = {
+        name: count
+        for name, count in existing.items()
+        if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
+    }
+    others = _Groups(admin, transport, existing)
+    return {name: count for name, count in found.items() if name in known or not others.own(application, name)}
 
 
-def unknown_changelogs(plan: Plan, transport: Transport) -> dict[str, int]:
+def unknown_changelogs(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
     """Return the changelogs of the application that no store of the plan has, with their partition counts."""
     known = own_names(plan)
-    found = internal_topics(plan.application, known, transport)
+    found = internal_topics(plan, existing, admin, transport)
     return {name: count for name, count in found.items() if name.endswith(_CHANGELOG) and name not in known}
 
 
@@ -86,11 +85,15 @@ class _Groups:
             return bool(consumer.committed(self._places))
 
 
-def look(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int]]:
-    """Return what an application has on its log, and the partition counts of its internal topics. Raises TransportError."""
+def look(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int], dict[str, int]]:
+    """Return what an application has on its log, and the partition counts of its internal topics and of all topics.
+
+    Raises TransportError.
+    """
     application = plan.application
-    counts = internal_topics(application, own_names(plan), transport)
     with closing(transport.admin()) as admin:
+        existing = admin.partition_counts()
+        counts = internal_topics(plan, existing, admin, transport)
         members = tuple(admin.group_members(application))
         changelogs = [name for name in counts if name.endswith(_CHANGELOG)]
         configs = {name: admin.topic_config(name) for name in changelogs}
@@ -99,7 +102,8 @@ def look(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int]]:
         records = _records(consumer, _places(changelogs, counts))
         unread = _unread(consumer, _places(topics, counts))
     zeros = dict.fromkeys
-    return OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **unread}, configs, members), counts
+    on_log = OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **unread}, configs, members)
+    return on_log, counts, existing
 
 
 def _places(topics: Sequence[str], counts: Mapping[str, int]) -> list[TopicPartition]:

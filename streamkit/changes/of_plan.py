@@ -25,6 +25,7 @@ from streamkit.expressions.model import Expression
 from streamkit.operators.aggregation import Aggregation
 from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import NewTopic, lay_out
+from streamkit.state.ages import without_ttl
 from streamkit.state.definitions import StoreDef
 from streamkit.state.offsets import layout_of
 
@@ -117,9 +118,11 @@ def _stores(plan: Plan, graph: Graph, label: str) -> dict[str, StoreForm]:
                 details=StoreDetails(
                     logged=store.changelog_topic is not None,
                     persistent=store.persistent,
-                    layout=layout_of(store),
+                    # A time to live that comes or changes is taken up in place (state.ages.relaid).
+                    layout=without_ttl(layout_of(store)),
                     retention=store.retention,
                     history=store.history,
+                    ttl=store.ttl,
                     source_topic=store.source_topic,
                     windows=windows.get(name, {}),
                     rule=rules.get(name, ""),

@@ -96,6 +96,8 @@ def _details(form: Form, store: StoreForm, old: StoreDetails, new: StoreDetails,
         yield _logging(new, changelog)
     elif not settled and (old.layout, old.persistent) != (new.layout, new.persistent):
         yield _layout(old, new)
+    if old.ttl != new.ttl:
+        yield (Verdict.SAFE, _ttl(old.ttl, new.ttl), "")
     if not settled:
         yield from _times(old, new, changelog)
         if old.rule != new.rule and old.rule and new.rule:
@@ -143,6 +145,17 @@ def _layout(old: StoreDetails, new: StoreDetails) -> Text:
         f"it lies differently on disk (was {old.layout}, is {new.layout}): it is read again from its changelog",
         "plan for the time of restoring",
     )
+
+
+def _ttl(old: int | None, new: int | None) -> str:
+    """Return what a time to live (ms) that comes, changes or goes deletes."""
+    if new is None:
+        return f"it has no ttl any more (was {old} ms): no row is deleted from now on, and those that were stay away"
+    was = "it has a ttl now, of" if old is None else f"its ttl was {old} ms, is"
+    when = (
+        "the start deletes those that are due by then" if old is None or new < old else "rows stay longer from now on"
+    )
+    return f"{was} {new} ms: rows that nothing writes to for so long are deleted, from its changelog and downstream; {when}"
 
 
 def _times(old: StoreDetails, new: StoreDetails, changelog: str) -> Iterator[Text]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes import compare, form_of, parse_describe
+from streamkit.changes.compare import compare
+from streamkit.changes.of_describe import parse_describe
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import TopologyError
 from streamkit.plan import load
 

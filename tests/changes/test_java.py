@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes import Verdict, compare, form_of, parse_describe
+from streamkit.changes.compare import compare
+from streamkit.changes.finding import Verdict
+from streamkit.changes.of_describe import parse_describe
+from streamkit.changes.of_plan import form_of
 from streamkit.plan import load
 from streamkit.plan.describe import describe
 from tests.changes import record

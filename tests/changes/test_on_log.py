@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes import Finding, Verdict, compare, form_of
+from streamkit.changes.compare import compare
+from streamkit.changes.finding import Finding, Verdict
 from streamkit.changes.of_log import form_on_log, look
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan import load
 from streamkit.plan.model import Plan
@@ -80,9 +82,9 @@ class Version:
     def diff(self) -> list[Finding]:
         plan = self.plan()
         with self.transport() as log:
-            on_log, counts = look(plan, log)
+            on_log, counts, _ = look(plan, log)
             with closing(log.admin()) as admin:
-                new = form_of(plan, "new.yaml", {name: info.partitions for name, info in admin.topics().items()})
+                new = form_of(plan, "new.yaml", admin.partition_counts())
         return compare(form_on_log(plan, new, on_log, counts, "the log"), new, on_log)
 
 

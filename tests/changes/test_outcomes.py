@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes import Verdict, compare
+from streamkit.changes.compare import compare
+from streamkit.changes.finding import Verdict
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log
 from tests.changes import live

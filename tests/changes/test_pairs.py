@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes import Finding, Form, Verdict, compare, form_of
+from streamkit.changes.compare import compare
+from streamkit.changes.finding import Finding, Verdict
+from streamkit.changes.form import Form
+from streamkit.changes.of_plan import form_of
 from streamkit.plan import load
-from tests.changes.pairs import PAIRS, Pair
+from tests.changes.pairs import PAIRS, TOTALS, Pair
 
 
 def forms(pair: Pair, folder: Path) -> tuple[Form, Form]:
@@ -30,6 +33,28 @@ def test_pair(pair: Pair, tmp_path: Path) -> None:
     assert shown(found) == sorted(pair.expected)
     for words in pair.notes:
         assert any(words in each.message for each in found), (words, found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "totals",
+            "{name: totals, ttl: 1h}",
+            "it has a ttl now, of 3600000 ms: rows that nothing writes to for so long",
+        ),
+        ("{name: totals, ttl: 1h}", "{name: totals, ttl: 10m}", "is 600000 ms: rows that nothing writes to"),
+        ("{name: totals, ttl: 1h}", "{name: totals, ttl: 10m}", "the start deletes those that are due by then"),
+        ("{name: totals, ttl: 1h}", "{name: totals, ttl: 2h}", "rows stay longer from now on"),
+        ("{name: totals, ttl: 1h}", "totals", "it has no ttl any more (was 3600000 ms): no row is deleted from now on"),
+    ],
+)
+def test_a_time_to_live_that_comes_changes_or_goes_is_safe(old: str, new: str, words: str, tmp_path: Path) -> None:
+    """Kafka Streams has no such thing, so that these are not among the pairs that are compared with it."""
+    text = TOTALS.replace("store: totals", f"store: {old}")
+    (found,) = compare(*forms(Pair("ttl", text, ((f"store: {old}", f"store: {new}"),)), tmp_path))
+    assert (found.verdict, found.name) == (Verdict.SAFE, "totals")
+    assert words in found.message
 
 
 def test_there_are_enough_pairs() -> None:

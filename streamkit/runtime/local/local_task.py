@@ -112,6 +112,8 @@ class LocalTask:
         """Of its inputs, as of the end of restoring."""
         self.starts: dict[TopicPartition, int] = {}
         """The offsets at which its inputs are to be read on."""
+        self.at_end: list[TopicPartition] = []
+        """Inputs without a committed offset that are read from their ends on, as their reset policy says."""
         self._give_offsets(changelogs)
         self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
         self._written = {each.partition: each.checkpoint for each in self.changelogs if each.checkpoint is not None}
@@ -161,6 +163,15 @@ class LocalTask:
             self.produced.update(topics)
 
     # -- Offsets ------------------------------------------------------------------------------------------------------
+
+    def keep_ends(self) -> None:
+        """Let the next commit name the positions of inputs that are read from their ends on.
+
+        Else each of several runs that end when all is read would begin at a later end, and process nothing.
+        """
+        if self.at_end:
+            self.task.touch(self.at_end)
+            self.at_end = []
 
     def run(self) -> None:
         """Count from here on what the task writes to its changelogs: it is restored to their ends."""

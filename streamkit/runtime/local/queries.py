@@ -32,7 +32,7 @@ _ALIVE = (ThreadState.RUNNING, ThreadState.PARTITIONS_ASSIGNED, ThreadState.PART
 Enter = Callable[[float], AbstractContextManager[None]]
 """Waits so many seconds at most for the moment at which stores may be read."""
 Find = Callable[[], list[tuple[int, Any, bool]]]
-"""Gives (partition, store, whether of a running task) to who has entered."""
+"""Gives (partition, store, whether of a running task); to be called between Enter and its end."""
 
 
 class Row(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -16,6 +17,8 @@ from streamkit.transport.base import Consumer
 log = logging.getLogger(__name__)
 
 BATCH = 10_000
+LOAD_FROM = 100_000
+"""Records to restore from which a store prepares for many: RocksDB opens its files twice for it."""
 _POLL_MS = 100
 
 
@@ -43,6 +46,8 @@ class Changelog:
     end: int | None = None
     """The offset up to which the store is to be restored; None: not looked up. A standby's is where the log ended."""
 
+    loading: bool = False
+    """Whether the store expects many records, and writes them beside."""
     began: float = 0.0
     """When it began, by the monotonic clock in seconds."""
 
@@ -70,6 +75,19 @@ class Changelog:
             self.start, self.began = self.position, monotonic()
         self.end = end if self.limit is None else min(end, self.limit)
         log.debug("restoring %s from %s to %s", where, self.position, self.end)
+
+    def begin_load(self, beside: Executor) -> None:
+        """Prepare the store for what is to be restored, where that is much; `beside` writes it while more is read."""
+        if not self.loading and (self.end or 0) - (self.position or 0) >= LOAD_FROM:
+            self.loading = True
+            self.store.begin_load(beside)
+
+    def end_load(self) -> None:
+        """Have all written, durably, and the store as it is for processing. Raises what writing has raised."""
+        if self.loading:
+            self.loading = False
+            self.store.end_load()
+            self.store.commit()
 
     def _refuse(self, bound: str) -> None:
         where = f"{self.partition.topic}-{self.partition.partition}"
@@ -115,10 +133,22 @@ def restore(changelogs: Iterable[Changelog], consumer: Consumer, stopped: Callab
     Raises TaskCorruptedError where a checkpoint lies beyond the log, TransportError.
     """
     by_partition = {changelog.partition: changelog for changelog in changelogs}
+    with ThreadPoolExecutor(1, thread_name_prefix="restore-writer") as writer:
+        if not _restore(by_partition, consumer, stopped, writer):
+            return False
+    for changelog in by_partition.values():
+        log_restored(changelog)
+    return True
+
+
+def _restore(
+    by_partition: dict[TopicPartition, Changelog], consumer: Consumer, stopped: Callable[[], bool], writer: Executor
+) -> bool:
     partitions = list(by_partition)
     ends, firsts = consumer.end_offsets(partitions), consumer.beginning_offsets(partitions)
     for partition, changelog in by_partition.items():
         changelog.begin(firsts[partition], ends[partition])
+        changelog.begin_load(writer)
     pending = {partition: changelog for partition, changelog in by_partition.items() if not changelog.complete}
     consumer.assign({partition: changelog.position or 0 for partition, changelog in pending.items()})
     try:
@@ -134,8 +164,8 @@ def restore(changelogs: Iterable[Changelog], consumer: Consumer, stopped: Callab
             pending = {partition: changelog for partition, changelog in pending.items() if not changelog.complete}
     finally:
         consumer.assign({})
-    for changelog in by_partition.values():
-        log_restored(changelog)
+        for changelog in by_partition.values():
+            changelog.end_load()
     return True
 
 
@@ -145,4 +175,4 @@ def log_restored(changelog: Changelog) -> None:
         noun = "record" if changelog.restored == 1 else "records"
         partition = changelog.partition
         place = f"{partition.topic}-{partition.partition} from offset {changelog.start}"
-        log.info("restored %d %s of %s", changelog.restored, noun, place)
+        log.info("restored %d %s of %s in %.2f s", changelog.restored, noun, place, changelog.seconds())

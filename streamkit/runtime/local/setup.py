@@ -62,6 +62,7 @@ class Settings:
     restore_read_committed: bool = False
     """The same for changelogs."""
     emit_intervals: EmitIntervals = field(default_factory=EmitIntervals)
+    max_request_size: int | None = None
     handlers: Handlers = field(default_factory=Handlers)
 
     @classmethod
@@ -84,6 +85,7 @@ class Settings:
             read_committed=config.read_committed(),
             restore_read_committed=config.read_committed("restore"),
             emit_intervals=EmitIntervals.of(config),
+            max_request_size=config.max_request_size,
             handlers=Handlers.of(config),
         )
 

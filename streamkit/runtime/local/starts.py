@@ -93,6 +93,7 @@ class Starts:
             partitions = [at for at, position in named.items() if position == name]
             if partitions:
                 starts.update(find(partitions))
+        task.at_end = [at for at, position in named.items() if position == LATEST]
         task.starts = starts
 
     def close(self) -> None:

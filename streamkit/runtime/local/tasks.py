@@ -218,6 +218,7 @@ class TaskManager:
             idling=self._settings.idling,
             emit_intervals=self._settings.emit_intervals,
             global_stores=shared.global_stores,
+            max_request_size=self._settings.max_request_size,
         )
         files = open_files(shared.directory, name, persistent, self._settings.exactly_once)
         held = LocalTask(task_id, Task(spec, environment), files, self._changelogs(task_id))

@@ -270,8 +270,9 @@ class StreamThread:
                 add("commit-total")
                 add("commit-seconds", perf_counter() - began)
                 self._patience.relieve(names(tasks))
-            worked = worked or interrupted or count > 0
-            if not count or self._stop.is_set():
+            expiring = any(held.task.expiring for held in tasks)
+            worked = worked or interrupted or count > 0 or expiring
+            if not (count or expiring) or self._stop.is_set():
                 return worked
             pace.after(interrupted=interrupted, since_poll_ms=elapsed() - polled_at)
 
@@ -311,6 +312,8 @@ class StreamThread:
             return
         tasks = self._tasks
         if self._shared.until_idle.is_set():
+            for held in tasks.running.values():
+                held.keep_ends()
             if tasks.commit():
                 self.activity += 1
             self.positions = {tp: self._consumer.position(tp) for tp in tasks.by_partition}

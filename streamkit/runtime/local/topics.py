@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from time import monotonic
 
 from streamkit.errors import InvalidTopologyError, RetriableTransportError, TopicError, TransportError, UnreachableError
@@ -26,15 +27,18 @@ def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
     one partition. Raises TopicError for other missing sources,
     InvalidTopologyError for counts that do not fit (TopologyException), TransportError.
     """
-    admin = transport.admin()
-    try:
-        return _prepare(plan, admin, transport.creates_written_topics)
-    finally:
-        admin.close()
+    with closing(transport.admin()) as admin:
+        return prepare(plan, admin, admin.partition_counts(), {}, create_written=transport.creates_written_topics)
 
 
-def _prepare(plan: Plan, admin: Admin, create_written: bool) -> TopicsOnLog:
-    existing = {name: info.partitions for name, info in admin.topics().items()}
+def prepare(
+    plan: Plan, admin: Admin, on_log: Mapping[str, int], ids: Mapping[str, str], *, create_written: bool
+) -> TopicsOnLog:
+    """Do what prepare_topics does, after a look at the log: the partition counts of its topics, and ids that are known.
+
+    create_written: whether topics that the file writes are created too.
+    """
+    existing = dict(on_log)
     for declared in plan.external_topics.values():
         found = existing.get(declared.name, declared.partitions)
         # What validation has checked, co-partitioning above all, holds for the declared counts only.
@@ -62,8 +66,9 @@ def _prepare(plan: Plan, admin: Admin, create_written: bool) -> TopicsOnLog:
     layout = lay_out(plan, existing)
     _create_internal(plan, admin, existing, (*layout.repartitions, *layout.changelogs))
     changelogs = {plan.changelog_name(name) for name in plan.stores}
-    ids = admin.topic_ids([name for name in existing if name in changelogs])
-    return TopicsOnLog(existing, layout.sources, ids)
+    new = admin.topic_ids([name for name in existing if name in changelogs and name not in ids])
+    known = {name: each for name, each in ids.items() if name in changelogs}
+    return TopicsOnLog(existing, layout.sources, {**known, **new})
 
 
 def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted: Sequence[InternalTopic]) -> None:

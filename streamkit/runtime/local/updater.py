@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,6 +56,8 @@ class StateUpdater:
         self._void: set[TopicPartition] = set()
         self._last_checkpoint = self._last_limits = self._last_log = shared.elapsed()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # Its thread begins with the first store that is loaded.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
 
     # -- From the stream thread, and for status ------------------------------------------------------------
 
@@ -89,6 +92,9 @@ class StateUpdater:
         with self._lock:
             taken = [task for task in self._held() if task.id in ids]
             for task in taken:
+                for changelog in task.changelogs:
+                    changelog.end_load()
+            for task in taken:
                 self._let_go(task, "suspend")
             self._restored = [task for task in self._restored if task.id not in ids]
             self._failed = [entry for entry in self._failed if entry[0].id not in ids]
@@ -112,7 +118,7 @@ class StateUpdater:
             self._lock.release()
 
     def stores(self, name: str) -> list[tuple[int, Any, bool]]:
-        """Return (partition, store, False) of a store in the tasks here; for who has entered."""
+        """Return (partition, store, False) of a store in the tasks here; to be called with the lock held."""
         tasks = [held.task for held in self._held()]
         return [(task.partition, task.stores[name], False) for task in tasks if name in task.stores]
 
@@ -136,6 +142,7 @@ class StateUpdater:
         """Wait for the end of the thread and leave the log."""
         if self._thread.ident is not None:
             self._thread.join()
+        self._writer.shutdown()
         self._leave()
 
     # -- The thread ---------------------------------------------------------------------------------------------------
@@ -187,6 +194,7 @@ class StateUpdater:
         self._read(wanted, void)
         if wanted:
             self._apply(self._starts.consumer.poll(BATCH, POLL_MS))
+        self._end_loads(tasks)
         self._patience.relieve(self._hand_over())
         self._checkpoint()
         self._log_progress()
@@ -218,6 +226,7 @@ class StateUpdater:
             try:
                 for changelog in task.changelogs:
                     changelog.begin(*bounds[changelog.partition])
+                    changelog.begin_load(self._writer)
             except TaskCorruptedError as error:
                 self._fail([task], error)
                 continue
@@ -259,6 +268,14 @@ class StateUpdater:
                 if partition not in self._void:
                     # Past markers of transactions, too, which poll never gives.
                     changelog.position = self._starts.consumer.position(partition)
+
+    def _end_loads(self, tasks: list[LocalTask]) -> None:
+        """Have stores that were loaded ready for processing, and for following."""
+        loaded = [each for task in tasks for each in task.changelogs if each.loading and each.complete]
+        if loaded:
+            with self._lock:
+                for changelog in loaded:
+                    changelog.end_load()
 
     def _hand_over(self) -> list[str]:
         """Give back active tasks whose stores are restored; return their names."""
@@ -318,6 +335,7 @@ class StateUpdater:
         with self._lock:
             for task in tasks:
                 if self._tasks.get(task.id) is task:
+                    self._give_up_loads(task)
                     self._let_go(task, "suspend")
                     self._failed.append((task, error))
 
@@ -325,6 +343,14 @@ class StateUpdater:
 
     def _held(self) -> list[LocalTask]:
         return [*self._tasks.values(), *self._restored, *(task for task, _ in self._failed)]
+
+    def _give_up_loads(self, task: LocalTask) -> None:
+        for changelog in task.changelogs:
+            try:
+                changelog.end_load()
+            except StateError as error:
+                # It is what the task fails with, or a consequence; the store takes no commit any more.
+                log.debug("%s: %s", self.name, error)
 
     def _let_go(self, task: LocalTask, event: Event) -> None:
         if self._tasks.pop(task.id, None) is not None:

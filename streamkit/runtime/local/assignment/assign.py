@@ -1,7 +1,7 @@
 """The assignor: balanced, sticky, and with an eye on whose state is how far (HighAvailabilityTaskAssignor, KIP-441).
 
 A pure function: the same input gives the same decision everywhere. Where a task should run is decided by balance and by
-who has it; where it runs until its state is there, by lag.
+the instance that has it; where it runs until its state is there, by lag.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FAR = 2**62
 def decide(
     instances: Mapping[str, Instance], tasks: Sequence[Id], stateful: Mapping[Id, int], rules: Rules
 ) -> Decision:
-    """Return who runs what, and who keeps standbys of what.
+    """Return which instance runs which tasks, and which keeps which standbys.
 
-    stateful: the tasks with state, and how many changelog records who has none of it lags behind. Tasks that none of
+    stateful: the tasks with state, and how many changelog records an instance without it lags behind. Tasks that none of
     the instances knows are not assigned.
     """
     with_state = _target(instances, [task for task in tasks if task in stateful])
@@ -71,7 +71,7 @@ def _target(instances: Mapping[str, Instance], tasks: list[Id]) -> dict[str, lis
 
 
 def _owners(instances: Mapping[str, Instance]) -> dict[Id, list[str]]:
-    """Return who has state of a task, running or on disk."""
+    """Return the instances that have state of a task, running or on disk."""
     owners: dict[Id, list[str]] = {}
     for name, each in instances.items():
         for task in each.lags:

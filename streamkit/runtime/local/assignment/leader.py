@@ -53,7 +53,7 @@ class Leader:
             name: InstanceMetadata(each.server, tuple(decision.active[name]), tuple(decision.standby[name]))
             for name, each in said.items()
         }
-        # Only who has an address can be asked: what the others hold, none but themselves need to know (as in Java).
+        # Only instances with an address can be queried, so that the tasks of the others are not listed (as in Java).
         known = [name for name, each in said.items() if each.server]
         found = {}
         for number, name in enumerate(said):

@@ -52,7 +52,7 @@ class Emptiest:
     """Gives tasks that are the same to all to the instance with the least; by heap, as groups may have a thousand instances."""
 
     def __init__(self, shares: Shares, spreads: bool):
-        """`spreads`: whether who has their fair part of the task's sub-topology comes last."""
+        """`spreads`: whether instances that have their fair part of the task's sub-topology come last."""
         self._shares = shares
         self._spreads = spreads
         self._heaps: dict[int, list[tuple[bool, float, float, str]]] = {}
