@@ -4,12 +4,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.installed
-READY := $(VENV)/.installed-dev
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Spark, the largest package, runs on a JVM only: it is installed where there is a `java`, also when that comes later.
+comma := ,
+EXTRAS := dev$(if $(shell command -v java 2>/dev/null),$(comma)spark)
+READY := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 # The same SEED gives the same random topologies.
 N ?= 1000
 # A folder of topologies/.
 EXAMPLE ?= word-count
 SEED ?= 1
+# Without bytecode each process of a test would compile everything, and pytest rewrite every test.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 # How many processes run tests. Each has a broker of its own.
 JOBS ?= 2
 MINUTES ?= 10
@@ -22,31 +28,35 @@ OPTIONS ?=
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(BASE): pyproject.toml
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "streamkit needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "the venv module is missing (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+
+$(BASE): pyproject.toml | $(BIN)/pip
 	@echo "Installing streamkit into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(PIP) --editable .
 	@# Where Python is told to write no bytecode, every command would compile everything.
 	@$(BIN)/python -m compileall -q streamkit cli
 	@touch $@
 
-# Beyond what the demo needs: Spark, test tools, all extras.
-$(READY): $(BASE)
-	@echo "Installing what development needs …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+# Beyond what the demo needs: test tools, all extras, Spark where Java is.
+$(READY): pyproject.toml | $(BIN)/pip
+	@echo "Installing what development needs into $(VENV) …"
+	@$(PIP) --no-compile --editable '.[$(EXTRAS)]'
+	@# Packages are compiled as they are imported: most of their modules never are.
+	@$(BIN)/python -m compileall -q streamkit cli
+	@touch $(BASE) $@
 
 demo: $(BASE) ## Run an example with no broker: make demo EXAMPLE=click-stream
 	@bash topologies/$(EXAMPLE)/demo.sh "$(CURDIR)/$(BIN)/streamkit" "$(CURDIR)/$(BIN)/python"
 
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+	@$(PYTEST) -rs --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY) ## Run the tests within one process, in under 90 s (no broker, no JVM, no browser, no Spark)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m fast --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+	@$(PYTEST) -m fast --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: lint types generated ## Lint, check formats and types, and compare generated files with their sources
 

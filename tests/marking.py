@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -19,18 +20,28 @@ def starts_processes(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function):
         return False
     fixtures = [each.func for defs in item._fixtureinfo.name2fixturedefs.values() for each in defs]
-    waiting: list[Any] = [item.function, *fixtures]
-    seen: set[FunctionType] = set()
+    return any(_starts_processes(function) for given in (item.function, *fixtures) for function in _functions(given))
+
+
+@cache
+def _starts_processes(function: FunctionType) -> bool:
+    waiting = [function]
+    seen = {function}
     while waiting:
-        for function in _functions(waiting.pop()):
-            if function in seen:
-                continue
-            seen.add(function)
-            for used in _used(function.__code__, function.__globals__):
-                if used is subprocess:
-                    return True
-                waiting.append(used)
+        is_it, named = _named(waiting.pop())
+        if is_it:
+            return True
+        found = named - seen
+        seen |= found
+        waiting += found
     return False
+
+
+@cache
+def _named(function: FunctionType) -> tuple[bool, set[FunctionType]]:
+    """Return whether a function names `subprocess`, and the functions of tests/ that it names."""
+    used = list(_used(function.__code__, function.__globals__))
+    return any(each is subprocess for each in used), {found for each in used for found in _functions(each)}
 
 
 def _functions(found: Any) -> Iterator[FunctionType]:

@@ -1,4 +1,4 @@
-"""What tests need beside the packages of the extra `dev`: the JDK, Maven, a browser, LevelDB where it has no wheel.
+"""What tests need beside the packages of the extra `dev`: the JDK, Spark, Maven, a browser, a pseudo-terminal, LevelDB where it has no wheel.
 
 A test that needs what is missing is skipped, with one line that names the command that installs it; where CI is set it fails.
 """
@@ -6,6 +6,7 @@ A test that needs what is missing is skipped, with one line that names the comma
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ _TOOLS = {
     "java": (("java",), "Java 17 or newer", "apt-get install default-jdk-headless"),
     "javac": (("javac",), "a JDK 17 or newer", "apt-get install default-jdk-headless"),
     "mvn": (("mvn",), "Maven", "apt-get install maven"),
+    "curl": (("curl",), "curl", "apt-get install curl"),
     "openssl": (("openssl",), "OpenSSL", "apt-get install openssl"),
     "browser": (BROWSERS, "a browser", "apt-get install chromium"),
 }
@@ -75,7 +77,7 @@ def refuse_processes(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def require(*tools: str) -> None:
-    """Raise MissingTool for the first of some tools (java, javac, mvn, openssl, browser) that is not on the path.
+    """Raise MissingTool for the first of some tools (java, javac, mvn, curl, openssl, browser) that is not on the path.
 
     Raises UnmarkedTool in a test that is marked as fast.
     """
@@ -85,6 +87,14 @@ def require(*tools: str) -> None:
         commands, what, install = _TOOLS[tool]
         if not any(map(shutil.which, commands)):
             raise MissingTool(f"needs {what}: {install}")
+
+
+def terminal() -> tuple[int, int]:
+    """Open a pseudo-terminal; return the descriptors of both its sides. Raises MissingTool."""
+    try:
+        return pty.openpty()
+    except OSError as error:
+        raise MissingTool("needs a pseudo-terminal: mount -t devpts devpts /dev/pts") from error
 
 
 def browser() -> str:
