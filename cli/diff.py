@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +16,8 @@ from .loading import STDIN, load_plan, require_file
 from .options import EnvFile, Settings
 
 if TYPE_CHECKING:
-    from streamkit.changes import Finding, Form
+    from streamkit.changes.finding import Finding
+    from streamkit.changes.form import Form
     from streamkit.plan.model import Plan
 
 
@@ -66,7 +66,7 @@ def command(
         raise UsageError("only one of OLD and NEW can come from stdin")
     first, second = (old, new) if new is not None else (None, old)
     versions = [_read(file, settings, env_file) for file in (first, second) if file is not None]
-    from streamkit.changes import compare
+    from streamkit.changes.compare import compare
 
     from .findings import needs_action, show
 
@@ -88,8 +88,8 @@ class _Version:
 
 
 def _read(file: str, settings: list[str] | None, env_file: str | None) -> _Version:
-    from streamkit.changes import form_of, parse_describe
-    from streamkit.changes.of_describe import is_description
+    from streamkit.changes.of_describe import is_description, parse_describe
+    from streamkit.changes.of_plan import form_of
 
     if file == STDIN:
         plan = load_plan(file, settings, env_file)
@@ -107,8 +107,9 @@ def _read(file: str, settings: list[str] | None, env_file: str | None) -> _Versi
 
 def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
     """Compare with what is on the log of the new version; of two versions the numbers of records are known then."""
-    from streamkit.changes import compare, form_of
+    from streamkit.changes.compare import compare
     from streamkit.changes.of_log import form_on_log, look
+    from streamkit.changes.of_plan import form_of
     from streamkit.runtime.opening import address
 
     from .logs import opened
@@ -118,9 +119,7 @@ def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
         raise UsageError("--running needs the topology file of the new version, which says where its log is")
     old = versions[0].plan if len(versions) == 2 else None
     with opened(new.plan) as transport:
-        on_log, internal = look(old or new.plan, transport)
-        with closing(transport.admin()) as admin:
-            counts = {name: info.partitions for name, info in admin.topics().items()}
+        on_log, internal, counts = look(old or new.plan, transport)
     after = form_of(new.plan, new.form.label, counts)
     if len(versions) == 2:
         before = versions[0].form if old is None else form_of(old, versions[0].form.label, counts)

@@ -12,7 +12,8 @@ from streamkit.changes.finding import Verdict, worst
 from .problems import annotation
 
 if TYPE_CHECKING:
-    from streamkit.changes import Finding, Form
+    from streamkit.changes.finding import Finding
+    from streamkit.changes.form import Form
 
 _SEVERITIES = {
     Verdict.SAFE: "notice",

@@ -96,6 +96,10 @@ class LimitError(StreamkitError):
     """An expression went beyond the bounds of the language."""
 
 
+class TimeLimitError(LimitError):
+    """An expression took longer than it may: how long depends on the machine and what else runs on it."""
+
+
 class StateError(StreamkitError):
     """A state directory or a store that cannot be used."""
 

@@ -64,6 +64,10 @@ class WithPlugins(Mapping[str, T]):
         yield from self._own
         yield from self.added
 
+    def __bool__(self) -> bool:
+        # By its length it would look for plugins.
+        return bool(self._own or self.added)
+
     def __len__(self) -> int:
         return len(self._own) + len(self.added)
 

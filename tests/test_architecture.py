@@ -7,9 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 # Each package may import itself and what stands further left; packages of one layer may import each other.
@@ -68,8 +67,21 @@ HEAVY = (
 MOST_LINES = 450
 
 
+@cache
 def modules() -> list[Path]:
     return sorted([*ROOT.glob("streamkit/**/*.py"), *ROOT.glob("cli/**/*.py")])
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def parsed(path: Path) -> tuple[str | None, list[tuple[str, bool]]]:
+    """A module's docstring, and every module that it imports with whether the import runs when it is imported itself."""
+    tree = ast.parse(text_of(path))
+    return ast.get_docstring(tree), list(_imports(tree, True))
 
 
 def name_of(path: Path) -> str:
@@ -81,24 +93,23 @@ def package_of(path: Path) -> str:
     return "cli" if parts[0] == "cli" else parts[1]
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Every module that a file imports, and whether the import runs when the file is imported."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {
-        id(node)
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) or _typing_only(outer)
-        for node in ast.walk(outer)
-    }
-    for node in ast.walk(tree):
+def imports(path: Path) -> list[tuple[str, bool]]:
+    return parsed(path)[1]
+
+
+def _imports(around: ast.AST, at_import: bool) -> Iterator[tuple[str, bool]]:
+    for node in ast.iter_child_nodes(around):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, id(node) not in inside
+                yield alias.name, at_import
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module, id(node) not in inside
+            yield node.module, at_import
             for alias in node.names:
                 # `from streamkit import record` names a module; `from streamkit.record import X` does not.
-                yield f"{node.module}.{alias.name}", id(node) not in inside
+                yield f"{node.module}.{alias.name}", at_import
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _typing_only(node)
+            yield from _imports(node, at_import and not later)
 
 
 def home_of(module: str) -> str | None:
@@ -111,41 +122,42 @@ def _typing_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_imports_go_one_way(path: Path) -> None:
-    package = package_of(path)
-    if package == "__init__":
-        return
+def test_imports_go_one_way() -> None:
     wrong = []
-    for name, at_import in imports(path):
-        parts = name.split(".")
-        if parts[0] != "streamkit" or len(parts) < 2 or parts[1] not in RANK or not at_import:
-            continue
-        if RANK[parts[1]] > RANK[package]:
-            wrong.append(name)
-    assert not wrong, f"{name_of(path)} is in {package} and imports {wrong}"
+    for path in modules():
+        package = package_of(path)
+        for name, at_import in imports(path):
+            parts = name.split(".")
+            if package == "__init__" or parts[0] != "streamkit" or len(parts) < 2 or not at_import:
+                continue
+            if RANK.get(parts[1], 0) > RANK[package]:
+                wrong.append(f"{name_of(path)} is in {package} and imports {name}")
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_foreign_libraries_stay_in_their_room(path: Path) -> None:
-    for name, _ in imports(path):
-        home = home_of(name)
-        assert home is None or name_of(path).startswith(home), f"{name} belongs in {home}"
+def test_foreign_libraries_stay_in_their_room() -> None:
+    homes = [(name_of(path), name, home_of(name)) for path in modules() for name, _ in imports(path)]
+    assert not [
+        f"{path} imports {name}, which belongs in {home}"
+        for path, name, home in homes
+        if home is not None and not path.startswith(home)
+    ]
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_modules_are_small(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+def test_modules_are_small() -> None:
+    lines = {name_of(path): len(text_of(path).splitlines()) for path in modules()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
 
 
 # What would let an operator write text where a piece belongs, or leave the writer's blocks.
 _TEXT = re.compile(r"\bCode\(|\{\w+\.source|symbol\(f|gen: Any|\bgen\.(line|lines|depth|_depth|block|fill_empty)\b")
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("streamkit/operators/*.py")), ids=name_of)
-def test_operators_join_pieces_and_write_no_text(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if _TEXT.search(line)] == []
+def test_operators_join_pieces_and_write_no_text() -> None:
+    operators = [path for path in modules() if name_of(path).startswith("streamkit/operators/")]
+    assert len(operators) > 40
+    lines = [(name_of(path), line) for path in operators for line in text_of(path).splitlines()]
+    assert [(name, line) for name, line in lines if _TEXT.search(line)] == []
 
 
 def test_every_room_has_a_rank() -> None:
@@ -160,8 +172,7 @@ def test_local_and_spark_do_not_know_each_other() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    texts = {name_of(path): path.read_text(encoding="utf-8") for path in modules()}
-    assert not [name for name, text in texts.items() if text.strip() and not ast.get_docstring(ast.parse(text))]
+    assert not [name_of(path) for path in modules() if text_of(path).strip() and not parsed(path)[0]]
 
 
 def test_importing_the_plan_loads_nothing_heavy() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -88,12 +89,17 @@ PLACES: dict[str, Callable[[Code, Code, Code], Code]] = {
 }
 
 
-def piece(text: str) -> Code:
-    """Return a piece with the precedence that its text has."""
+@cache
+def form(text: str) -> tuple[Code, ast.expr]:
+    """Return a piece with the precedence that its text has, and what Python reads."""
     node = ast.parse(text, mode="eval").body
+    return Code(text, precedence(node)), node
+
+
+def precedence(node: ast.expr) -> int:
     kind = type(getattr(node, "op", node))
     number = isinstance(node, ast.Constant) and isinstance(node.value, int)
-    return Code(text, code.UNARY if number else _LEVELS.get(kind, code.ATOM))
+    return code.UNARY if number else _LEVELS.get(kind, code.ATOM)
 
 
 class _Filled(ast.NodeTransformer):
@@ -102,7 +108,7 @@ class _Filled(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         text = self.operands.get(node.id)
-        return node if text is None else ast.parse(text, mode="eval").body
+        return node if text is None else form(text)[1]
 
 
 class _Flat(ast.NodeTransformer):
@@ -131,10 +137,11 @@ def test_every_form_means_the_same_in_every_place(place: str) -> None:
         for second, third in zip(others, others[5:] + others[:5], strict=True):
             operands = {"x_1": first, "y_1": second, "z_1": third}
             expected = _Filled(operands).visit(ast.parse(template, mode="eval"))
-            made = make(piece(first), piece(second), piece(third))
-            assert shape(ast.parse(made.source, mode="eval")) == shape(expected), made
+            made = make(*(form(each)[0] for each in (first, second, third)))
+            read = ast.parse(made.source, mode="eval")
             # And so does what was made, as a part of something else.
-            assert made.precedence == piece(made.source).precedence
+            assert made.precedence == precedence(read.body)
+            assert shape(read) == shape(expected), made
 
 
 def test_nothing_is_in_needless_parentheses() -> None:

@@ -17,7 +17,7 @@ ALL = "consumer producer admin"
 
 
 class Row:
-    """A name of the Java clients: who knows it, and what its value becomes in librdkafka."""
+    """A setting of the Java clients: the roles that have it, and what its value becomes in librdkafka."""
 
     __slots__ = ("convert", "roles")
 

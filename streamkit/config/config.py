@@ -210,6 +210,12 @@ class Config:
             _clamp(found)
         return found
 
+    @property
+    def max_request_size(self) -> int | None:
+        """The bytes that a record may have (`max.request.size`), where they are set."""
+        found = self.client("producer").get("message.max.bytes")
+        return None if found is None else int(found)
+
     def _client_defaults(self, kind: str) -> dict[str, str]:
         """Return what Kafka Streams sets where the user does not (StreamsConfig.PRODUCER_DEFAULT_OVERRIDES and kin)."""
         if kind == "producer":

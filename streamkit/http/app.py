@@ -119,7 +119,7 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Refuses who has no token, and what the pages of other sites might send."""
+    """Refuses requests without the token, and those that pages of other sites might send."""
 
     def __init__(self, token: str | None, open_paths: set[str], loopback: bool):
         self._expected = None if token is None else f"Bearer {token}".encode()

@@ -63,6 +63,8 @@ class TaskEnvironment:
     """How the next record is chosen among the task's queues."""
     print_line: Callable[[str], None] = print
     """Shows a line of the `print` step."""
+    max_request_size: int | None = None
+    """Bytes that a key or a value may have when it is written; None: serdes.size.MAX_BYTES."""
 
 
 class StoreServices:

@@ -43,7 +43,7 @@ def group_lag(plan: Plan, transport: Transport) -> GroupLag:
     """Return the lag of the group that has the application's name. Raises TransportError."""
     admin = transport.admin()
     try:
-        counts = {name: info.partitions for name, info in admin.topics().items()}
+        counts = admin.partition_counts()
         members = tuple(sorted(admin.group_members(plan.application)))
     finally:
         admin.close()

@@ -110,14 +110,14 @@ class RecordQueue:
         `due`: a time (ms) that no record but the last one reaches, so that punctuators fire where they must.
         """
         (chunk, highest), start = self._chunks[0], self._at
-        if before is not None and due is None and not self.failures:
+        if before is not None and not self.failures:
             one = self._one(chunk, start, before)
             if one is not None:
                 return one
         stop = min(len(chunk.offsets), start + limit)
         if before is not None:
             stop = self._end_of_run(chunk.timestamps, start, stop, before)
-        if due is not None:
+        if due is not None and highest >= due:
             stop = next((at + 1 for at in range(start, stop) if chunk.timestamps[at] >= due), stop)
         if self.failures:
             # The failing record itself becomes the head and raises there, after everything before it was processed.

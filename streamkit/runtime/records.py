@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from streamkit import durations
 from streamkit.errors import SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers, Record
@@ -53,7 +54,7 @@ class RecordJson:
         if timestamp is None:
             timestamp = now
         elif type(timestamp) is not int:
-            raise SerdeError(f"timestamp is {timestamp!r}; expected milliseconds")
+            timestamp = _instant(timestamp)
         key_serde, value_serde = self.reading(topic)
         key = _encode(key_serde, record.get("key"), "key", topic)
         value = _encode(value_serde, record.get("value"), "value", topic)
@@ -88,7 +89,7 @@ class RecordJson:
         self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> tuple[list[Any], list[Any]] | None:
         """Return keys and values of a written topic in JSON form; None where not all are of its first serdes."""
-        for key_serde, value_serde in self._candidates(topic):
+        for key_serde, value_serde in self.candidates(topic):
             try:
                 return key_serde.json_column(keys), value_serde.json_column(values)
             except SerdeError:
@@ -97,7 +98,7 @@ class RecordJson:
 
     def is_plain(self, topic: str) -> bool:
         """Return whether the JSON forms of a written topic's first serdes hold no fractions, which Java writes in its own way."""
-        pair = next(self._candidates(topic), ())
+        pair = next(self.candidates(topic), ())
         return all(getattr(serde, "inner", serde).spec in _PLAIN for serde in pair)
 
     def decode_source(self, topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
@@ -107,14 +108,15 @@ class RecordJson:
 
     def _remember(self, topic: str) -> list[tuple[Callable[..., Any], ...]]:
         """Return the functions of the serdes that a written topic's bytes may be of, kept for the next record."""
-        pairs = self._candidates(topic)
+        pairs = self.candidates(topic)
         forms: list[tuple[Callable[..., Any], ...]] = [
             (key.decode, key.to_json, value.decode, value.to_json) for key, value in pairs
         ]
         self._forms[topic] = forms
         return forms
 
-    def _candidates(self, topic: str) -> Iterator[Serdes]:
+    def candidates(self, topic: str) -> Iterator[Serdes]:
+        """Yield the serdes that the bytes of a topic may be of, in the order in which they are tried."""
         if topic in self._written:
             yield self._written[topic]
         if topic in self._declared:
@@ -207,6 +209,13 @@ def headers_to_json(headers: Headers) -> list:
 def raw_json(data: bytes | None) -> Any:
     """Return bytes in their JSON form."""
     return None if data is None else {"base64": base64.b64encode(data).decode()}
+
+
+def _instant(text: Any) -> int:
+    try:
+        return durations.instant(text)
+    except SerdeError:
+        raise SerdeError(f"timestamp is {text!r}; expected {durations.TIME_FORMS}") from None
 
 
 def _header_bytes(value: Any) -> bytes | None:

@@ -35,7 +35,7 @@ class Replay:
         self._again = again
         admin = transport.admin()
         try:
-            self._partitions = {name: info.partitions for name, info in admin.topics().items()}
+            self._partitions = admin.partition_counts()
         finally:
             admin.close()
         wanted = dead_letter_topics(plan) if topics is None else topics

@@ -71,7 +71,7 @@ def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) ->
     """Find out what a reset would change; nothing is changed. Raises UsageError, TransportError, StateError."""
     directory = Path(plan.config["state.dir"]) / plan.application
     with closing(transport.admin()) as admin:
-        counts = {name: info.partitions for name, info in admin.topics().items()}
+        counts = admin.partition_counts()
         roles = _roles(plan, choice, counts)
         return Reset(
             application=plan.application,

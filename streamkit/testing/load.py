@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streamkit.durations import TIME_FORMS, instant
 from streamkit.errors import Problem, StreamkitError, TopologyError
 from streamkit.plan.model import Plan
 from streamkit.spec.load import ordered, read_text
@@ -13,7 +14,7 @@ from streamkit.spec.nodes import Node, Source, check_keys, compose
 from streamkit.spec.reader import BAD, Reader
 from streamkit.spec.resolve import Resolver
 from streamkit.testing.model import Case, CaseFile, Described
-from streamkit.testing.names import TIME_FORMS, Names, instant
+from streamkit.testing.names import Names
 from streamkit.testing.phases import PHASE_KEYS, Phases
 
 SUFFIXES = (".test.yaml", ".test.yml")

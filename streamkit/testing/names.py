@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from streamkit import durations
-from streamkit.errors import ConfigError, RegistryError, SerdeError
+from streamkit.errors import RegistryError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.runtime.records import RecordJson
-
-TIME_FORMS = "milliseconds, a duration since 0 such as 90s, or a time such as 2025-01-31T08:00:00Z"
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Names:
@@ -68,29 +63,6 @@ class Names:
             return definition.type in ("window", "session", "join_window") or _is_windowed(definition.key_serde)
         found = self._plan.external_topics.get(self._entries.get(topic or "", ""))
         return found is not None and _is_windowed(found.key_serde)
-
-
-def instant(value: Any) -> int:
-    """Return a point in time as milliseconds since the epoch; times without a zone are UTC. Raises SerdeError.
-
-    >>> instant("90s"), instant("1970-01-01T00:01:00Z"), instant(5)
-    (90000, 60000, 5)
-    """
-    if type(value) is int:
-        return value
-    if isinstance(value, str):
-        try:
-            return durations.parse(value)
-        except ConfigError:
-            pass
-        try:
-            parsed = datetime.datetime.fromisoformat(value)
-        except ValueError:
-            pass
-        else:
-            aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
-            return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
-    raise SerdeError(f"must be {TIME_FORMS}")
 
 
 def _is_windowed(serde: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from streamkit.durations import instant
 from streamkit.errors import Position, SerdeError, StreamkitError
 from streamkit.plan.model import Plan
 from streamkit.spec import names as spec_names
@@ -24,7 +25,7 @@ from streamkit.testing.model import (
     Phase,
     Plain,
 )
-from streamkit.testing.names import Names, instant
+from streamkit.testing.names import Names
 
 PHASE_KEYS = ("given", "expect", "stores", "error", "dropped")
 EXPECTATION_KEYS = ("match", "partial", "records", "file")

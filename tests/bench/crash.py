@@ -2,7 +2,8 @@
 
     python -m tests.bench.crash [--keys 10000,100000,1000000] [--runs 3]
 
-One process counts by key under exactly-once, without standbys. It is killed with a transaction open, its member is removed
+One process counts by key under exactly-once, without standbys; its keys are there before it starts, in a changelog that it
+restores first. It is killed with a transaction open, its member is removed
 from the group, as the end of its session would do, and it is started again with the directory that it left. Printed are
 the seconds from there to the first new record that is committed, and the records that it read from its changelog.
 """
@@ -21,13 +22,15 @@ from pathlib import Path
 
 from streamkit.transport import open_transport
 from tests.bench import programs, report, topics
-from tests.bench.inputs import MARKS, START_MS, mark
+from tests.bench.inputs import START_MS, changelog, mark
 from tests.bench.scenarios import EXACTLY_ONCE, Scenario
 from tests.broker.kafka_broker import Broker
 
 IN_FLIGHT = 1_000
 """Records that are written just before the kill."""
 LIMIT_SECONDS = 900
+LOOK_SECONDS = 0.01
+"""Between two looks at the output: without a pause they would take a core from what is measured."""
 _RESTORED = re.compile(r"restored (\d+) records? of")
 """What streamkit logs, and Peer.java prints, of a changelog."""
 
@@ -38,7 +41,9 @@ def measure(bootstrap: str, program: str, keys: int, tag: str) -> tuple[float, i
     application = f"crash-{keys}-{tag}"
     names = {"bootstrap": bootstrap, "application": application, "input_1": f"{application}-in"}
     names |= {"output": f"{application}-out", "progress": f"{application}-progress"}
-    topics.fill(bootstrap, names["input_1"], "distinct", keys, 1)
+    topics.fill(bootstrap, names["input_1"], "right", 0, 1)
+    topics.changelog(bootstrap, f"{application}-counts-changelog", changelog("count", keys), 1)
+    topics.append(bootstrap, names["input_1"], (mark(keys), "", START_MS + keys))
     topics.create(bootstrap, names["output"], names["progress"])
     reader = topics.Reader(bootstrap)
 
@@ -47,20 +52,20 @@ def measure(bootstrap: str, program: str, keys: int, tag: str) -> tuple[float, i
 
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder = Path(scratch)
-        first = _start(program, scenario, names, folder)
+        first = start(program, scenario, names, folder)
         try:
-            _wait(first, has(keys - keys % (keys // MARKS)), folder)
+            wait(first, has(keys), folder)
             more = [(f"key-{number}", "again", START_MS + keys) for number in range(IN_FLIGHT)]
             topics.append(bootstrap, names["input_1"], *more)
         finally:
             first.kill()
             first.wait()
         topics.append(bootstrap, names["input_1"], (mark(keys + 1), "", START_MS + keys))
-        _remove_members(bootstrap, application)
+        remove_members(bootstrap, application)
         began = time.monotonic()
-        second = _start(program, scenario, names, folder)
+        second = start(program, scenario, names, folder)
         try:
-            _wait(second, has(keys + 1), folder)
+            wait(second, has(keys + 1), folder)
             seconds = time.monotonic() - began
         finally:
             second.terminate()
@@ -70,20 +75,24 @@ def measure(bootstrap: str, program: str, keys: int, tag: str) -> tuple[float, i
     return seconds, sum(map(int, said))
 
 
-def _start(program: str, scenario: Scenario, names: dict[str, str], folder: Path) -> subprocess.Popen:
+def start(program: str, scenario: Scenario, names: dict[str, str], folder: Path) -> subprocess.Popen:
+    """Start a program that goes on until it is told to end; what it says goes to `log` in its folder."""
     arguments, environment = programs.command(program, scenario, names, folder, stays=True)
     with (folder / "log").open("w") as log:
         return subprocess.Popen(arguments, stdout=log, stderr=log, env={**environment, "STREAMKIT_LOG_LEVEL": "info"})
 
 
-def _wait(process: subprocess.Popen, done: Callable[[], bool], folder: Path) -> None:
+def wait(process: subprocess.Popen, done: Callable[[], bool], folder: Path) -> None:
+    """Wait until it is done. Raises RuntimeError with the end of the log where that takes too long, or the process ends."""
     deadline = time.monotonic() + LIMIT_SECONDS
     while not done():
+        time.sleep(LOOK_SECONDS)
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"no record came:\n{(folder / 'log').read_text()[-3000:]}")
 
 
-def _remove_members(bootstrap: str, application: str) -> None:
+def remove_members(bootstrap: str, application: str) -> None:
+    """Remove the members of an application's group, as the end of their sessions would do."""
     transport = open_transport(bootstrap, {}, "unused")
     admin = transport.admin()
     admin.remove_members(application)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from collections.abc import Callable, Iterator
 
 MARK, MARKS = "@", 60
@@ -108,6 +109,23 @@ def distinct(count: int) -> Iterator[Record]:
     numbers = list(range(count + 1))
     random.Random(7).shuffle(numbers)
     return _marked(count, lambda number: (f"key-{numbers[number]}", "once", START_MS + number))
+
+
+_ONE = struct.pack(">q", 1)
+_WINDOW_MS = 60_000
+# None of these may expire while they are restored.
+_WINDOWS = 2
+
+
+def changelog(store: str, count: int) -> Iterator[tuple[bytes, bytes, int]]:
+    """The records of a changelog: a count by key, or by key and window."""
+    numbers = list(range(count))
+    random.Random(7).shuffle(numbers)
+    for place, number in enumerate(numbers):
+        key = b"key-%d" % number
+        if store == "tumbling":
+            key += struct.pack(">qi", START_MS - START_MS % _WINDOW_MS + number % _WINDOWS * _WINDOW_MS, 0)
+        yield key, _ONE, START_MS + place
 
 
 MAKE: dict[str, Make] = {

@@ -36,10 +36,10 @@ def compare(scenario: scenarios.Scenario, broker: Bench, runs: int) -> dict[str,
     digests = set()
     for number in range(runs):
         for program, figures in found.items():
-            before = _cpu_seconds()
+            before = cpu_seconds()
             measured = broker.run(program, scenario, f"{COMPARED[program]}-{number}")
             figures["records/s"].append(round(measured.rate))
-            figures["CPU s"].append(round(_cpu_seconds() - before, 2))
+            figures["CPU s"].append(round(cpu_seconds() - before, 2))
             figures["MB"].append(round(measured.memory_mb, 1))
             digests.add(measured.digest)
             last = {unit: values[-1] for unit, values in figures.items()}
@@ -47,7 +47,7 @@ def compare(scenario: scenarios.Scenario, broker: Bench, runs: int) -> dict[str,
     return {"name": scenario.name, "title": scenario.title, "same output": len(digests) == 1, "runs": found}
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """The CPU time of the processes that have ended: the broker still runs, so that it does not count."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -31,15 +31,29 @@ def fill(bootstrap: str, topic: str, name: str, count: int, partitions: int) -> 
     producer.flush()
 
 
-def append(bootstrap: str, topic: str, *records: Record) -> None:
-    """Write further records."""
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for record in records:
-        _produce(producer, topic, 0, record)
+def changelog(bootstrap: str, topic: str, records: Iterable[tuple[bytes, bytes, int]], partitions: int) -> None:
+    """Make a changelog and write its records: (key, value, timestamp in ms)."""
+    _create(bootstrap, [NewTopic(topic, partitions, 1, config={"cleanup.policy": "compact"})])
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 100, "partitioner": "murmur2_random", "acks": 1}
+        | {"queue.buffering.max.messages": 1_000_000}
+    )
+    for number, record in enumerate(records):
+        _produce(producer, topic, -1, record)
+        if number % 10_000 == 0:
+            producer.poll(0)
     producer.flush()
 
 
-def _produce(producer: Producer, topic: str, partition: int, record: Record) -> None:
+def append(bootstrap: str, topic: str, *records: Record, partition: int = 0) -> None:
+    """Write further records."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for record in records:
+        _produce(producer, topic, partition, record)
+    producer.flush()
+
+
+def _produce(producer: Producer, topic: str, partition: int, record: Record | tuple[bytes, bytes, int]) -> None:
     key, value, time = record
     while True:
         try:

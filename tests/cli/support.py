@@ -1,12 +1,13 @@
-"""Runs the real command in a process of its own."""
+"""Runs the real command in a process of its own: with `streamkit` to its end, with the line of `command` in any way."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.cli import forking
 
 STREAMKIT = [sys.executable, "-m", "streamkit_cli"]
 # Far beyond what anything here takes: a command that hangs must fail its test and not the whole run.
@@ -43,17 +44,10 @@ def command(*arguments: object) -> list[str]:
 
 
 def streamkit(*arguments: object, stdin: bytes | str = b"", cwd: Path | None = None, **variables: str) -> Done:
-    """Run streamkit to its end."""
-    done = subprocess.run(
-        command(*arguments),
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, **variables},
-        timeout=LIMIT_S,
-    )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    """Run streamkit to its end, as a fork of a process that has imported it."""
+    content = stdin.encode() if isinstance(stdin, str) else stdin
+    code, out, err = forking.run([*map(str, arguments)], content, cwd, {**os.environ, **variables}, LIMIT_S)
+    return Done(code, out.decode(), err.decode())
 
 
 def assert_one_clear_line(done: Done, code: int, *words: object) -> None:

@@ -45,6 +45,15 @@ def test_records_go_in_and_come_out(upper: Path) -> None:
     assert found[2]["partition"] == 1
 
 
+def test_timestamps_are_written_as_in_test_files(upper: Path) -> None:
+    times = [7, "90s", "PT2M", "1970-01-01T00:03:00Z", "1970-01-01T01:04:00+01:00", "1970-01-01T00:05"]
+    lines = "".join(json.dumps({"value": "a", "timestamp": time, "partition": 0}) + "\n" for time in times)
+    done = streamkit("produce", upper, "words", stdin=lines)
+    assert (done.code, done.err) == (0, "")
+    found = records(streamkit("consume", upper, "words", "--until-idle").out)
+    assert [record["timestamp"] for record in found] == [7, 90_000, 120_000, 180_000, 240_000, 300_000]
+
+
 def test_run_until_idle_processes_everything_once(upper: Path) -> None:
     streamkit("produce", upper, "words", "--lines", stdin="a\nb\nc\n")
     for _ in range(2):
@@ -108,6 +117,9 @@ def test_topics_are_named_as_the_file_names_them(upper: Path) -> None:
         (b'{"value": "a", "partition": 2}', "partition"),
         (b'{"value": "a", "partition": true}', "partition"),
         (b'{"value": "a", "timestamp": 1.5}', "timestamp"),
+        (b'{"value": "a", "timestamp": -1}', "timestamp is -1; Kafka takes none before 1970"),
+        (b'{"value": "a", "timestamp": "1969-12-31T23:59:59Z"}', "Kafka takes none before 1970"),
+        (b'{"value": "a", "timestamp": "yesterday"}', "a time such as 2025-01-31T08:00:00Z"),
         (b'{"value": "a", "vlaue": "b"}', "vlaue"),
         (b'{"value": "a", "topic": "words-out"}', "words-out"),
         (b'{"value": "\xff"}', "UTF-8"),
@@ -124,6 +136,8 @@ def test_a_record_that_fails_ends_run_and_is_not_lost(upper: Path) -> None:
     for _ in range(2):
         done = streamkit("run", upper, "--until-idle")
         assert_one_clear_line(done, 1, f"{upper}:", "shout", "map_values", "words-in", "offset 1")
+        assert "'on_error' of the step or processing.exception.handler: continue" in done.err
+    assert "the application has not started" in streamkit("lag", upper).out
     text = upper.read_text().replace("value: value.upper()", "value: (value or 'none').upper()")
     upper.write_text(text)
     assert streamkit("run", upper, "--until-idle").code == 0

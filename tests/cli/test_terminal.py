@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 from dataclasses import fields
@@ -26,6 +25,7 @@ from streamkit.runtime.local.status import (
     TopicStatus,
 )
 from tests.cli.support import LIMIT_S, UPPER, command, streamkit
+from tests.requirements import terminal
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_what_is_unknown_is_no_number() -> None:
 
 
 def test_a_terminal_shows_the_table(upper: Path) -> None:
-    ours, theirs = pty.openpty()
+    ours, theirs = terminal()
     process = subprocess.Popen(
         command("run", upper), stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
+from tests.requirements import terminal
 from tests.testing.support import case, write
 
 GOOD = case("given: {orders: [{key: a, value: {cents: 5}}]}\nexpect: {totals: [{key: a, value: 5}]}")
@@ -119,7 +119,7 @@ def test_a_test_that_compares_nothing_says_so(folder: Path) -> None:
 
 
 def test_on_a_terminal_the_diff_has_colours(folder: Path) -> None:
-    ours, theirs = pty.openpty()
+    ours, theirs = terminal()
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(command("test", folder), stdout=theirs, stderr=theirs, env=environment)

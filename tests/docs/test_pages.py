@@ -18,6 +18,7 @@ from streamkit.spec import load_text
 from tests.broker.kafka_broker import Broker
 from tests.docs.pages import Block, Command, blocks, commands, fits
 from tests.docs.shell import Shell
+from tests.requirements import require
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -68,6 +69,8 @@ def with_commands() -> list[Any]:
 @pytest.mark.parametrize("page", with_commands(), ids=name_of)
 def test_every_command_does_what_is_shown(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     found = blocks_of(page)
+    if any("curl " in block.text for block in found if block.language == "console" and "unrun" not in block.options):
+        require("curl")
     address = None
     if any("broker" in block.options for block in found):
         broker: Broker = request.getfixturevalue("broker")

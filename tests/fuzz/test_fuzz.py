@@ -128,3 +128,11 @@ def test_changelogs_compare_in_order_and_those_of_suppress_key_by_key():
         Answer(changelogs=[first, second, last, ["more", "61", "01", 5, []]]),
     ):
         assert differences(java, other)
+
+
+def test_a_subscription_of_a_timer_s_record_may_name_another_partition_and_nothing_else():
+    java = Answer(changelogs=[["log", "61", "0103aabbffffffff", 5, []]])
+    assert not differences(java, Answer(changelogs=[["log", "61", "0103aabb00000000", 5, []]]))
+    for other in ("0103aabb00000001", "0103aabc00000000", None):
+        assert differences(java, Answer(changelogs=[["log", "61", other, 5, []]]))
+    assert differences(Answer(changelogs=[["log", "61", "0103aabb00000001", 5, []]]), java)

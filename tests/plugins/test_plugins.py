@@ -22,9 +22,12 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plugin")
     # Copies: pip builds in the folder itself, which several processes may do at once.
     sources = [shutil.copytree(path, folder / path.name, ignore=IGNORED) for path in (EXAMPLE, ROOT)]
-    run(sys.executable, "-m", "venv", folder / "env")
+    pip, quietly = (sys.executable, "-m", "pip"), ("-q", "--disable-pip-version-check", "--no-deps")
+    # Without isolation, which tests/packaging has: it would install setuptools for each of the two.
+    run(*pip, "wheel", *quietly, "--no-build-isolation", "--wheel-dir", folder / "wheels", *sources)
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "env")
     python = folder / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", *sources)
+    run(*pip, "--python", python, "install", *quietly, "--no-compile", *(folder / "wheels").glob("*.whl"))
     (packages,) = (folder / "env").glob("lib/python*/site-packages")
     # Dependencies only: streamkit itself is the one that was installed here.
     theirs = [path for path in sys.path if path.endswith("site-packages")]
@@ -107,3 +110,12 @@ def test_names_of_its_own_are_not_looked_for_in_plugins():
         "print(p.load.cache_info().currsize)"
     )
     assert run(sys.executable, "-c", code).strip() == "0"
+
+
+def test_a_file_without_names_of_plugins_looks_for_none():
+    file = ROOT / "topologies" / "word-count" / "topology.yaml"
+    code = (
+        "import streamkit.plugins as p; from streamkit_cli.problems import validate_files;"
+        f"print(validate_files([{str(file)!r}]), p.load.cache_info().currsize)"
+    )
+    assert run(sys.executable, "-c", code).split() == ["0", "0"]

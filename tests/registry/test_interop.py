@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from streamkit import serdes
@@ -66,6 +62,10 @@ def both_ways(serde: Serde, write: Callable[..., bytes], read: Callable[..., Any
 
 
 def test_avro_and_confluent(registry: SchemaRegistry, folder: Path) -> None:
+    # Confluent's client takes long to import, and every process imports this file to collect its tests.
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+
     client, topic = SchemaRegistryClient({"url": registry.url}), fresh("avro")
     # The other side takes dates for times; this test is about the bytes.
     fields = [field for field in ORDER["fields"] if field["name"] != "at"]  # type: ignore[index]
@@ -78,6 +78,9 @@ def test_avro_and_confluent(registry: SchemaRegistry, folder: Path) -> None:
 
 
 def test_json_schema_and_confluent(registry: SchemaRegistry, folder: Path) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+
     client, topic = SchemaRegistryClient({"url": registry.url}), fresh("json")
     serde = bound(registry, folder, {"json_schema": "user.json"}, topic)
     value, context = {"id": 5, "name": "Ann"}, SerializationContext(topic, MessageField.VALUE)
@@ -88,6 +91,9 @@ def test_json_schema_and_confluent(registry: SchemaRegistry, folder: Path) -> No
 
 @pytest.mark.parametrize("name", ["First", "Second"])
 def test_protobuf_and_confluent(registry: SchemaRegistry, folder: Path, name: str) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+
     # Confluent's client wants .proto files in a binary form, which only Confluent's registry makes: without one here.
     topic = fresh("protobuf")
     serde = bound(registry, folder, {"protobuf": "all.proto", "message": name}, topic)

@@ -10,7 +10,9 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serde;
@@ -64,17 +66,22 @@ public final class Peer {
         closed.await();
     }
 
-    /** Prints what was read of each changelog, in the words of streamkit's log. */
+    /** Prints what was read of each changelog and how long it took, in the words of streamkit's log. */
     private static final class Restored implements StateRestoreListener {
+        private final Map<TopicPartition, Long> began = new ConcurrentHashMap<>();
+
         @Override
-        public void onRestoreStart(TopicPartition partition, String store, long start, long end) {}
+        public void onRestoreStart(TopicPartition partition, String store, long start, long end) {
+            began.put(partition, System.nanoTime());
+        }
 
         @Override
         public void onBatchRestored(TopicPartition partition, String store, long end, long count) {}
 
         @Override
         public void onRestoreEnd(TopicPartition partition, String store, long total) {
-            System.out.println("restored " + total + " records of " + partition);
+            double seconds = (System.nanoTime() - began.get(partition)) / 1e9;
+            System.out.println(String.format(Locale.ROOT, "restored %d records of %s in %.2f s", total, partition, seconds));
         }
     }
 
