@@ -8,29 +8,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from streamkit.runtime.local.signals import set_from_handler
+
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and SIGINT set; a second SIGINT interrupts as usual."""
+    """Give an event that SIGTERM and SIGINT set; a second SIGINT interrupts as usual.
+
+    Afterwards SIGTERM has no effect: the process is about to end, and its exit code says how the work went.
+    """
     asked = threading.Event()
 
     def ask(number: int, frame: Any) -> None:
-        asked.set()
+        set_from_handler(asked)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, ask)
+    before = signal.signal(signal.SIGINT, ask)
     try:
         yield asked
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def hang_up() -> Iterator[threading.Event]:
     """Give an event that SIGHUP sets."""
     asked = threading.Event()
-    before = signal.signal(signal.SIGHUP, lambda number, frame: asked.set())
+    before = signal.signal(signal.SIGHUP, lambda number, frame: set_from_handler(asked))
     try:
         yield asked
     finally:

@@ -43,7 +43,17 @@ _TOPIC = {
     "POLICY_VIOLATION",
     "TOPIC_AUTHORIZATION_FAILED",
 }
+LOST_SEQUENCE = {
+    # After requests that a broker may or may not have received, one of a later number arrives first.
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    # The broker has forgotten the producer.
+    "INVALID_PRODUCER_ID_MAPPING",
+    "UNKNOWN_PRODUCER_ID",
+    "TRANSACTION_ABORTABLE",
+}
+"""What ends a transaction but not its application: it starts again from the last commit (StreamsProducer, KIP-691)."""
 _RETRIABLE = {
+    *LOST_SEQUENCE,
     "COORDINATOR_LOAD_IN_PROGRESS",
     "COORDINATOR_NOT_AVAILABLE",
     "CONCURRENT_TRANSACTIONS",

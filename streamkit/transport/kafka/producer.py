@@ -16,13 +16,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamkit.errors import FencedError, ProductionError, RetriableTransportError, StreamkitError, TransportError
 from streamkit.record import OutputRow, TopicPartition
 from streamkit.transport.base import CommittedOffset, Producer
-from streamkit.transport.kafka.errors import call, kafka_error, translate
+from streamkit.transport.kafka.errors import LOST_SEQUENCE, call, kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
 
 _FULL_QUEUE_WAIT = 0.05
 _WAIT_AFTER_LOSS = 3.0
-"""Seconds for the offsets of a transaction once a broker was lost: librdkafka may wait for the coordinator as it knew it
-without an end, and the transaction is over by its own time-out soon after."""
+"""Seconds for the offsets of a transaction, or its abort, once a broker was lost: librdkafka may wait for the coordinator
+as it knew it without an end, where a new producer ends the transaction at once."""
 # What Java's default production handler has written again. Not so a missing topic, which it waits for without an end.
 _RETRIABLE = {
     "_MSG_TIMED_OUT",
@@ -34,6 +34,7 @@ _RETRIABLE = {
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
     "NOT_LEADER_FOR_PARTITION",
     "REQUEST_TIMED_OUT",
+    *LOST_SEQUENCE,
 }
 
 
@@ -47,7 +48,7 @@ class KafkaProducer(Producer):
         self._initialised = False
         self._lost = False
         self._disconnected = False
-        """Whether a broker was lost since offsets were last added to a transaction."""
+        """Whether a broker was lost since a transaction last ended in order."""
         self._failure: StreamkitError | None = None
         self._refused: list[tuple] = []
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error, "error_cb": self._on_client_error}
@@ -130,7 +131,9 @@ class KafkaProducer(Producer):
 
     def abort(self) -> None:
         self._need_transactions()
-        self._call(self._client.abort_transaction, "the transaction could not be aborted", self._timeout)
+        seconds = min(_WAIT_AFTER_LOSS, self._timeout) if self._disconnected else self._timeout
+        self._call(self._client.abort_transaction, "the transaction could not be aborted", seconds)
+        self._disconnected = False
         self._forget()
 
     def close(self) -> None:
@@ -156,8 +159,11 @@ class KafkaProducer(Producer):
             raise translate(found, "records could not be written", self._address) from error
 
     def _call(self, function: Callable, what: str, *arguments: Any) -> None:
-        """Call a transactional function, again while librdkafka calls the error retriable and time is left."""
-        deadline = monotonic() + self._timeout
+        """Call a transactional function, again while librdkafka calls the error retriable and time is left.
+
+        The last argument, if any, is the function's own time-out in seconds.
+        """
+        deadline = monotonic() + (arguments[-1] if arguments else self._timeout)
         while True:
             try:
                 self._bounded(function, what, *arguments)
@@ -240,6 +246,8 @@ class KafkaProducer(Producer):
 
     def _production_error(self, topic: str | None, error: Any, cause: Exception | None = None) -> StreamkitError:
         fenced = error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+        # What has failed for good, the calls that end the transaction say.
+        fenced = fenced or (self._transactional and error.code() == KafkaError._FATAL)
         where = f" (broker {self._address})" if error.code() == KafkaError._MSG_TIMED_OUT else ""
         kind = FencedError if fenced else ProductionError
         failure = kind(f"a record for topic {topic} could not be written: {error.str()}{where}")

@@ -1,0 +1,31 @@
+"""Signals that come at awkward moments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+from streamkit.runtime.local.signals import set_from_handler
+
+LATE = """\
+import os, signal, sys
+from streamkit_cli.stop_signals import stopping
+with stopping() as asked:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert asked.wait(30)
+os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(7)
+"""
+
+
+def test_sigterm_after_the_work_leaves_the_exit_code() -> None:
+    assert subprocess.run([sys.executable, "-c", LATE], check=False, timeout=60).returncode == 7
+
+
+def test_a_signal_within_a_wait_does_not_wait_for_itself() -> None:
+    asked = threading.Event()
+    # What the main thread holds for a moment at each wait.
+    with asked._cond:  # type: ignore[attr-defined]
+        set_from_handler(asked)
+    assert asked.wait(30)

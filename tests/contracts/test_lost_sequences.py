@@ -1,0 +1,90 @@
+"""A broker that restarts may have lost a producer's requests; the transaction fails, and the application goes on.
+
+librdkafka says so in three ways, each of them once in some eighty restarts of a broker: hence a client that does.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamkit.errors import FencedError, ProductionError, RetriableTransportError
+from streamkit.record import TopicPartition
+from streamkit.transport.base import CommittedOffset
+from streamkit.transport.kafka.producer import KafkaProducer
+
+ABORTABLE = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "skipped sequence numbers", False, False, True)
+AFTER_THE_COMMIT = KafkaError(
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "commit succeeded, but the transaction had already failed", True
+)
+FOR_GOOD = KafkaError(KafkaError._FATAL, "fatal error", True)
+
+
+class Client:
+    """A client whose functions of these names fail."""
+
+    def __init__(self, **failures: KafkaError):
+        self._failures = failures
+        self.seconds: dict[str, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        def function(*arguments: Any) -> int:
+            if arguments and isinstance(arguments[-1], float):
+                self.seconds[name] = arguments[-1]
+            if name in self._failures:
+                raise KafkaException(self._failures[name])
+            return 0
+
+        return function
+
+
+def producer(**failures: KafkaError) -> tuple[KafkaProducer, Client]:
+    config = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "a"}
+    made = KafkaProducer(config, 15.0, logging.getLogger("streamkit.kafka"))
+    client = Client(**failures)
+    made._client = client  # type: ignore[assignment]
+    return made, client
+
+
+OFFSETS = {TopicPartition("words", 0): CommittedOffset(7, "")}
+
+
+@pytest.mark.parametrize(
+    "failures", [{"send_offsets_to_transaction": ABORTABLE}, {"commit_transaction": AFTER_THE_COMMIT}], ids=list
+)
+def test_a_commit_that_fails_for_it_may_be_tried_again(failures: dict[str, KafkaError]) -> None:
+    made, _ = producer(**failures)
+    made.begin()
+    with pytest.raises(RetriableTransportError, match=r"skipped sequence numbers|had already failed"):
+        made.commit(OFFSETS, b"group")
+
+
+def test_a_record_that_fails_for_it_may_be_written_again() -> None:
+    made, _ = producer(produce=ABORTABLE)
+    made.begin()
+    with pytest.raises(ProductionError) as caught:
+        made.send([("counts", b"k", b"v", 7, None, 0)])
+    assert caught.value.retriable
+
+
+def test_a_producer_that_has_failed_for_good_is_fenced() -> None:
+    made, _ = producer(produce=FOR_GOOD)
+    made.begin()
+    with pytest.raises(FencedError):
+        made.send([("counts", b"k", b"v", 7, None, 0)])
+
+
+def test_an_abort_does_not_wait_long_for_a_broker_that_was_lost() -> None:
+    made, client = producer()
+    made.begin()
+    made.abort()
+    assert client.seconds["abort_transaction"] == 15.0
+    made._on_client_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    made.abort()
+    assert client.seconds["abort_transaction"] == 3.0
+    # Once it has ended in order, the next one has its whole time.
+    made.abort()
+    assert client.seconds["abort_transaction"] == 15.0
