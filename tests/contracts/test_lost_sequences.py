@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamkit.errors import FencedError, ProductionError, RetriableTransportError
+from streamkit.errors import FencedError, ProductionError, RetriableTransportError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.base import CommittedOffset
 from streamkit.transport.kafka.producer import KafkaProducer
@@ -88,3 +88,14 @@ def test_an_abort_does_not_wait_long_for_a_broker_that_was_lost() -> None:
     # Once it has ended in order, the next one has its whole time.
     made.abort()
     assert client.seconds["abort_transaction"] == 15.0
+
+
+def test_an_abort_does_not_wait_long_either_where_a_call_found_no_broker() -> None:
+    made, client = producer(
+        send_offsets_to_transaction=KafkaError(KafkaError._TIMED_OUT, "after 10004ms", False, False, True)
+    )
+    made.begin()
+    with pytest.raises(UnreachableError):
+        made.commit(OFFSETS, b"group")
+    made.abort()
+    assert client.seconds["abort_transaction"] == 3.0

@@ -13,7 +13,14 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException,
 from confluent_kafka import Producer as Client
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit.errors import FencedError, ProductionError, RetriableTransportError, StreamkitError, TransportError
+from streamkit.errors import (
+    FencedError,
+    ProductionError,
+    RetriableTransportError,
+    StreamkitError,
+    TransportError,
+    UnreachableError,
+)
 from streamkit.record import OutputRow, TopicPartition
 from streamkit.transport.base import CommittedOffset, Producer
 from streamkit.transport.kafka.errors import LOST_SEQUENCE, call, kafka_error, translate
@@ -172,7 +179,10 @@ class KafkaProducer(Producer):
                 inner = kafka_error(error)
                 if inner.retriable() and monotonic() < deadline:
                     continue
-                raise self._transaction_error(error, what) from error
+                translated = self._transaction_error(error, what)
+                # Not every lost connection is reported.
+                self._disconnected = self._disconnected or isinstance(translated, UnreachableError)
+                raise translated from error
 
     def _bounded(self, function: Callable, what: str, *arguments: Any) -> None:
         """Call and wait no longer than twice the time-out, for offsets _WAIT_AFTER_LOSS seconds once a broker was lost.
