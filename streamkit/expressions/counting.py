@@ -11,7 +11,7 @@ from functools import partial
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
-from streamkit.expressions import helpers
+from streamkit.expressions import helpers, regex
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.limits import MAX_BYTES, SLOT, refuse_size
 from streamkit.expressions.members import check_hashes
@@ -265,16 +265,24 @@ def make_enumerate(budget: Budget, *arguments: Any, **named: Any) -> Any:
     return budget.loop(enumerate(*arguments, **named))
 
 
+_CALL, _PIECE = 20, 40
+"""Steps of one call of RE2, and of one match that it finds, whatever the lengths."""
+
+
 def re_match(budget: Budget, pattern: Any, subject: Any) -> bool:
     """`re_match(…)`."""
-    budget.spend(1 + _length(subject) * (1 + _length(pattern)) // 4)
+    budget.spend(_CALL + _length(subject) * (1 + _length(pattern)) // 4)
     return helpers.re_match(pattern, subject)
 
 
 def re_split(budget: Budget, pattern: Any, subject: Any) -> list[str]:
     """`re_split(…)`."""
-    budget.spend(1 + _length(subject) * (1 + _length(pattern)) // 4)
-    return budget.item(helpers.re_split(pattern, subject))
+    budget.spend(_CALL + _length(subject) * (1 + _length(pattern)) // 4)
+    found = []
+    for piece in regex.pieces(pattern, subject):
+        budget.spend(_PIECE)
+        found.append(piece)
+    return budget.item(found)
 
 
 def header(budget: Budget, headers: Any, name: Any) -> str | None:

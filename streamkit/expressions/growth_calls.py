@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from streamkit.expressions.forms import ONE, Form, below, factor_of, most, scaled, total
 from streamkit.expressions.kinds import is_container, is_number, is_text
 from streamkit.expressions.limits import MAX_BYTES, MAX_RANGE
+from streamkit.expressions.regex import is_literal
 
 if TYPE_CHECKING:
     from streamkit.expressions.growth import Reader
@@ -73,6 +74,9 @@ def call(reader: Reader, node: ast.Call) -> Form:
     if name in _LISTS:
         return scaled(given, 1.0 if node.args and is_container(node.args[0]) else 2.0)
     if name == "re_split":
+        if not any(isinstance(each, ast.Constant) and is_literal(str(each.value)) for each in node.args[:1]):
+            # Some microseconds for each match, of which there may be one for each character.
+            reader.takes({(): inf})
         return scaled(given, 2.0)
     if name in ("merge", "header"):
         return given

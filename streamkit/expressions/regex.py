@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
+
+_SPECIAL = frozenset(r"\.^$*+?{}[]|()")
+"""Characters that do not stand for themselves in a pattern."""
 
 
 class PatternError(ValueError):
@@ -31,6 +35,15 @@ def compiled(pattern: str) -> Any:
         raise PatternError(f"not an RE2 pattern: {text}") from None
 
 
+def is_literal(pattern: str) -> bool:
+    """Return whether a pattern matches its own text and nothing else.
+
+    >>> is_literal(", "), is_literal(", *"), is_literal("")
+    (True, False, False)
+    """
+    return bool(pattern) and _SPECIAL.isdisjoint(pattern)
+
+
 def match(pattern: str, text: str) -> bool:
     """Say whether the pattern matches the whole text.
 
@@ -46,4 +59,25 @@ def split(pattern: str, text: str) -> list[str]:
     >>> split(", *", "a, b,c")
     ['a', 'b', 'c']
     """
-    return compiled(pattern).split(text)
+    return list(pieces(pattern, text))
+
+
+def pieces(pattern: str, text: str) -> Iterator[str]:
+    """Give what `split` returns, piece by piece, so that the caller may stop.
+
+    >>> next(pieces(",", "a,b,c"))
+    'a'
+    """
+    expression = compiled(pattern)
+    if is_literal(pattern) and isinstance(text, str):
+        # A match of RE2 costs as much as some hundred characters here.
+        yield from text.split(pattern)
+        return
+    groups = range(1, expression.groups + 1)
+    end = 0
+    for found in expression.finditer(text):
+        yield text[end : found.start()]
+        for group in groups:
+            yield found[group]
+        end = found.end()
+    yield text[end:]
