@@ -26,6 +26,12 @@ TIMEOUT_SETTING = "default.api.timeout.ms"
 
 Settings = Mapping[str, Mapping[str, str]]
 
+_BACKOFF, _BACKOFF_MAX = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+_CLIENT = {
+    # As Java's clients; librdkafka's own limit is 10 s, in which a broker that is back is not asked.
+    _BACKOFF: "50",
+    _BACKOFF_MAX: "1000",
+}
 # Measured with values of 40 bytes and a bare consume(5000) loop on 2 cores. A full queue makes librdkafka wait
 # fetch.queue.backoff.ms (1 s by default) before it fetches again: about 165 k records/s without, 660 k to 1 M/s with the
 # setting below. A broker answers one connection in order, so lookups and new partitions wait behind an idle fetch: hence
@@ -127,9 +133,13 @@ class KafkaTransport(Transport):
             return found
 
     def _config(self, defaults: Mapping[str, str], roles: tuple[str, ...], client_id: str) -> tuple[dict, float]:
-        config = {"bootstrap.servers": self.bootstrap, **defaults}
+        own: dict[str, str] = {}
         for role in ("common", *roles):
-            config.update(self._settings.get(role, {}))
+            own.update(self._settings.get(role, {}))
+        if _BACKOFF in own:
+            # As in Java: without an upper limit of its own it is constant (postProcessReconnectBackoffConfigs).
+            own.setdefault(_BACKOFF_MAX, own[_BACKOFF])
+        config = {"bootstrap.servers": self.bootstrap, **_CLIENT, **defaults, **own}
         if client_id:
             config["client.id"] = client_id
         timeout = float(config.pop(TIMEOUT_SETTING, DEFAULT_TIMEOUT_MS)) / 1000

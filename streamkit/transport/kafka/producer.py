@@ -55,7 +55,7 @@ class KafkaProducer(Producer):
         self._initialised = False
         self._lost = False
         self._disconnected = False
-        """Whether a broker was lost since a transaction last ended in order."""
+        """Whether a broker was lost since offsets were last added to a transaction."""
         self._failure: StreamkitError | None = None
         self._refused: list[tuple] = []
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error, "error_cb": self._on_client_error}
@@ -140,7 +140,6 @@ class KafkaProducer(Producer):
         self._need_transactions()
         seconds = min(_WAIT_AFTER_LOSS, self._timeout) if self._disconnected else self._timeout
         self._call(self._client.abort_transaction, "the transaction could not be aborted", seconds)
-        self._disconnected = False
         self._forget()
 
     def close(self) -> None:
