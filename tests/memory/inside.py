@@ -12,7 +12,11 @@ import signal
 import sys
 import threading
 import tracemalloc
-from collections import Counter
+from collections import Counter, _count_elements  # type: ignore[attr-defined]
+from collections.abc import Iterator
+from functools import reduce
+from itertools import chain, islice
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +51,35 @@ def c_library() -> dict[str, int]:
     return {"used": (found.used + found.mapped) >> 10, "free": found.free >> 10}
 
 
+def _objects() -> Iterator[Any]:
+    """Give the objects that Python's collector knows, for one call of a function in C.
+
+    Other threads build tuples meanwhile, and can't finish one that a list here refers to: no bytecode may run between.
+    """
+    return chain.from_iterable(islice(iter(gc.get_objects, None), 1))
+
+
+def types() -> Counter[type]:
+    """Return how many objects there are of each type."""
+    found: dict[type, int] = {}
+    _count_elements(found, map(type, _objects()))
+    return Counter(found)
+
+
+def instances(module: str) -> list[Any]:
+    """Return the objects whose types are of this package."""
+    wanted = [each for each in types() if str(each.__module__).startswith(module)]
+    if not wanted:
+        return []
+    # A union of types looks at each object in C.
+    return list(filter(reduce(or_, wanted, wanted[0] | None).__instancecheck__, _objects()))
+
+
 def held() -> dict[str, int]:
     """Return how many rows the state package's containers hold in memory: maps, overlays, caches, rows by key, buffers."""
     found: Counter[str] = Counter()
-    for each in gc.get_objects():
+    for each in instances("streamkit.state"):
         kind = type(each)
-        if not str(kind.__module__).startswith("streamkit.state"):
-            continue
         for attribute in (
             "_data",
             "_pending",
@@ -78,7 +104,7 @@ def held() -> dict[str, int]:
 def engines() -> int:
     """Return what the engines of stores hold in write buffers and block caches, in kB; they are filled over hours."""
     total = 0
-    for each in gc.get_objects():
+    for each in instances("streamkit.state"):
         if not isinstance(each, OverlayMap) or each._closed:
             continue
         database = each._db
@@ -96,14 +122,13 @@ def _size(container: Any) -> int:
 
 def snapshot(collect: bool) -> dict[str, Any]:
     """Return objects by type, Python's memory blocks, threads, and the C library's figures."""
-    before = sum(1 for _ in gc.get_objects())
+    before = types().total()
     garbage = gc.collect() if collect else None
-    types = Counter(type(each).__name__ for each in gc.get_objects())
     return {
         "blocks": sys.getallocatedblocks(),
         "objects": before,
         "garbage": garbage,
-        "types": dict(types.most_common(TYPES)),
+        "types": {each.__name__: count for each, count in types().most_common(TYPES)},
         "held": held(),
         "threads": threading.active_count(),
         "malloc": c_library(),
