@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streamkit.state.ages import AgedMap
+from streamkit.state.ages import AgedMap, unfinished
 from streamkit.state.base import StoreContext
 from streamkit.state.cache import DATA, PUT, TIME, VALUE, CacheBudget
 from streamkit.state.definitions import StoreDef
 from streamkit.state.key_value import KeyValueStore
 from streamkit.state.keys import unpack_long
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from streamkit.state.offsets import Owner
 
 Expire = Callable[[bytes, Any, int], None]
 """(key bytes, old value or None, time in ms): delete a row that is due, and forward its deletion."""
@@ -35,6 +41,8 @@ class ExpiringStore(KeyValueStore):
         self._wants_old = False
         self._waiting: dict[int, set[bytes]] = {}
         """Keys whose rows wait in the cache, by a time at which they are due, or before it. The map has the others."""
+        self._whole: Owner | None = None
+        """Whose the store is once its index is made, while it is loaded without one."""
 
     def on_expiry(self, expire: Expire, wants_old: bool) -> None:
         """Have rows deleted by `expire`, which is given the old value where it wants it."""
@@ -117,6 +125,22 @@ class ExpiringStore(KeyValueStore):
         """Drop cached entries that are written through."""
         super().forget()
         self._waiting.clear()
+
+    def begin_load(self, beside: Executor) -> None:
+        """Expect many records of the changelog (see Store.begin_load)."""
+        super().begin_load(beside)
+        offsets = self._offsets
+        if self._map.defers and self._whole is None and offsets is not None:
+            # Each commit of the load says that the index is missing: a process that ends in between leaves it so.
+            self._whole = offsets.owner
+            self._offsets = offsets.owned_by(replace(offsets.owner, layout=unfinished(offsets.owner.layout)))
+
+    def end_load(self) -> None:
+        """Be as before `begin_load`; a commit is due, which says that the index is there."""
+        super().end_load()
+        if self._whole is not None and self._offsets is not None:
+            self._offsets = self._offsets.owned_by(self._whole)
+            self._whole = None
 
     def _delete(self, key: bytes, old: Any, time: int) -> None:
         self.put(key, None, time)

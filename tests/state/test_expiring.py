@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamkit.runtime import expiry
-from streamkit.state.ages import AgedMap, tick_of
+from streamkit.state.ages import _BEYOND, _INDEX, AgedMap, tick_of
 from streamkit.state.cache import DATA, TIME, VALUE
-from streamkit.state.keys import pack_long
+from streamkit.state.keys import pack_long, unpack_long
 from streamkit.state.maps import open_map
-from streamkit.state.offsets import Owner, layout_of
+from streamkit.state.offsets import Owner, decode_offsets, layout_of
 from streamkit.state.overlay import METADATA_KEY
 from tests.requirements import EVERY_ENGINE
 from tests.state.support import VARIANTS, Recorder, Variant, definition, make
@@ -249,6 +250,78 @@ def test_a_process_that_ends_while_the_index_is_made_is_followed_by_one_that_mak
         assert len(list(store._map.due(2**62))) == len(rows)
     else:
         assert len(list(store._map.range(None, None))) == len(rows)
+    store.close()
+
+
+LOADED = [
+    (b"%02d" % (number % 40), None if number % 7 == 3 else pack_long(number), number * 25) for number in range(100)
+]
+LOADED += [(key, pack_long(1), 500) for key in AWKWARD]
+"""Keys, values and timestamps of a changelog: keys come again, and some are deleted."""
+
+
+def load(store: Any, beside: Executor, records: list[tuple[bytes, bytes | None, int]] = LOADED) -> None:
+    """Have a store expect many records, and give it some in batches."""
+    store.begin_load(beside)
+    for start in range(0, len(records), 30):
+        keys, values, times = zip(*records[start : start + 30], strict=True)
+        store.restore_batch(list(keys), list(values), list(times), [None] * len(keys))
+        store.note_position(0, start + len(keys))
+        store.commit()
+
+
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+@pytest.mark.parametrize("chunk", [10, 50_000])
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("ends", ["in order", "before the index", "while it is written", "before the last commit"])
+def test_a_load_leaves_the_rows_and_their_index_however_it_ends(
+    engine: str, chunk: int, before: bool, ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamkit.state.ages._CHUNK", chunk)
+    store = opened(engine, tmp_path, TTL)
+    rows = {key: (value, time) for key, value, time in LOADED}
+    if before:
+        store.put(b"05", 9, 10)
+        store.put(b"before", 9, 10)
+        store.commit()
+        rows = {b"before": (pack_long(9), 10), **rows}
+    with ThreadPoolExecutor(1) as beside:
+        load(store, beside)
+        commits = iter_then(1, store._map._inner.commit, lambda: 1 // 0)
+        if ends == "while it is written" and not before:
+            with monkeypatch.context() as patched:
+                patched.setattr(store._map._inner, "commit", commits)
+                with pytest.raises(ZeroDivisionError):
+                    store.end_load()
+        elif ends in ("in order", "before the last commit"):
+            store.end_load()
+            if ends == "in order":
+                store.commit()
+                assert decode_offsets(store._map.metadata).owner == owner(TTL)
+        store.close()
+        again = opened(engine, tmp_path, TTL)
+    assert again.position(0) == len(LOADED)
+    wanted = sorted((key, unpack_long(value)[0], time) for key, (value, time) in rows.items() if value is not None)
+    assert list(again.all()) == wanted
+    assert list(again._map.due(2**62)) == sorted((again._map.due_at(time), key) for key, _, time in wanted)
+    again.put(*wanted[0][:2], wanted[0][2] + 5_000)
+    again.commit()
+    assert len(list(again._map._inner.stored(_INDEX, _BEYOND))) == len(wanted)
+    again.close()
+
+
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+def test_a_load_of_an_empty_store_reads_no_row(engine: str, tmp_path: Path) -> None:
+    store = opened(engine, tmp_path, TTL)
+    with ThreadPoolExecutor(1) as beside:
+        load(store, beside, [])
+        store._map._inner.get = None
+        load(store, beside)
+        assert store.measure().rows
+        del store._map._inner.get
+        store.end_load()
+        store.commit()
+    assert decode_offsets(store._map.metadata).owner == owner(TTL)
     store.close()
 
 
