@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -44,6 +45,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
     used = getattr(item, "funcargs", {}).get("broker")
     if report.failed and isinstance(used, Broker):
         report.sections.append(("broker log", used.log_tail()))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests without collections of garbage, and leave what is there then out of all later ones.
+
+    Modules and tests are 200,000 objects that live to the end: going through them again and again is a sixth of
+    the CPU time of tests that compile topologies.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 _SPARK = "tests/spark/"
