@@ -23,6 +23,8 @@ from typing import Any
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
+from streamkit.runtime import expiry
+from streamkit.runtime.expiry import Expiry
 from streamkit.runtime.local.assignor import Id
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.committer import Committer
@@ -42,6 +44,10 @@ PR_SET_PDEATHSIG = 1
 BATCHES = 5
 """What a standby has applied when it dies."""
 END, STANDBY = "end", "as a standby"
+BETWEEN, WITHIN = "between two parts of a sweep", "after a part of a sweep"
+"""Rows with a time to live are deleted in parts, and some of these are committed by then."""
+PART = 20
+"""Rows of a part."""
 SENT = "offsets could not be added to the transaction"
 
 
@@ -52,6 +58,8 @@ class Run:
         self.point = point
         self.follows = out.exists()
         self.commits = 0
+        self.swept_at: int | None = None
+        """How many commits there were before the first sweep was interrupted."""
         self.restored: Counter[str] = Counter()
         self.flight: Counter[str] = Counter()
         self._out = out
@@ -67,6 +75,12 @@ class Run:
 
     def die_if(self, point: str) -> None:
         if self.point == point and self.commits == NTH:
+            self.die()
+
+    def die_in_sweep(self, point: str) -> None:
+        if self.swept_at is None:
+            self.swept_at = self.commits
+        elif self.point == point and self.commits > self.swept_at:
             self.die()
 
     def follow(self, event: str, progress: RestoreProgress) -> None:
@@ -148,6 +162,17 @@ def prepare(run: Run) -> None:
 
         return patched
 
+    def expire(inner: Callable) -> Callable:
+        def patched(self: Expiry, *arguments: Any) -> int:
+            if self.unfinished:
+                run.die_in_sweep(BETWEEN)
+            count: int = inner(self, *arguments)
+            if self.unfinished:
+                run.die_in_sweep(WITHIN)
+            return count
+
+        return patched
+
     def change(inner: Callable) -> Callable:
         def patched(self: TaskManager, active: Sequence[Id], standby: Sequence[Id]) -> None:
             inner(self, *(((), [*active, *standby]) if run.point == STANDBY else (active, standby)))
@@ -162,6 +187,8 @@ def prepare(run: Run) -> None:
     patch(LevelMap, "_write", write)
     patch(RocksMap, "_write", write)
     patch(Changelog, "apply", apply)
+    patch(Expiry, "run", expire)
+    expiry._AT_ONCE = PART
 
 
 def run_once(plan: Plan, run: Run) -> None:

@@ -23,36 +23,10 @@ from streamkit.transport.base import EARLIEST, NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.requirements import EVERY_ENGINE
-from tests.runtime.expiring_counts import COUNT
+from tests.runtime.expiring_counts import COUNT, Model, Written
 
-TTL, TICK = 1_000, 10
 KEYS = 6
 PARTITIONS = 2
-Written = tuple[str, int | None, int]
-"""Key, value and timestamp of a record."""
-
-
-class Model:
-    """A count by key whose rows are deleted at the first tick at or after their timestamp plus the time to live."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, tuple[int, int]] = {}
-        self.time = self.looked_at = -1
-
-    def take(self, key: str, time: int) -> list[Written]:
-        """Count a record; return what comes out."""
-        count, latest = self.rows.get(key, (0, time))
-        self.rows[key] = row = (count + 1, max(latest, time))
-        out: list[Written] = [(key, *row)]
-        self.time = max(self.time, time)
-        now = self.time // TICK * TICK
-        if now > self.looked_at:
-            self.looked_at = now
-            due = [(-((latest + TTL) // -TICK) * TICK, key) for key, (_, latest) in self.rows.items()]
-            for at, key in sorted(each for each in due if each[0] <= now):
-                del self.rows[key]
-                out.append((key, None, at))
-        return out
 
 
 def plan_of(folder: Path, text: str = COUNT, **config: Any) -> Plan:
