@@ -1,7 +1,6 @@
 """What type an expression gives, as far as types are known, and the fields in it that no value can have.
 
-What is not certain is ANY, and of ANY every field is right: what is reported would fail for every record. Objects that
-the expression itself makes count as known, its scalars do not: they have no fields.
+What is not certain is ANY, and of ANY every field is right: what is reported would fail for every record.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ class _Finder:
             return _merged(arguments)
         if name in ("sorted", "list", "set") and len(arguments) == 1:
             return ListOf(item(arguments[0]))
-        return ANY
+        return ANY if name in self.scope else _CALLS.get(name, ANY)
 
     def on_Lambda(self, node: ast.Lambda) -> Type:
         outer = self.scope
@@ -149,7 +148,11 @@ class _Finder:
     # -- Literals --
 
     def on_Constant(self, node: ast.Constant) -> Type:
-        return NOTHING if node.value is None else ANY
+        return _CONSTANTS.get(type(node.value), ANY)
+
+    def on_JoinedStr(self, node: ast.JoinedStr) -> Type:
+        self.all_of(node.values)
+        return TEXT
 
     def on_Dict(self, node: ast.Dict) -> Type:
         parts: list[Type] = []
@@ -173,6 +176,10 @@ class _Finder:
     def on_IfExp(self, node: ast.IfExp) -> Type:
         self.of(node.test)
         return one_of([self.of(node.body), self.of(node.orelse)])
+
+    def on_Compare(self, node: ast.Compare) -> Type:
+        self.all_of([node.left, *node.comparators])
+        return BOOLEAN
 
     def on_BoolOp(self, node: ast.BoolOp) -> Type:
         return one_of(self.all_of(node.values))

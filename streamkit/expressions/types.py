@@ -24,6 +24,13 @@ class Record(Type):
         self.word = name
 
 
+class WindowedKey(Record):
+    """A key with its window."""
+
+    def __init__(self, key: Type):
+        super().__init__("a windowed key", {"key": key, "start": INTEGER, "end": INTEGER})
+
+
 class ListOf(Type):
     """A list of items of one type."""
 

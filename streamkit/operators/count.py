@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from streamkit.expressions.types import INTEGER
 from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggregate_table
 from streamkit.operators.base import Example, Operator
 from streamkit.operators.context import Context
@@ -49,7 +50,7 @@ pipelines:
     )
 
     def types(self, hand: Typing) -> Types:
-        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key)
+        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key, INTEGER)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         serde = builder.serde("long")

@@ -7,7 +7,7 @@ from typing import Any
 from streamkit.errors import Problem
 from streamkit.expressions.infer import infer
 from streamkit.expressions.model import Expression
-from streamkit.expressions.types import ANY, INTEGER, Record, Type, one_of
+from streamkit.expressions.types import ANY, Type, WindowedKey, one_of
 from streamkit.operators.fields import Step
 from streamkit.operators.frozen import frozen
 
@@ -27,7 +27,7 @@ def meet_types(types: list[Types]) -> Types:
 
 def windowed(key: Type) -> Type:
     """Return the type of a key with its window."""
-    return Record("a windowed key", {"key": key, "start": INTEGER, "end": INTEGER})
+    return WindowedKey(key)
 
 
 class Typing:

@@ -230,9 +230,9 @@ class Assembler:
             self.graph.origin, self.graph.on_error = saved
 
     def _to(self, stream: Stream, to: SinkSpec) -> None:
-        self.problems.extend(self._types.sink(stream, to))
-        if to.topic is not None:
-            entry = self.model.topics[to.topic]
+        entry = None if to.topic is None else self.model.topics[to.topic]
+        self.problems.extend(self._types.sink(stream, to, entry))
+        if entry is not None:
             self.written.add(entry.name)
             target = {"topic": entry.topic, "route": None, "serdes": (entry.key, entry.value)}
         else:

@@ -11,6 +11,7 @@ from streamkit.expressions.types import INTEGER
 from streamkit.operators.base import Operator
 from streamkit.operators.fields import SinkSpec, Step
 from streamkit.operators.typing import Types, Typing, meet_types
+from streamkit.plan.misfits import misfit
 from streamkit.spec.model import TopicSpec
 
 
@@ -69,9 +70,13 @@ class TypeBook:
         self._hands.pop()
         self._others.pop()
 
-    def sink(self, stream: Any, to: SinkSpec) -> list[Problem]:
-        """Return the fields in the expressions of `to` that can't be."""
+    def sink(self, stream: Any, to: SinkSpec, entry: TopicSpec | None) -> list[Problem]:
+        """Return the fields in the expressions of `to` that can't be, and what the topic of this entry can't take."""
         types, problems = self.of(stream), list[Problem]()
+        if entry is not None:
+            sides = (("key", types.key, entry.key), ("value", types.value, entry.value))
+            found = [misfit(*side) for side in sides]
+            problems += [Problem(to.position, f"topic {entry.name} {each}") for each in found if each is not None]
         for expression in (to.route, to.partition):
             if isinstance(expression, Expression):
                 infer(expression, {"key": types.key, "value": types.value, "partitions": INTEGER}, problems)

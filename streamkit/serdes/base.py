@@ -38,6 +38,9 @@ class Serde(ABC):
     type: Type = ANY
     """What is known of its values."""
 
+    takes: tuple[Type, ...] | None = None
+    """The types that it can write, of which every other one fails; None: it depends on the value."""
+
     needs_registry = False
     """Whether it can do nothing without a schema registry."""
     by_topic = False

@@ -12,6 +12,8 @@ from typing import Any
 
 from streamkit.code import TRUE, Code, all_of, attribute, binary, call, compare, either, item, literal, method, symbol
 from streamkit.errors import SerdeError, SerdeTypeError
+from streamkit.expressions.types import BOOLEAN, INTEGER, NUMBER, TEXT, Type
+from streamkit.expressions.types import BYTES as RAW
 from streamkit.serdes.base import Serde
 from streamkit.serdes.equality import same
 from streamkit.serdes.shown import shown
@@ -49,6 +51,8 @@ class StringSerde(Serde):
 
     spec = "string"
     immutable = True
+    type = TEXT
+    takes = (TEXT,)
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not str:
@@ -92,6 +96,8 @@ class BytesSerde(Serde):
 
     spec = "bytes"
     immutable = True
+    type = RAW
+    takes = (RAW,)
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, bytes):
@@ -173,6 +179,15 @@ class NumberSerde(Serde):
         self.__dict__.update(state)
         self._prepare()
 
+    @property
+    def type(self) -> Type:  # type: ignore[override]
+        return NUMBER if self._floating else INTEGER
+
+    @property
+    def takes(self) -> tuple[Type, ...]:  # type: ignore[override]
+        # What a schema calls a number may be a whole one.
+        return (NUMBER, INTEGER) if self._floating else (INTEGER, NUMBER)
+
     def same(self, one: Any, other: Any) -> bool:
         # A float loses digits when it is written, and a whole number may stand for a double.
         alike = one.__class__ is other.__class__ and self.spec != "float"
@@ -248,6 +263,8 @@ class BooleanSerde(Serde):
 
     spec = "boolean"
     immutable = True
+    type = BOOLEAN
+    takes = (BOOLEAN,)
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not bool:

@@ -7,7 +7,8 @@ from struct import Struct
 from typing import Any
 
 from streamkit.errors import SerdeError, SerdeTypeError
-from streamkit.expressions.types import INTEGER, Record, Type
+from streamkit.expressions.types import Type
+from streamkit.expressions.types import WindowedKey as WindowedType
 from streamkit.record import WindowedKey
 from streamkit.serdes.base import Binding, Serde
 from streamkit.serdes.shown import shown
@@ -24,7 +25,7 @@ class _WindowedBase(Serde):
 
     @property
     def type(self) -> Type:  # type: ignore[override]
-        return Record("a windowed key", {"key": self.inner.type, "start": INTEGER, "end": INTEGER})
+        return WindowedType(self.inner.type)
 
     @property
     def needs_registry(self) -> bool:  # type: ignore[override]

@@ -208,7 +208,7 @@ def test_process_values_may_not_put_in_an_equal_key_of_another_type(tmp_path: Pa
           p:
             stream: in
             steps:
-              - map: {key: "1", key_serde: json}
+              - map: {key: "1 if value else key", key_serde: json}
               - process_values: {call: "user_code:work", value_serde: string}
             to: out
     """
