@@ -77,6 +77,18 @@ def test_a_missing_input_topic(kafka: Log, tmp_path: Path) -> None:
     assert_one_clear_line(app.run(), 1, app.topic("words"), "partitions", app.path)
 
 
+def test_a_missing_output_topic(kafka: Log, tmp_path: Path) -> None:
+    app = application(tmp_path, kafka, "upper", UPPER.replace(", partitions: 1}", "}"))
+    done = filled(app, b"a").run()
+    loud, cure = app.topic("loud"), "`partitions`"
+    assert done.code == 1
+    warned, failed = [line for line in done.err.splitlines() if loud in line]
+    assert "topics to write are missing" in warned
+    assert "Unknown topic or partition; create the topic" in failed
+    assert cure in warned
+    assert cure in failed
+
+
 def test_an_input_topic_with_another_partition_count(kafka: Log, tmp_path: Path) -> None:
     text = UPPER.replace("value: string}", "value: string, partitions: 3}", 1)
     app = filled(application(tmp_path, kafka, "upper", text), b"a", partitions=2)

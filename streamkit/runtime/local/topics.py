@@ -68,7 +68,20 @@ def prepare(
     changelogs = {plan.changelog_name(name) for name in plan.stores}
     new = admin.topic_ids([name for name in existing if name in changelogs and name not in ids])
     known = {name: each for name, each in ids.items() if name in changelogs}
+    _warn_of_unwritten(plan, existing)
     return TopicsOnLog(existing, layout.sources, {**known, **new})
+
+
+def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
+    """Log which topics that the file writes do not exist: whether the broker makes them is its own setting."""
+    missing = sorted(each.name for each in plan.external_topics.values() if each.written and each.name not in existing)
+    if missing:
+        log.warning(
+            "topics to write are missing: %s; unless the broker creates topics (auto.create.topics.enable), create them, "
+            "or give them `partitions` in %s",
+            ", ".join(missing),
+            plan.file,
+        )
 
 
 def _create_internal(plan: Plan, admin: Admin, existing: dict[str, int], wanted: Sequence[InternalTopic]) -> None:

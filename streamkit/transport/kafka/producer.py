@@ -23,7 +23,7 @@ from streamkit.errors import (
 )
 from streamkit.record import OutputRow, TopicPartition
 from streamkit.transport.base import CommittedOffset, Producer
-from streamkit.transport.kafka.errors import LOST_SEQUENCE, call, kafka_error, translate
+from streamkit.transport.kafka.errors import LOST_SEQUENCE, UNKNOWN, call, kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
 
 _FULL_QUEUE_WAIT = 0.05
@@ -257,9 +257,11 @@ class KafkaProducer(Producer):
         fenced = error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
         # What has failed for good, the calls that end the transaction say.
         fenced = fenced or (self._transactional and error.code() == KafkaError._FATAL)
-        where = f" (broker {self._address})" if error.code() == KafkaError._MSG_TIMED_OUT else ""
+        hint = f" (broker {self._address})" if error.code() == KafkaError._MSG_TIMED_OUT else ""
+        if error.name() in UNKNOWN:
+            hint = "; create the topic, or give it `partitions` in the file"
         kind = FencedError if fenced else ProductionError
-        failure = kind(f"a record for topic {topic} could not be written: {error.str()}{where}")
+        failure = kind(f"a record for topic {topic} could not be written: {error.str()}{hint}")
         if isinstance(failure, ProductionError):
             failure.retriable = error.name() in _RETRIABLE
         # It is raised later, from the next call: the cause is kept by hand.
