@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamkit.state.context import RecordContext
@@ -145,11 +145,21 @@ def test_sessions_behave_as_a_dict(variant: Variant, time_ordered: bool, steps: 
         store.close()
 
 
+def kind(value: int | None, was: str | None, is_latest: bool) -> str:
+    """What a version is to later ones: a value in the place of a deletion, and a deletion before a version, stay known."""
+    if value is None:
+        return "deletion" if is_latest else "nothing"
+    return "value in its place" if is_latest and was not in (None, "value") else "value"
+
+
 @uncached
 @EXAMPLES
 @given(steps=st.lists(st.tuples(KEYS, st.integers(0, 300), VALUES), max_size=30))
+@example(steps=[("", 1, 0), ("", 1, None), ("", 0, None)])
+@example(steps=[("", 1, 0), ("", 2, None), ("", 3, 0), ("", 3, None), ("", 2, 0)])
 def test_versions_behave_as_a_list(variant: Variant, steps: list[tuple[str, int, int | None]]) -> None:
     model: dict[bytes, dict[int, int | None]] = {}
+    kinds: dict[tuple[bytes, int], str] = {}
     observed = -1
     with tempfile.TemporaryDirectory() as directory:
         store, context = make(variant, definition("versioned"), Path(directory))
@@ -161,8 +171,15 @@ def test_versions_behave_as_a_list(variant: Variant, steps: list[tuple[str, int,
             else:
                 observed = max(observed, time)
                 versions = model.setdefault(key, {})
-                versions[time] = value
                 assert result == min((t for t in versions if t > time), default=-1)
+                before = kinds.get((key, max((t for t in versions if t < time), default=-1)), "deletion")
+                was = kinds.get((key, time))
+                if value is None and result == -1 and was == "value" and before == "deletion":
+                    # The latest value, deleted at its own time, is taken back: no version before it ends there.
+                    del versions[time], kinds[key, time]
+                else:
+                    versions[time] = value
+                    kinds[key, time] = kind(value, was, is_latest=result == -1)
             versions = model.get(key, {})
             for as_of in (None, observed, observed - 50, observed - 100, observed - 101):
                 times = [t for t in versions if as_of is None or t <= as_of]
@@ -170,7 +187,7 @@ def test_versions_behave_as_a_list(variant: Variant, steps: list[tuple[str, int,
                 if as_of is not None and as_of < observed - 100 and times and max(times) != max(versions):
                     found = None
                 assert store.get(key, as_of) == found, as_of
-        latest = [(k.decode(), v[max(v)]) for k, v in sorted(model.items()) if v[max(v)] is not None]
+        latest = [(k.decode(), v[max(v)]) for k, v in sorted(model.items()) if v and v[max(v)] is not None]
         assert list(store.rows()) == latest
         assert restored(variant, store, context) == latest
         store.close()

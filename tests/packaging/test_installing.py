@@ -43,11 +43,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "dist"
 
 
-def environment(folder: Path, *install: str | Path) -> Path:
-    """A new virtual environment with what is to be installed, by the pip of this one; return its folder of commands."""
+def environment(folder: Path, pip: Path, *install: str | Path) -> Path:
+    """A new virtual environment with what is to be installed, by a pip outside of it; return its folder of commands."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
-    pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "--disable-pip-version-check")
-    run(*pip, "install", "-q", "--no-compile", *install)
+    command = (sys.executable, pip, "--python", folder / "bin" / "python", "--disable-pip-version-check")
+    run(*command, "install", "-q", "--no-compile", *install)
     return folder / "bin"
 
 
@@ -70,13 +70,15 @@ def assert_works(commands: Path, folder: Path) -> None:
     run(commands / "streamkit", "run", topology, "--until-idle", *settings)
 
 
-def test_the_wheel_works_in_an_empty_environment_and_the_source_distribution_too(published: Path, tmp_path: Path):
+def test_the_wheel_works_in_an_empty_environment_and_the_source_distribution_too(
+    published: Path, newest_pip: Path, tmp_path: Path
+):
     (wheel,) = published.glob("*.whl")
     (source,) = published.glob("*.tar.gz")
-    commands = environment(tmp_path / "wheel", wheel)
+    commands = environment(tmp_path / "wheel", newest_pip, wheel)
     assert_works(commands, tmp_path / "by-wheel")
     # The same dependencies again would only cost time.
-    other = environment(tmp_path / "source", "--no-deps", source)
+    other = environment(tmp_path / "source", newest_pip, "--no-deps", source)
     (packages,) = (tmp_path / "wheel").glob("lib/python*/site-packages")
     (own,) = (tmp_path / "source").glob("lib/python*/site-packages")
     (own / "dependencies.pth").write_text(f"{packages}\n", encoding="utf-8")
