@@ -33,6 +33,7 @@ from streamkit.runtime.local.progress import RestoreProgress
 from streamkit.runtime.local.restore import Changelog
 from streamkit.runtime.local.tasks import TaskManager
 from streamkit.runtime.opening import open_log
+from streamkit.runtime.task import Task
 from streamkit.state.leveldb import LevelMap
 from streamkit.state.overlay import OverlayMap
 from streamkit.state.rocksdb import RocksMap
@@ -44,6 +45,7 @@ PR_SET_PDEATHSIG = 1
 BATCHES = 5
 """What a standby has applied when it dies."""
 END, STANDBY = "end", "as a standby"
+RESTORING = "while it restores"
 BETWEEN, WITHIN = "between two parts of a sweep", "after a part of a sweep"
 """Rows with a time to live are deleted in parts, and some of these are committed by then."""
 PART = 20
@@ -156,9 +158,18 @@ def prepare(run: Run) -> None:
     def apply(inner: Callable) -> Callable:
         def patched(self: Changelog, batch: Any, stop: int | None) -> int:
             count: int = inner(self, batch, stop)
-            if run.point == "while it restores" and count:
+            if run.point == RESTORING and count:
                 run.die()
             return count
+
+        return patched
+
+    def process(inner: Callable) -> Callable:
+        def patched(self: Task, *arguments: Any, **options: Any) -> Any:
+            if run.point == RESTORING:
+                # A task that has nothing to restore would go on beside the others, and leave records in flight.
+                threading.Event().wait()
+            return inner(self, *arguments, **options)
 
         return patched
 
@@ -187,6 +198,7 @@ def prepare(run: Run) -> None:
     patch(LevelMap, "_write", write)
     patch(RocksMap, "_write", write)
     patch(Changelog, "apply", apply)
+    patch(Task, "process", process)
     patch(Expiry, "run", expire)
     expiry._AT_ONCE = PART
 

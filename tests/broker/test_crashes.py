@@ -13,6 +13,7 @@ from streamkit.state.definitions import create
 from streamkit.state.directory import store_path
 from streamkit.state.maps import is_installed, open_map
 from streamkit.state.offsets import decode_offsets
+from tests.broker.crashing import RESTORING, STANDBY
 from tests.broker.support import App, Log, application, kill
 from tests.cli.support import LIMIT_S
 from tests.state.support import Recorder
@@ -66,7 +67,6 @@ pipelines:
     steps: [left_join: {with: {stream: others}, value: 'left + "+" + str(right)', within: 5s, grace: 1h, store: {name: pairs}}]
     to: pairs
 """
-RESTORING, STANDBY = "while it restores", "as a standby"
 # Between two that leave the stores behind their changelogs stands one that leaves nothing: each is seen for itself.
 POINTS = [
     "before the flush",
