@@ -16,8 +16,9 @@ EXAMPLE ?= word-count
 SEED ?= 1
 # Without bytecode each process of a test would compile everything, and pytest rewrite every test.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
-# How many processes run tests. Each has a broker of its own.
-JOBS ?= 2
+# How many processes run tests. Each has a broker of its own; without Java none has, and the times in which tests wait for
+# commands are left to a third.
+JOBS ?= $(if $(shell command -v java 2>/dev/null),2,3)
 MINUTES ?= 10
 # Further options of a soak: python -m tests.chaos --help.
 OPTIONS ?=
