@@ -30,8 +30,8 @@ TOPOLOGY = Path(__file__).with_name("topology.yaml")
 APPLICATION = "memory"
 INPUTS = ("clicks", "visits", "orders", "payments", "users")
 OUTPUTS = ("per-page", "closed", "hopping", "sessions", "paid", "named")
-WARM_UP = 15
-"""Minutes in which caches fill up, and the files and buffers of stores on disk come to their usual size."""
+WARM_UP = 30
+"""Minutes in which caches fill up, and the files of stores come to their usual size: LevelDB compacts a level that is full."""
 TOLERANCES = {
     "rss_kb": 100.0,
     "anonymous_kb": 100.0,
