@@ -18,6 +18,7 @@ class Thread:
 
     def __init__(self) -> None:
         self.name, self.stopping, self.polled_at = "t", False, float("inf")
+        self.assignment: Any = [], []
         self.lost = Event()
         self.told: list[str] = []
         self.busy = False

@@ -6,12 +6,13 @@ import threading
 
 import pytest
 
-from streamkit.errors import ProcessingError, StateError, UsageError
+from streamkit.errors import FencedError, ProcessingError, StateError, UsageError
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.states import ClientState, ThreadState
 from streamkit.runtime.local.threads import failure_response
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
+from tests.cli.support import LIMIT_S
 from tests.runtime.counting import PARTITIONS, by_key, counting, create, rows, send
 
 KEYS = 6
@@ -34,15 +35,17 @@ class Running:
 
     def __enter__(self) -> Application:
         self._thread.start()
-        until(lambda: self.application.state is ClientState.RUNNING or self.error, "the start", 30)
+        until(lambda: self.application.state is ClientState.RUNNING or self.error, "the start")
         return self.application
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
         self.stop.set()
         self.join()
+        if failure is not None and self.error is not None:
+            failure.add_note(f"the application failed: {self.error!r}")
 
     def join(self) -> None:
-        self._thread.join(30)
+        self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
 
 
@@ -56,7 +59,7 @@ def log(tmp_path):
 
 def counted(log: EmbeddedTransport, to: int) -> None:
     """Wait until every key has been counted so far; each count must have come once, in order."""
-    until(lambda: len(rows(log, "counts")) >= to * KEYS, f"all counts up to {to}", 30)
+    until(lambda: len(rows(log, "counts")) >= to * KEYS, f"all counts up to {to}")
     assert by_key(rows(log, "counts")) == {f"k{key}": list(range(1, to + 1)) for key in range(KEYS)}
 
 
@@ -107,6 +110,38 @@ def test_the_last_thread_may_go_and_another_come(log, tmp_path):
         assert application.remove_thread(30) is None
         send(log, 1)
         assert application.add_thread() == first
+        counted(log, 1)
+
+
+def test_the_group_may_go_on_while_a_thread_that_goes_commits(log, tmp_path, monkeypatch):
+    with Running(Application(counting(tmp_path / "state", processing_guarantee="exactly_once_v2"), log)) as application:
+        name = application.add_thread()
+        until(lambda: all(running_tasks(application).values()), "tasks for both")
+        going = next(thread for thread in application.threads if thread.name == name)
+
+        def refused() -> None:
+            raise FencedError("not in generation 2 any more")
+
+        monkeypatch.setattr(going._tasks, "commit", refused)
+        assert application.remove_thread(LIMIT_S) == name
+        send(log, 1)
+        counted(log, 1)
+        assert application.error is None
+
+
+def test_a_thread_may_take_the_place_of_another_before_the_application_is_looked_after(log, tmp_path, monkeypatch):
+    looking, look = threading.Lock(), Application._look_after
+
+    def look_after(application: Application) -> None:
+        with looking:
+            look(application)
+
+    monkeypatch.setattr(Application, "_look_after", look_after)
+    with Running(Application(counting(tmp_path / "state"), log)) as application:
+        with looking:
+            name = application.remove_thread(30)
+            assert application.add_thread() == name
+        send(log, 1)
         counted(log, 1)
 
 

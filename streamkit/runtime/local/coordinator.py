@@ -66,14 +66,19 @@ class Coordinator:
         self.instances = (InstanceMetadata(server, tuple(self._tasks)),)
         return self._spread()
 
-    def use_threads(self, names: Sequence[str]) -> None:
-        """Note that threads have come or gone: what this process owns is spread again, and the group may give it more."""
-        if list(names) == self._threads:
-            return
-        self._threads = list(names)
-        self._respread = self.assigned
-        if self._membership is not None:
-            self._say()
+    def use_threads(self, told: Mapping[str, tuple[Sequence[Id], Sequence[Id]]]) -> None:
+        """Note the threads, by name, with what each was told last to run and to keep standbys of.
+
+        Where threads have come or gone, what this process owns is spread again, and the group may give it more.
+        """
+        if list(told) != self._threads:
+            self._threads = list(told)
+            self._respread = self.assigned
+            if self._membership is not None:
+                self._say()
+        elif self.assigned and any(self._shares.get(name, Share([], [])) != given for name, given in told.items()):
+            # One has taken the place of another, and its name, between two looks.
+            self._respread = True
 
     @property
     def is_member(self) -> bool:

@@ -46,7 +46,7 @@ class Following:
             return
         self._losing = False
         try:
-            self._coordinator.use_threads([thread.name for thread in self._working()])
+            self._coordinator.use_threads({thread.name: thread.assignment for thread in self._working()})
             self._check_stalled()
             self._answer_lost()
             if not self._foreign.may_join():

@@ -221,8 +221,7 @@ class StreamThread:
 
     def _fenced(self, error: FencedError) -> None:
         """Give up everything active: others may have it. What is left, the group says next (TaskMigratedException)."""
-        coordinator = self._shared.coordinator
-        if coordinator is None or coordinator.group_metadata() is None:
+        if not self._has_group():
             raise error
         log.warning("%s: %s; its tasks are given up, the group assigns them again", self.name, error)
         with self._lock:
@@ -231,6 +230,10 @@ class StreamThread:
         self._give_up()
         self._settled.set()
         self.lost.set()
+
+    def _has_group(self) -> bool:
+        coordinator = self._shared.coordinator
+        return coordinator is not None and coordinator.group_metadata() is not None
 
     def _give_up(self) -> None:
         self._committer.restart()
@@ -374,6 +377,11 @@ class StreamThread:
         for close in (close_tasks, *(resource.close for resource in (committer, consumer) if resource is not None)):
             try:
                 close()
+            except FencedError as error:
+                if not self._has_group():
+                    self.error = self.error or error
+                # Else the group went on while the tasks were closed: their next owner begins at their last commit.
+                log.warning("%s: %s; its tasks go on from their last commit", self.name, error)
             except BaseException as error:
                 self.error = self.error or error
         self._to(ThreadState.DEAD)
