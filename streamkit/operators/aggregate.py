@@ -10,7 +10,7 @@ from streamkit.operators.base import BuildError, Example, Operator
 from streamkit.operators.cogroup import aggregate_cogroup
 from streamkit.operators.context import Context
 from streamkit.operators.fields import AGGREGATE_NAMES, NAME, STORE, VALUE_SERDE, Expr, Field, Step
-from streamkit.operators.typing import Types, Typing, windowed
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import CogroupedStream, GroupedTable, Table, WindowedCogroup
 from streamkit.operators.windows import SessionWindows
 
@@ -66,7 +66,7 @@ pipelines:
     def types(self, hand: Typing) -> Types:
         first = hand.of("initial")
         if "add" not in hand.step.options:
-            return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key)
+            return Types(hand.aggregated_key)
         # `add` and the others see what each of them may have made.
         made = [first]
         made += [hand.quietly(name) for name in ("add", "subtract", "merge") if name in hand.step.options]
@@ -74,7 +74,7 @@ pipelines:
         for name in ("add", "subtract"):
             hand.of(name, aggregate=result)
         hand.of("merge", left=result, right=result)
-        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key, result)
+        return Types(hand.aggregated_key, result)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         serde = step.get("value_serde", builder.default_value)

@@ -10,7 +10,7 @@ from streamkit.operators.base import Example, Operator
 from streamkit.operators.context import Context
 from streamkit.operators.fields import NAME, STORE, Step
 from streamkit.operators.stores import is_named
-from streamkit.operators.typing import Types, Typing, windowed
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import GroupedTable, Table, WindowedStream
 from streamkit.operators.windows import SlidingWindows
 
@@ -50,7 +50,7 @@ pipelines:
     )
 
     def types(self, hand: Typing) -> Types:
-        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key, INTEGER)
+        return Types(hand.aggregated_key, INTEGER)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         serde = builder.serde("long")

@@ -9,7 +9,7 @@ from streamkit.operators.aggregation import Aggregation, aggregate_stream, aggre
 from streamkit.operators.base import BuildError, Example, Operator
 from streamkit.operators.context import Context
 from streamkit.operators.fields import AGGREGATE_NAMES, NAME, STORE, Expr, Field, SerdeField, Step
-from streamkit.operators.typing import Types, Typing, windowed
+from streamkit.operators.typing import Types, Typing
 from streamkit.operators.upstream import GroupedTable, Table
 
 _EXPRESSION = Expr(AGGREGATE_NAMES, ("aggregate", "value"))
@@ -61,7 +61,7 @@ pipelines:
         result = hand.stored(one_of([value, hand.quietly("add", aggregate=value)]))
         hand.of("add", aggregate=result)
         hand.of("subtract", aggregate=result)
-        return Types(windowed(hand.own.key) if hand.is_windowed else hand.own.key, result)
+        return Types(hand.aggregated_key, result)
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Table:
         add, subtract = step.options["add"], step.get("subtract")

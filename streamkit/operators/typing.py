@@ -25,11 +25,6 @@ def meet_types(types: list[Types]) -> Types:
     return Types(one_of(each.key for each in types), one_of(each.value for each in types))
 
 
-def windowed(key: Type) -> Type:
-    """Return the type of a key with its window."""
-    return WindowedKey(key)
-
-
 class Typing:
     """One step's view: `own` is what it stands on, `others` what it refers to, in the order of reference.
 
@@ -44,9 +39,10 @@ class Typing:
         self.problems: list[Problem] = []
 
     @property
-    def is_windowed(self) -> bool:
-        """Whether the step stands on a window."""
-        return self.upstream.kind in ("windowed_stream", "windowed_cogroup")
+    def aggregated_key(self) -> Type:
+        """The type of the keys that an aggregation gives: with their windows where it stands on a window."""
+        on_window = self.upstream.kind in ("windowed_stream", "windowed_cogroup")
+        return WindowedKey(self.own.key) if on_window else self.own.key
 
     def of(self, option: str, **names: Type) -> Type:
         """Return the type that an option's expression gives, ANY where it is absent; `names` bind more than key and value."""
