@@ -377,13 +377,12 @@ class StreamThread:
         for close in (close_tasks, *(resource.close for resource in (committer, consumer) if resource is not None)):
             try:
                 close()
-            except FencedError as error:
-                if not self._has_group():
-                    self.error = self.error or error
-                # Else the group went on while the tasks were closed: their next owner begins at their last commit.
-                log.warning("%s: %s; its tasks go on from their last commit", self.name, error)
             except BaseException as error:
-                self.error = self.error or error
+                if isinstance(error, FencedError) and self._has_group():
+                    # The group went on while the tasks were closed: their next owner begins at their last commit.
+                    log.warning("%s: %s; its tasks go on from their last commit", self.name, error)
+                else:
+                    self.error = self.error or error
         self._to(ThreadState.DEAD)
 
     def _send_rest(self) -> None:
