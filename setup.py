@@ -1,6 +1,21 @@
-"""Names the packages; everything else stands in pyproject.toml."""
+"""Names the packages and the optional extension; everything else stands in pyproject.toml."""
 
-from setuptools import find_packages, setup
+import sys
+from glob import glob
+
+from setuptools import Extension, find_packages, setup
 
 # The command line lies in `cli` and is installed as `streamkit_cli`, which no pattern of pyproject.toml can express.
-setup(packages=["streamkit_cli", *find_packages(include=["streamkit", "streamkit.*"])])
+COMMAND_LINE = ["streamkit_cli", *(f"streamkit_cli.{package}" for package in find_packages("cli"))]
+# Optional: where there is no compiler, or no header of Python, the installation goes on without it.
+NATIVE = Extension(
+    "streamkit._native",
+    sources=sorted(glob("streamkit/native/*.c")),
+    depends=sorted(glob("streamkit/native/*.h")),
+    libraries=["dl", "pthread"],
+    optional=True,
+)
+setup(
+    packages=[*COMMAND_LINE, *find_packages(include=["streamkit", "streamkit.*"])],
+    ext_modules=[NATIVE] if sys.platform == "linux" and sys.implementation.name == "cpython" else [],
+)

@@ -1,12 +1,12 @@
-"""The log: Kafka, or the embedded one on disk, behind one interface."""
+"""The log: Kafka or the embedded log, behind one interface."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from streamkit.errors import ConfigError
-from streamkit.transport.base import Transport
 from streamkit.transport.kafka import KafkaTransport, Settings
+from streamkit.transport.log_interface import Transport as Transport
 
 EMBEDDED = "embedded"
 
@@ -14,8 +14,8 @@ EMBEDDED = "embedded"
 def open_transport(bootstrap_servers: str, settings: Settings | None, state_dir: str | Path) -> Transport:
     """Return the transport that `bootstrap.servers` names: `embedded` (below state_dir), `embedded:DIR`, else Kafka.
 
-    settings: librdkafka's settings per role; the embedded log takes only the group's timeouts from them. Nothing is
-    opened before it is used.
+    settings: librdkafka's settings per role; the embedded log takes only the group's timeouts from them. The
+    transport connects on first use.
     """
     if not bootstrap_servers.strip():
         raise ConfigError("bootstrap.servers is empty: give host:port, `embedded` or `embedded:DIR`")

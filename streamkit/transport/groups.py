@@ -1,4 +1,4 @@
-"""What every group membership shares: the bytes that name a generation, and holding back partitions that are owned."""
+"""Functions of every group membership: the bytes of a generation, and the withholding of owned partitions (KIP-429)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from streamkit.errors import TransportError
-from streamkit.transport.base import Member, MemberAssignment
+from streamkit.transport.log_interface import Member, MemberAssignment
 
 NO_GENERATION = -1
 _MAGIC = b"CGMDv2:"
 
 
 class Generation(NamedTuple):
-    """A member at one point of its group's history; generation -1 and no member: offsets without a check."""
+    """A group, generation and member, which a commit of offsets names; generation -1 and no member: a commit without a check."""
 
     group: str
     number: int = NO_GENERATION
@@ -22,7 +22,7 @@ class Generation(NamedTuple):
 
 
 def encode_generation(generation: Generation, instance: str | None = None) -> bytes:
-    """Return the bytes that librdkafka takes for a group's metadata; `instance`: the static member's group.instance.id.
+    """Return the bytes that librdkafka accepts as a group's metadata; `instance`: the static member's group.instance.id.
 
     >>> decode_generation(encode_generation(Generation("app", 3, "m-1")))
     Generation(group='app', number=3, member='m-1')
@@ -33,7 +33,7 @@ def encode_generation(generation: Generation, instance: str | None = None) -> by
 
 
 def decode_generation(data: bytes) -> Generation:
-    """Read encode_generation's bytes. Raises TransportError."""
+    """Decode the bytes of encode_generation. Raises TransportError."""
     if not data.startswith(_MAGIC):
         raise TransportError("these bytes are not the metadata of a consumer group")
     body = data[len(_MAGIC) :]
@@ -42,9 +42,9 @@ def decode_generation(data: bytes) -> Generation:
 
 
 def withhold(members: Mapping[str, Member], wanted: Mapping[str, MemberAssignment]) -> dict[str, MemberAssignment]:
-    """Take from each wanted assignment what another member still owns: it must be given up first.
+    """Remove from each wanted assignment the partitions that another member still owns, which must revoke them first.
 
-    Members without a wanted assignment get an empty one.
+    A member without a wanted assignment gets an empty one.
     """
     owners = {partition: name for name, member in members.items() for partition in member.owned}
     result = {}

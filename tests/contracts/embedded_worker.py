@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from streamkit.record import TopicPartition
-from streamkit.transport.base import Member, MemberAssignment
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import Member, MemberAssignment
 
 TOPIC = "t"
 PARTITIONS = 4

@@ -7,20 +7,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
 from streamkit.errors import FencedError, StreamkitError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.transport.base import EARLIEST, CommittedOffset, NewTopic, Rebalance
 from streamkit.transport.embedded import EmbeddedTransport
-from streamkit.transport.embedded.membership import EmbeddedMembership
+from streamkit.transport.embedded.embedded_membership import EmbeddedMembership
+from streamkit.transport.log_interface import EARLIEST, CommittedOffset, NewTopic, Rebalance
 from tests.contracts.embedded_worker import PARTITIONS, TOPIC, spread
+from tests.contracts.records import PATIENCE, attempts
 
 WORKER = Path(__file__).with_name("embedded_worker.py")
 ALL = frozenset(TopicPartition(TOPIC, n) for n in range(PARTITIONS))
-PATIENCE = 30.0
 SESSION_MS = 1500
 
 
@@ -49,19 +48,18 @@ def spawn(log: EmbeddedTransport) -> Iterator[Callable[..., subprocess.Popen]]:
 
 def until(membership: EmbeddedMembership, done: Callable[[Rebalance], bool]) -> Rebalance:
     """Poll until a rebalance is as wanted."""
-    deadline = monotonic() + PATIENCE
-    while monotonic() < deadline:
+    for _ in attempts(lambda: "the rebalance"):
         change = membership.poll(500)
         if change is not None and done(change):
-            return change
-    raise AssertionError("the rebalance did not come")
+            break
+    return change
 
 
 def settle(*memberships: EmbeddedMembership, owned: dict[EmbeddedMembership, frozenset]) -> None:
     """Poll members of one process in turn until every partition is owned; at no time is one owned by two."""
-    deadline = monotonic() + PATIENCE
-    while any(owned[m] == frozenset() for m in memberships) or frozenset().union(*owned.values()) != ALL:
-        assert monotonic() < deadline, owned
+    for _ in attempts(lambda: f"all partitions given out: {owned}"):
+        if all(owned[m] for m in memberships) and frozenset().union(*owned.values()) == ALL:
+            break
         for membership in memberships:
             change = membership.poll(10)
             if change is None:

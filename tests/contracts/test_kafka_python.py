@@ -16,7 +16,7 @@ from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, Reba
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import MemberState
 
-from streamkit.transport.kafka import membership
+from streamkit.transport.kafka import kafka_membership
 
 PRIVATE = {"_coordinator", "_subscription", "_heartbeat_enabled"}
 METHODS = {
@@ -64,7 +64,7 @@ def test_a_member_outside_a_group_has_no_generation(consumer: KafkaConsumer) -> 
 def test_assignors_have_the_methods_that_ours_overrides() -> None:
     for name in ("supported_protocols", "metadata", "assign", "on_assignment"):
         theirs = inspect.signature(getattr(AbstractPartitionAssignor, name)).parameters
-        ours = inspect.signature(getattr(membership._Assignor, name)).parameters
+        ours = inspect.signature(getattr(kafka_membership._Assignor, name)).parameters
         assert list(theirs) == list(ours), name
     assert RebalanceProtocol.COOPERATIVE.name == "COOPERATIVE"
 
@@ -79,11 +79,11 @@ def test_messages_of_the_consumer_protocol_take_what_is_passed() -> None:
 def test_no_other_private_name_is_in_use() -> None:
     """What stands after a dot, begins with one underscore and is not an attribute of our own object."""
     found = set()
-    for path in Path(membership.__file__).parent.glob("*.py"):
+    for path in Path(kafka_membership.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
                 owner = node.value
                 ours = isinstance(owner, ast.Name) and owner.id in ("self", "cls")
-                if not ours and path.name in ("membership.py", "committed.py", "python_client.py"):
+                if not ours and path.name in ("kafka_membership.py", "committed.py", "python_client.py"):
                     found.add(node.attr)
     assert found == PRIVATE

@@ -6,15 +6,16 @@ librdkafka says so in three ways, each of them once in some eighty restarts of a
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamkit.errors import FencedError, ProductionError, RetriableTransportError, UnreachableError
-from streamkit.record import TopicPartition
-from streamkit.transport.base import CommittedOffset
-from streamkit.transport.kafka.producer import KafkaProducer
+from streamkit.record import OutputTuple, TopicPartition
+from streamkit.transport.kafka.kafka_producer import KafkaProducer
+from streamkit.transport.log_interface import CommittedOffset
 
 ABORTABLE = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "skipped sequence numbers", False, False, True)
 AFTER_THE_COMMIT = KafkaError(
@@ -45,7 +46,7 @@ def producer(**failures: KafkaError) -> tuple[KafkaProducer, Client]:
     config = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "a"}
     made = KafkaProducer(config, 15.0, logging.getLogger("streamkit.kafka"))
     client = Client(**failures)
-    made._client = client  # type: ignore[assignment]
+    made._client, made._link = client, None  # type: ignore[assignment]
     return made, client
 
 
@@ -75,6 +76,30 @@ def test_a_producer_that_has_failed_for_good_is_fenced() -> None:
     made.begin()
     with pytest.raises(FencedError):
         made.send([("counts", b"k", b"v", 7, None, 0)])
+
+
+class Link:
+    """A link of the native extension that refuses each row with an error."""
+
+    def __init__(self, code: int):
+        self._code = code
+
+    def send(self, rows: Sequence[OutputTuple], first: int) -> tuple[int, int]:
+        return (first, self._code) if first < len(rows) else (first, 0)
+
+    def failures(self) -> list[tuple[OutputTuple, int]]:
+        return []
+
+
+@pytest.mark.parametrize(("error", "kind"), [(ABORTABLE, ProductionError), (FOR_GOOD, FencedError)])
+def test_rows_that_the_extension_refuses_fail_alike(error: KafkaError, kind: type[Exception]) -> None:
+    made, _ = producer()
+    made._link = Link(error.code())  # type: ignore[assignment]
+    made.begin()
+    rows = [("counts", b"%d" % each, b"v", 7, None, 0) for each in range(3)]
+    with pytest.raises(kind, match="Unable to produce message") as caught:
+        made.send(rows)
+    assert not isinstance(caught.value, ProductionError) or (caught.value.rows == rows and caught.value.retriable)
 
 
 def test_an_abort_does_not_wait_long_for_a_broker_that_was_lost() -> None:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.errors import ConfigError, StateError, StateLockedError
-from streamkit.state.base import BytesMap
-from streamkit.state.maps import ENGINES, check_engine, open_map
+from streamkit.state.engines.open_maps import ENGINES, check_engine, open_map
+from streamkit.state.store_interface import BytesMap
 from tests.requirements import EVERY_ENGINE
 
 KINDS = ["memory", *EVERY_ENGINE]
@@ -136,7 +136,7 @@ def test_engines_keep_what_was_committed_only(engine: str, tmp_path: Path) -> No
 def test_a_commit_outlasts_a_process_that_dies(engine: str, tmp_path: Path) -> None:
     program = f"""
 import os
-from streamkit.state.maps import open_map
+from streamkit.state.engines.open_maps import open_map
 rows = open_map({engine!r}, {str(tmp_path / "map")!r})
 rows.put_many([(b"%04d" % number, b"v") for number in range(1000)])
 rows.commit()
@@ -159,7 +159,7 @@ def test_a_locked_directory_is_one_clear_line(engine: str, tmp_path: Path) -> No
 def test_a_directory_that_another_process_holds_is_one_clear_line(engine: str, tmp_path: Path) -> None:
     program = f"""
 import sys
-from streamkit.state.maps import open_map
+from streamkit.state.engines.open_maps import open_map
 rows = open_map({engine!r}, {str(tmp_path / "map")!r})
 print("open", flush=True)
 sys.stdin.read()
@@ -215,7 +215,7 @@ def test_bounds_are_kept_while_rows_are_read(engine: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_missing_package_is_one_line_with_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamkit.state.maps.find_spec", lambda package: None)
+    monkeypatch.setattr("streamkit.state.engines.open_maps.find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=rf"pip install 'streamkit\[{name}\]'"):
         check_engine(name)
 

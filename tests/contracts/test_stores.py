@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamkit.state.context import RecordContext
+from streamkit.state.record_context import ProcessorRecordContext
 from tests.requirements import EVERY_ENGINE
 from tests.state.support import TEXT, VARIANTS, Recorder, Variant, definition, make
 
@@ -195,7 +195,7 @@ def test_versions_behave_as_a_list(variant: Variant, steps: list[tuple[str, int,
 
 @uncached
 def test_internal_stores_restore_from_their_changelogs(variant: Variant, tmp_path: Path) -> None:
-    where = RecordContext(5, 7, "topic", 0, [("h", b"x"), ("n", None)])
+    where = ProcessorRecordContext(5, 7, "topic", 0, [("h", b"x"), ("n", None)])
     for kind in ("join_window", "outer_join", "suppress", "join_grace", "subscription"):
         store, context = make(variant, definition(kind, grace=5, options={"right_serde": TEXT}), tmp_path / kind)
         if kind == "join_window":
@@ -211,7 +211,7 @@ def test_internal_stores_restore_from_their_changelogs(variant: Variant, tmp_pat
             store.put(5, b"a", 1, None, where)
             store.put(6, b"b", 2, 1, where)
             store.flush()
-            store.evict()
+            store.remove_first()
             store.put(7, b"b", 3, 2, where)
             store.flush()
         elif kind == "join_grace":

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamkit.errors import FencedError
-from streamkit.transport.kafka.errors import call, translate
+from streamkit.transport.kafka.kafka_errors import call, translate
 
 
 def fails_for_good(seconds: float) -> None:

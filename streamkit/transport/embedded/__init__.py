@@ -1,16 +1,16 @@
 """A log on disk without a broker: SQLite in one directory, for any number of threads and processes of one machine.
 
-It differs from Kafka in this: a transaction's records enter the log when it commits, so open or aborted ones are never seen
-and the last stable offset is the end; records stay until delete_records or delete_topics, whatever a topic's retention
-or cleanup policy says (both are kept and shown, not acted on); a write is acknowledged before the disk has it (a power cut
-may lose the last moments, a killed process loses nothing).
+Differences to Kafka: the records of a transaction are written when it commits, so that open and aborted ones are never
+read and the last stable offset is the end; records stay until delete_records or delete_topics, as retention and cleanup
+policy are stored but have no effect; a write is acknowledged before it is on the disk (a loss of power may lose the last
+writes, a killed process loses nothing).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from streamkit.transport.base import (
+from streamkit.transport.log_interface import (
     MEMBERSHIP,
     TRANSACTIONS,
     Admin,
@@ -26,7 +26,7 @@ MAX_POLL_INTERVAL_MS = 300_000
 
 
 class EmbeddedTransport(Transport):
-    """The log in a directory; the timeouts (ms) say when a silent process, or a member that stopped polling, is given up."""
+    """The log in a directory; timeouts (ms) without a heartbeat, and without a poll, after which a member is removed."""
 
     creates_written_topics = True
     features = frozenset({TRANSACTIONS, MEMBERSHIP})
@@ -43,22 +43,22 @@ class EmbeddedTransport(Transport):
     def consumer(
         self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
     ) -> Consumer:
-        from streamkit.transport.embedded.consumer import EmbeddedConsumer
+        from streamkit.transport.embedded.embedded_consumer import EmbeddedConsumer
 
         return EmbeddedConsumer(self.directory, group)
 
     def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
-        from streamkit.transport.embedded.producer import EmbeddedProducer
+        from streamkit.transport.embedded.embedded_producer import EmbeddedProducer
 
         return EmbeddedProducer(self.directory, transactional_id)
 
     def admin(self) -> Admin:
-        from streamkit.transport.embedded.admin import EmbeddedAdmin
+        from streamkit.transport.embedded.embedded_admin import EmbeddedAdmin
 
         return EmbeddedAdmin(self.directory)
 
     def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
-        from streamkit.transport.embedded.membership import EmbeddedMembership
+        from streamkit.transport.embedded.embedded_membership import EmbeddedMembership
 
         return EmbeddedMembership(self.directory, group, member_id, assign, self._timeouts)
 

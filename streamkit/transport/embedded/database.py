@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded log: its tables, its write transactions, and its errors as streamkit's."""
+"""The SQLite file of the embedded log: tables, write transactions, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Protocol
 
 from streamkit.errors import RetriableTransportError, TransportError
 
@@ -37,14 +38,20 @@ CREATE TABLE IF NOT EXISTS members (
 """
 
 
+class Execute(Protocol):
+    """sqlite3.Connection.execute, inside a transaction of a Database."""
+
+    def __call__(self, sql: str, parameters: tuple[str | bytes | int | None, ...] = ..., /) -> sqlite3.Cursor: ...
+
+
 class Database:
-    """One connection of one thread to the log in a directory, which is made when it is missing."""
+    """One connection of one thread to the log in a directory, which is created when it is missing."""
 
     def __init__(self, directory: Path):
         self.directory = directory
         with self._translated():
             directory.mkdir(parents=True, exist_ok=True)
-            # Transactions are begun by hand; a client may be closed by another thread than the one that used it.
+            # No implicit transactions; a client may be closed by another thread than the one that used it.
             self._connection = sqlite3.connect(
                 directory / FILE, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -58,8 +65,8 @@ class Database:
                     write("PRAGMA user_version = 1")
 
     @contextmanager
-    def write(self) -> Iterator:
-        """A write transaction, alone among all processes; gives `execute`. All of it happens or nothing."""
+    def write(self) -> Iterator[Execute]:
+        """Run a write transaction, which excludes all other processes; gives `execute`. An exception rolls it back."""
         with self._translated():
             execute = self._connection.execute
             execute("BEGIN IMMEDIATE")
@@ -73,13 +80,13 @@ class Database:
                 raise
 
     @contextmanager
-    def read(self) -> Iterator:
-        """Statements that only read; gives `execute`."""
+    def read(self) -> Iterator[Execute]:
+        """Run statements that only read; gives `execute`."""
         with self._translated():
             yield self._connection.execute
 
     def _use_wal(self) -> None:
-        """Switch a new file to the write-ahead log: SQLite's own waiting doesn't cover processes that do so at once."""
+        """Switch a new file to the write-ahead log. SQLite's time-out does not cover processes that switch at the same time."""
         deadline = monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -93,7 +100,8 @@ class Database:
     def version(self) -> int:
         """Return a number that changes when another connection has written."""
         with self._translated():
-            return self._connection.execute("PRAGMA data_version").fetchone()[0]
+            number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            return number
 
     def wait_for_change(self, since: int, seconds: float, wake: threading.Event) -> bool:
         """Return True when version() is no longer `since`, False after `seconds` or when `wake` is set."""

@@ -1,4 +1,4 @@
-"""Kafka: records through confluent-kafka, group membership through kafka-python; both imported here only, when used."""
+"""Kafka: records through confluent-kafka, group membership through kafka-python; both are imported only in this package, on first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from streamkit.transport.base import (
+from streamkit.transport.kafka.kafka_errors import logger
+from streamkit.transport.log_interface import (
     MEMBERSHIP,
     TRANSACTIONS,
     Admin,
@@ -16,7 +17,6 @@ from streamkit.transport.base import (
     Producer,
     Transport,
 )
-from streamkit.transport.kafka.errors import logger
 
 if TYPE_CHECKING:
     from streamkit.transport.kafka.committed import CommittedOffsets
@@ -28,7 +28,7 @@ Settings = Mapping[str, Mapping[str, str]]
 
 _BACKOFF, _BACKOFF_MAX = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
 _CLIENT = {
-    # As Java's clients; librdkafka's own limit is 10 s, in which a broker that is back is not asked.
+    # As in Java's clients. With librdkafka's limit of 10 s it would use a restarted broker later.
     _BACKOFF: "50",
     _BACKOFF_MAX: "1000",
 }
@@ -39,7 +39,7 @@ _CLIENT = {
 _CONSUMER = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
-    # At the end of a partition the event tells how far the position is past control records, which no record does.
+    # The event at the end of a partition has the position past control records, which no record has.
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
     "allow.auto.create.topics": "false",
@@ -56,7 +56,7 @@ _PRODUCER = {
     # Java's max.request.size; librdkafka's own default is 1,000,000.
     "message.max.bytes": "1048576",
     "batch.num.messages": "10000",
-    # How long an unknown topic may still appear; 30 s by default, but streamkit creates topics before it writes.
+    # Time in which an unknown topic may still appear: 30 s by default, but streamkit creates topics before it writes.
     "topic.metadata.propagation.max.ms": "5000",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "262144",
@@ -66,8 +66,8 @@ _PRODUCER = {
 class KafkaTransport(Transport):
     """A Kafka cluster.
 
-    settings: librdkafka's names, per role: common, consumer, main, restore, global, producer, admin; the more special
-    wins. `default.api.timeout.ms` (not one of librdkafka's) bounds every call that waits for an answer.
+    settings: librdkafka's names, per role: common, consumer, main, restore, global, producer, admin; the more specific
+    role wins. `default.api.timeout.ms` (not a setting of librdkafka) limits every call that waits for a response.
     """
 
     marks_commits = True
@@ -82,7 +82,7 @@ class KafkaTransport(Transport):
     def consumer(
         self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
     ) -> Consumer:
-        from streamkit.transport.kafka.consumer import NO_GROUP, KafkaConsumer
+        from streamkit.transport.kafka.kafka_consumer import NO_GROUP, KafkaConsumer
 
         config, timeout = self._config(_CONSUMER, ("consumer", role), client_id)
         config["group.id"] = group or NO_GROUP
@@ -90,7 +90,7 @@ class KafkaTransport(Transport):
         return KafkaConsumer(config, timeout, self._committed_of(group or "", read_committed))
 
     def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
-        from streamkit.transport.kafka.producer import KafkaProducer
+        from streamkit.transport.kafka.kafka_producer import KafkaProducer
 
         config, timeout = self._config(_PRODUCER, ("producer",), client_id)
         if transactional_id is not None:
@@ -98,20 +98,20 @@ class KafkaTransport(Transport):
         return KafkaProducer(config, timeout, logger)
 
     def admin(self) -> Admin:
-        from streamkit.transport.kafka.admin import KafkaAdmin
+        from streamkit.transport.kafka.kafka_admin import KafkaAdmin
 
         config, timeout = self._config({}, ("admin",), "")
         return KafkaAdmin(config, timeout, logger)
 
     def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
-        from streamkit.transport.kafka.membership import KafkaMembership
+        from streamkit.transport.kafka.kafka_membership import KafkaMembership
 
-        # Brokers make member ids; what the client calls itself begins them.
+        # Brokers create member ids, which begin with the client id.
         config, timeout = self._config({}, ("consumer", "main"), member_id)
         return KafkaMembership(config, timeout, group, assign)
 
     def prepare_membership(self) -> None:
-        import streamkit.transport.kafka.membership  # noqa: F401 - kafka-python takes a seventh of a start to import
+        import streamkit.transport.kafka.kafka_membership  # noqa: F401 - its import takes a seventh of the start-up time
 
     def close(self) -> None:
         with self._lock:
@@ -120,7 +120,7 @@ class KafkaTransport(Transport):
             self._committed.clear()
 
     def _committed_of(self, group: str, read_committed: bool) -> CommittedOffsets:
-        """Return the reader that all consumers of a group share: it has a connection and a thread of its own."""
+        """Return the reader of committed offsets that all consumers of a group share: it has its own connection and thread."""
         from streamkit.transport.kafka.committed import CommittedOffsets
 
         with self._lock:
@@ -132,12 +132,14 @@ class KafkaTransport(Transport):
                 )
             return found
 
-    def _config(self, defaults: Mapping[str, str], roles: tuple[str, ...], client_id: str) -> tuple[dict, float]:
+    def _config(
+        self, defaults: Mapping[str, str], roles: tuple[str, ...], client_id: str
+    ) -> tuple[dict[str, str], float]:
         own: dict[str, str] = {}
         for role in ("common", *roles):
             own.update(self._settings.get(role, {}))
         if _BACKOFF in own:
-            # As in Java: without an upper limit of its own it is constant (postProcessReconnectBackoffConfigs).
+            # As in Java the backoff is constant unless its maximum is set too (postProcessReconnectBackoffConfigs).
             own.setdefault(_BACKOFF_MAX, own[_BACKOFF])
         config = {"bootstrap.servers": self.bootstrap, **_CLIENT, **defaults, **own}
         if client_id:

@@ -1,34 +1,33 @@
 """Committed offsets with their metadata, through kafka-python.
 
-confluent-kafka can't read metadata: it takes what another client has written for a C string, and goes on reading memory
-behind its end until a zero byte. It writes such a byte of its own behind each, which is taken off here.
+confluent-kafka can't read metadata: it treats what another client has written as a C string, and reads memory after its
+end up to a zero byte. It writes such a byte after each metadata itself, which is removed here.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kafka import KafkaConsumer as Client
 from kafka.structs import TopicPartition as KafkaPartition
 
 from streamkit.record import TopicPartition
-from streamkit.transport.base import CommittedOffset
 from streamkit.transport.kafka.membership_config import client_config
 from streamkit.transport.kafka.membership_errors import translated
+from streamkit.transport.log_interface import CommittedOffset
 
 
 class CommittedOffsets:
-    """Reads a group's offsets, without being a member; any thread may ask. Connects when it is first asked."""
+    """Reads a group's offsets without a membership. Every thread may call it; it connects on first use."""
 
     def __init__(self, settings: Mapping[str, str], timeout: float, group: str, read_committed: bool):
         """`read_committed`: wait for transactions that have sent offsets and not ended (KIP-447)."""
         self._address = settings["bootstrap.servers"]
         self._timeout_ms = int(timeout * 1000)
-        # A static member's place is the membership's.
+        # Only the membership may use the static member's id.
         plain = {name: value for name, value in settings.items() if name != "group.instance.id"}
-        self._config: dict[str, Any] = {
+        self._config: dict[str, object] = {
             **client_config(plain, timeout),
             "group_id": group,
             "isolation_level": "read_committed" if read_committed else "read_uncommitted",
@@ -37,7 +36,7 @@ class CommittedOffsets:
         self._client: Client | None = None
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return what is committed; partitions without an offset are missing. Raises UnreachableError, TransportError."""
+        """Return the committed offsets; partitions without one are missing. Raises UnreachableError, TransportError."""
         wanted = [KafkaPartition(*partition) for partition in partitions]
         with translated("committed offsets could not be read", self._address):
             with self._lock:
@@ -49,7 +48,7 @@ class CommittedOffsets:
         }
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close the connections."""
         with self._lock:
             if self._client is not None:
                 self._client.close(autocommit=False)

@@ -1,15 +1,14 @@
-"""The settings of a group's member for kafka-python, from librdkafka's."""
+"""Converts librdkafka's settings of a group member to those of kafka-python."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from streamkit.errors import ConfigError
 from streamkit.transport.kafka.python_client import python_settings
 
-# kafka-python refuses an answer time as long as that after which it gives idle connections up (9 minutes).
-_LONGEST_REQUEST_MS = 500_000
+# kafka-python rejects a request time-out as long as the time after which it closes idle connections (9 minutes).
+_MAX_REQUEST_MS = 500_000
 _NUMBERS = {
     "session.timeout.ms": "session_timeout_ms",
     "max.poll.interval.ms": "max_poll_interval_ms",
@@ -19,16 +18,16 @@ _NUMBERS = {
     "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
-# Members learn of a rebalance by their heartbeats: at Kafka's 3 s a task that moves would rest for as long.
+# The response to a heartbeat announces a rebalance: with Kafka's 3 s a task that moves would pause for that long.
 _HEARTBEAT_MS, _SESSION_MS = 500, 45_000
 
 
-def client_config(settings: Mapping[str, str], timeout: float) -> dict[str, Any]:
-    """Return the arguments of KafkaConsumer, group and assignor left out.
+def client_config(settings: Mapping[str, str], timeout: float) -> dict[str, object]:
+    """Return the arguments of KafkaConsumer, without group and assignor.
 
     `timeout`: seconds to wait for the first broker. Raises ConfigError.
     """
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         **python_settings(settings),
         "bootstrap_timeout_ms": int(timeout * 1000),
         "enable_auto_commit": False,
@@ -37,11 +36,10 @@ def client_config(settings: Mapping[str, str], timeout: float) -> dict[str, Any]
     }
     for name, target in _NUMBERS.items():
         if name in settings:
-            config[target] = int(settings[name])
+            number = int(settings[name])
+            config[target] = min(number, _MAX_REQUEST_MS) if target == "request_timeout_ms" else number
     if settings.get("group.instance.id"):
         config["group_instance_id"] = settings["group.instance.id"]
-    if "request_timeout_ms" in config:
-        config["request_timeout_ms"] = min(config["request_timeout_ms"], _LONGEST_REQUEST_MS)
     config["heartbeat_interval_ms"] = _heartbeat(settings)
     return config
 

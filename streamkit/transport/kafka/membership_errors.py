@@ -1,4 +1,4 @@
-"""kafka-python's errors as streamkit's."""
+"""Translation of kafka-python's errors to those of streamkit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamkit.errors import (
 
 @contextmanager
 def translated(what: str, address: str) -> Iterator[None]:
-    """Turn kafka-python's errors into streamkit's."""
+    """Translate kafka-python's errors to those of streamkit; their messages begin with `what`."""
     try:
         yield
     except kafka_errors.KafkaError as error:
@@ -33,7 +33,7 @@ _UNREACHABLE = (
     kafka_errors.MetadataEmptyBrokerList,
 )
 _FENCED = (kafka_errors.UnknownMemberIdError, kafka_errors.IllegalGenerationError, kafka_errors.CommitFailedError)
-_SAID = {
+_MESSAGES = {
     kafka_errors.FencedInstanceIdError: "another process has taken over this group.instance.id",
     kafka_errors.InvalidSessionTimeoutError: "the brokers do not allow this session.timeout.ms",
 }
@@ -44,9 +44,9 @@ def _translate(error: kafka_errors.KafkaError, what: str, address: str) -> Strea
     text = f"{what}: {inner}"
     if isinstance(inner, kafka_errors.InconsistentGroupProtocolError):
         return ForeignMembersError(f"{what}: its members are not streamkit's; stop them first")
-    for kind, said in _SAID.items():
+    for kind, message in _MESSAGES.items():
         if isinstance(inner, kind):
-            return TransportError(f"{what}: {said}")
+            return TransportError(f"{what}: {message}")
     if isinstance(inner, kafka_errors.RebalanceInProgressError):
         return RetriableTransportError(text)
     if isinstance(inner, _FENCED):

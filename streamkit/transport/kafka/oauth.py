@@ -1,4 +1,4 @@
-"""Bearer tokens for SASL OAUTHBEARER: from a file, from an OpenID Connect server, or unsecured ones for tests."""
+"""Bearer tokens for SASL OAUTHBEARER: from a file, from an OpenID Connect server, or without a signature for tests."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamkit.errors import ConfigError, TransportError
 
 URL = "sasl.oauthbearer.token.endpoint.url"
 _FILE = "file:"
 _MARGIN = 0.8
-"""The part of a token's life after which the next one is fetched, as Kafka's clients do (sasl.login.refresh.window.factor)."""
+"""The part of a token's lifetime after which the next one is fetched (sasl.login.refresh.window.factor)."""
 _TIMEOUT_SECONDS = 10
 _LIFE_SECONDS = 3600
 
 
 class Token(NamedTuple):
-    """A token and when it ends, in seconds since the epoch."""
+    """A token and the time at which it expires, in seconds since the epoch."""
 
     text: str
     expires: float
 
 
-def token_file(config: Mapping[str, Any]) -> str | None:
-    """Return the path of the file that holds the token (`file:///…` in place of a server's address), or None."""
+def token_file(config: Mapping[str, str]) -> str | None:
+    """Return the path of the file with the token (`file:///…` in place of a server's address), or None."""
     url = config.get(URL, "")
     return url.removeprefix(_FILE).removeprefix("//") if url.startswith(_FILE) else None
 
@@ -44,8 +44,8 @@ def read_token(path: str) -> Token:
     return Token(text, _expiry(text))
 
 
-def for_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with a callback in place of a file of tokens, which librdkafka doesn't read itself."""
+def for_librdkafka(config: Mapping[str, str]) -> dict[str, object]:
+    """Return settings with a callback in place of the file with the token, which librdkafka can't read itself."""
     path = token_file(config)
     if path is None:
         return dict(config)
@@ -54,7 +54,7 @@ def for_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def source(config: Mapping[str, str]) -> Callable[[], str]:
-    """Return what gives a token that still lives, for librdkafka's settings of a connection. Raises ConfigError."""
+    """Return a function that returns a valid token, for librdkafka's settings of a connection. Raises ConfigError."""
     path = token_file(config)
     if path is not None:
         return lambda: read_token(path).text
@@ -66,7 +66,7 @@ def source(config: Mapping[str, str]) -> Callable[[], str]:
 
 
 class _Renewed:
-    """Keeps a token until it is nearly over. Used by the threads of one client."""
+    """Keeps a token until _MARGIN of its lifetime is over. Used by the threads of one client."""
 
     def __init__(self, make: Callable[[], Token]):
         self._make = make
@@ -84,7 +84,7 @@ class _Renewed:
 
 
 def _fetch(config: Mapping[str, str]) -> Token:
-    """Ask a server for a token by client credentials (RFC 6749, section 4.4)."""
+    """Request a token from a server by client credentials (RFC 6749, section 4.4)."""
     import ssl
     import urllib.parse
     import urllib.request
@@ -101,12 +101,12 @@ def _fetch(config: Mapping[str, str]) -> Token:
         {"Authorization": "Basic " + base64.b64encode(user.encode()).decode(), "Accept": "application/json"},
     )
     try:
-        context = ssl.create_default_context(**extra) if url.startswith("https:") else None  # type: ignore[arg-type]
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=context) as answer:
-            found = json.load(answer)
+        context = ssl.create_default_context(**extra) if url.startswith("https:") else None  # type: ignore[arg-type]  # the stub has one type for all arguments
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=context) as response:
+            found = json.load(response)
         return Token(str(found["access_token"]), time.time() + float(found.get("expires_in", _LIFE_SECONDS)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        # The answer's text may hold the token: only what kind of error it is goes on.
+        # The response may contain the token: the message has only the kind of the error.
         raise TransportError(f"no token from {url}: {_reason(error)}") from error
 
 
@@ -129,14 +129,14 @@ def _unsecured(text: str) -> Token:
     now = time.time()
     life = float(given.get("lifeSeconds", _LIFE_SECONDS))
     name = given.get("principalClaimName", "sub")
-    claims: dict[str, Any] = {name: given.get("principal", ""), "iat": now, "exp": now + life}
+    claims: dict[str, object] = {name: given.get("principal", ""), "iat": now, "exp": now + life}
     parts = ({"alg": "none"}, claims)
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
     return Token(".".join([*encoded, ""]), now + life)
 
 
 def _expiry(token: str) -> float:
-    """Return when a JSON web token says that it ends; an hour from now where it doesn't say."""
+    """Return when a JSON web token expires; an hour from now where it does not state that."""
     try:
         body = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

@@ -1,4 +1,4 @@
-"""kafka-python's settings of a connection, from librdkafka's: both clients of an application share one configuration."""
+"""Converts librdkafka's settings of a connection to those of kafka-python: an application has one configuration for both."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError, TransportError
 from streamkit.transport.kafka import oauth
 
+if TYPE_CHECKING:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
-def python_settings(config: Mapping[str, str]) -> dict[str, Any]:
-    """Return what kafka-python's clients take for the address, the security and the id of librdkafka's settings.
 
-    Raises ConfigError for what kafka-python can't do, and for certificates and keys that can't be read.
+def python_settings(config: Mapping[str, str]) -> dict[str, object]:
+    """Return the arguments of kafka-python's clients for address, security and client id in librdkafka's settings.
+
+    Raises ConfigError for settings that kafka-python does not support, and for certificates and keys that can't be read.
     """
     protocol = config.get("security.protocol", "plaintext").upper()
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "bootstrap_servers": [server.strip() for server in config["bootstrap.servers"].split(",")],
         "security_protocol": protocol,
     }
@@ -33,14 +36,14 @@ def python_settings(config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def ssl_context(config: Mapping[str, str]) -> ssl.SSLContext:
-    """Return Python's TLS settings for librdkafka's. Raises ConfigError."""
+    """Return the TLS context for librdkafka's settings. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     verified = config.get("enable.ssl.certificate.verification", "true").lower() != "false"
     context.check_hostname = verified and config.get("ssl.endpoint.identification.algorithm", "https") != "none"
     if not verified:
         context.verify_mode = ssl.CERT_NONE
     if config.get("ssl.cipher.suites"):
-        with _clear("ssl.cipher.suites"):
+        with _config_errors("ssl.cipher.suites"):
             context.set_ciphers(config["ssl.cipher.suites"])
     _trust(context, config)
     _identify(context, config)
@@ -50,41 +53,41 @@ def ssl_context(config: Mapping[str, str]) -> ssl.SSLContext:
 def _trust(context: ssl.SSLContext, config: Mapping[str, str]) -> None:
     place, text = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
     if place and place != "probe":
-        with _clear(f"ssl.ca.location: {place}"):
+        with _config_errors(f"ssl.ca.location: {place}"):
             if os.path.isdir(place):
                 context.load_verify_locations(capath=place)
             else:
                 context.load_verify_locations(cafile=place)
     elif text:
-        with _clear("ssl.ca.pem"):
+        with _config_errors("ssl.ca.pem"):
             context.load_verify_locations(cadata=text)
     else:
         context.load_default_certs()
     revoked = config.get("ssl.crl.location")
     if revoked:
-        with _clear(f"ssl.crl.location: {revoked}"):
+        with _config_errors(f"ssl.crl.location: {revoked}"):
             context.load_verify_locations(cafile=revoked)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _identify(context: ssl.SSLContext, config: Mapping[str, str]) -> None:
-    """Load this client's own certificate and key, from files or from text."""
+    """Load the client's certificate and key, from files or from text."""
     certificate, key = config.get("ssl.certificate.location"), config.get("ssl.key.location")
     password = config.get("ssl.key.password", "")
     if config.get("ssl.certificate.pem"):
-        # Python reads certificates of its own from files only; this one is gone before the call returns.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file, _clear("ssl.certificate.pem"):
+        # Python loads a client certificate only from a file; this one is deleted before the call returns.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file, _config_errors("ssl.certificate.pem"):
             file.write(f"{config['ssl.certificate.pem']}\n{config.get('ssl.key.pem', '')}\n")
             file.flush()
             context.load_cert_chain(file.name, password=password)
     elif certificate:
-        # Without a password OpenSSL would ask at the terminal for that of an encrypted key.
-        with _clear(f"ssl.certificate.location: {certificate}, ssl.key.location: {key or certificate}"):
+        # Without a password OpenSSL would prompt for that of an encrypted key at the terminal.
+        with _config_errors(f"ssl.certificate.location: {certificate}, ssl.key.location: {key or certificate}"):
             context.load_cert_chain(certificate, key, password)
 
 
 @contextmanager
-def _clear(what: str) -> Iterator[None]:
+def _config_errors(what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
@@ -95,7 +98,7 @@ def _clear(what: str) -> Iterator[None]:
         raise ConfigError(f"{what}: {getattr(error, 'strerror', None) or 'not usable'}") from error
 
 
-def _sasl(config: Mapping[str, str]) -> dict[str, Any]:
+def _sasl(config: Mapping[str, str]) -> dict[str, object]:
     mechanism = (config.get("sasl.mechanisms") or config.get("sasl.mechanism") or "GSSAPI").upper()
     if mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _provider(config)}
@@ -112,22 +115,22 @@ def _sasl(config: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _provider(config: Mapping[str, str]) -> Any:
+def _provider(config: Mapping[str, str]) -> AbstractTokenProvider:
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    give = oauth.source(config)
+    valid_token = oauth.source(config)
 
-    class Provider(AbstractTokenProvider):
-        """Gives kafka-python the tokens."""
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+        """Returns the tokens for kafka-python."""
 
         def token(self) -> str:
-            return give()
+            return valid_token()
 
     return Provider()
 
 
 def remove_members(config: Mapping[str, str], group: str, members: Sequence[str]) -> None:
-    """Take members out of a group (LeaveGroup, KIP-345), which librdkafka has no call for. Raises TransportError."""
+    """Remove members from a group (LeaveGroup, KIP-345), for which librdkafka has no call. Raises TransportError."""
     from kafka import KafkaAdminClient
     from kafka.admin import MemberToRemove
     from kafka.errors import KafkaError, NoError, UnknownMemberIdError
@@ -136,12 +139,12 @@ def remove_members(config: Mapping[str, str], group: str, members: Sequence[str]
     try:
         admin = KafkaAdminClient(**python_settings(config))
         try:
-            answers = admin.remove_group_members(group, [MemberToRemove(member) for member in members])
+            responses = admin.remove_group_members(group, [MemberToRemove(member) for member in members])
         finally:
             admin.close()
     except KafkaError as error:
         raise TransportError(f"{what}: {error}") from error
-    for member, answer in answers.items():
-        # One that has left meanwhile is gone all the same.
-        if answer not in (NoError, UnknownMemberIdError):
-            raise TransportError(f"{what}: {member.member_id}: {answer.__name__}")
+    for member, error_class in responses.items():
+        # A member may have left in the meantime.
+        if error_class not in (NoError, UnknownMemberIdError):
+            raise TransportError(f"{what}: {member.member_id}: {error_class.__name__}")

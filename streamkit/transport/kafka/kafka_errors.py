@@ -1,13 +1,13 @@
-"""Kafka's errors as streamkit's: the one place that knows librdkafka's codes."""
+"""Translation of librdkafka's errors to those of streamkit, by the names of their codes."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar, TypeVarTuple, cast
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from streamkit.errors import (
     FencedError,
@@ -17,7 +17,10 @@ from streamkit.errors import (
     UnreachableError,
 )
 
-# librdkafka logs to stderr unless it is given a logger; without a handler Python's last resort would print there too.
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+# librdkafka logs to stderr unless it gets a logger; without a handler Python's handler of last resort would print there too.
 logger = logging.getLogger("streamkit.kafka")
 logger.addHandler(logging.NullHandler())
 
@@ -44,14 +47,14 @@ _TOPIC = {
     "TOPIC_AUTHORIZATION_FAILED",
 }
 LOST_SEQUENCE = {
-    # After requests that a broker may or may not have received, one of a later number arrives first.
+    # After requests without a response, one with a later sequence number arrived first.
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
-    # The broker has forgotten the producer.
+    # The broker no longer has the state of the producer.
     "INVALID_PRODUCER_ID_MAPPING",
     "UNKNOWN_PRODUCER_ID",
     "TRANSACTION_ABORTABLE",
 }
-"""What ends a transaction but not its application: it starts again from the last commit (StreamsProducer, KIP-691)."""
+"""Errors that end a transaction but not the application, which starts again from the last commit (StreamsProducer, KIP-691)."""
 _RETRIABLE = {
     *LOST_SEQUENCE,
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -77,41 +80,42 @@ _RETRIABLE = {
 
 
 class Refusals:
-    """Remembers why brokers refuse a client; a caller that waits for an answer sees only that none comes."""
+    """Stores the reason why brokers refuse a client; a call that waits for a response only times out."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
 
-    def __call__(self, error: Any) -> None:
-        """Take an error of librdkafka's error callback."""
+    def __call__(self, error: KafkaError) -> None:
+        """Store the reason of an error; called by librdkafka as its error callback."""
         if error.name() in ("_AUTHENTICATION", "_SSL"):
-            # The rest is the name of the connection, and how long it took.
+            # The other parts are the name of the connection, and its duration.
             text = error.str().partition("/bootstrap: ")[2] or error.str()
             self.reason = text.partition(" (after ")[0]
 
 
-def call(function: Callable, *arguments: Any) -> Any:
+def call(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
     """Call a function of librdkafka. Raises KafkaException.
 
-    Its binding sometimes throws a fatal error as it is, a KafkaError, which is no exception: only a bare clause catches it.
+    The binding sometimes throws a fatal error as a KafkaError, which is not an exception: only a bare clause catches it.
     """
     try:
         return function(*arguments)
     except:  # noqa: E722
-        thrown: Any = sys.exc_info()[1]
+        thrown: object = sys.exc_info()[1]
         if isinstance(thrown, BaseException):
             raise
     raise KafkaException(thrown)
 
 
-def kafka_error(error: Any) -> Any:
+def kafka_error(error: object) -> KafkaError:
     """Return the KafkaError inside a KafkaException, or the error itself."""
     inner = error.args[0] if isinstance(error, BaseException) and error.args else error
-    return inner if hasattr(inner, "code") else error
+    # Every KafkaException has a KafkaError; callers pass one of the two.
+    return cast(KafkaError, inner if hasattr(inner, "code") else error)
 
 
-def translate(error: Any, what: str, address: str) -> TransportError:
-    """Return the streamkit error for a KafkaException or KafkaError; `what` says what could not be done."""
+def translate(error: object, what: str, address: str) -> TransportError:
+    """Return the streamkit error for a KafkaException or KafkaError; its message begins with `what`."""
     inner = kafka_error(error)
     if not hasattr(inner, "code"):
         return TransportError(f"{what}: {error}")

@@ -1,7 +1,7 @@
-"""Consumer groups in the database: who is a member, which generation it is, and the steps from one to the next.
+"""Consumer groups in the database: members, generations, and the transitions between them.
 
-A group is `joining` (every member says again what it owns), then `assigning` (its leader decides), then `stable`. Any
-change of the members starts again at joining. Every function here runs inside the caller's transaction.
+A group is `joining` (every member sends its subscription again), then `assigning` (its leader decides), then `stable`. Each
+change of the members makes it `joining` again. Every function runs inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from streamkit.errors import FencedError
 from streamkit.record import TopicPartition
-from streamkit.transport.base import Member, MemberAssignment
-from streamkit.transport.embedded.log import Execute
+from streamkit.transport.embedded.database import Execute
 from streamkit.transport.groups import NO_GENERATION, Generation
+from streamkit.transport.log_interface import GroupDescription, GroupMember, Member, MemberAssignment
 
 JOINING, ASSIGNING, STABLE = "joining", "assigning", "stable"
 
 
 class Group(NamedTuple):
-    """A group's row; `since` is when its state began."""
+    """A group's row; `since` is the time (ms) at which its state began."""
 
     generation: int
     state: str
@@ -30,19 +30,19 @@ class Group(NamedTuple):
 
 
 class Timeouts(NamedTuple):
-    """Milliseconds: without a heartbeat, and without a poll, until a member is given up."""
+    """Milliseconds without a heartbeat, and without a poll, after which a member is removed."""
 
     session: int
     poll: int
 
 
 def now() -> int:
-    """Return milliseconds of a clock that all processes of the machine share and that is never set."""
+    """Return the milliseconds of the monotonic clock, which all processes of the machine share."""
     return monotonic_ns() // 1_000_000
 
 
 def load(execute: Execute, name: str) -> Group:
-    """Return a group, the empty one when it has no row yet."""
+    """Return a group; an empty one when it has no row yet."""
     row = execute("SELECT generation, state, leader, since FROM groups WHERE name = ?", (name,)).fetchone()
     return Group(*row) if row else Group(0, STABLE, "", 0)
 
@@ -52,14 +52,14 @@ def _store(execute: Execute, name: str, group: Group) -> None:
 
 
 def start_join(execute: Execute, name: str) -> None:
-    """Begin a rebalance, unless its first phase goes on already."""
+    """Start a rebalance, unless the group is joining already."""
     group = load(execute, name)
     if group.state != JOINING:
         _store(execute, name, group._replace(state=JOINING, since=now()))
 
 
 def finish_join(execute: Execute, name: str) -> None:
-    """Begin the next generation when every member has joined it; the leader stays the leader while it is there."""
+    """Start the next generation when every member has joined it; the leader stays leader as long as it is a member."""
     group = load(execute, name)
     rows = execute("SELECT id, joined FROM members WHERE grp = ? ORDER BY id", (name,)).fetchall()
     if group.state != JOINING or not rows or any(joined <= group.generation for _, joined in rows):
@@ -70,30 +70,31 @@ def finish_join(execute: Execute, name: str) -> None:
 
 
 def expire(execute: Execute, name: str) -> None:
-    """Give up members that are silent, that keep others waiting in a join, or that lead and don't decide."""
+    """Remove members without a heartbeat, those that do not join in time, and a leader that does not decide in time."""
     group, time = load(execute, name), now()
     gone = []
     rows = execute("SELECT id, heartbeat, timeout, patience, joined FROM members WHERE grp = ?", (name,))
-    for member, heartbeat, timeout, patience, joined in rows.fetchall():
+    # The column keeps its name, which files of older releases have.
+    for member, heartbeat, timeout, poll_timeout, joined in rows.fetchall():
         late = (group.state == JOINING and joined <= group.generation) or (
             group.state == ASSIGNING and member == group.leader
         )
-        # A heartbeat of the future is one from before the machine's last start.
-        if not 0 <= time - heartbeat <= timeout or (late and time - group.since > patience):
+        # A heartbeat in the future was written before the machine's last start.
+        if not 0 <= time - heartbeat <= timeout or (late and time - group.since > poll_timeout):
             gone.append(member)
     for member in gone:
         remove(execute, name, member)
 
 
 def remove(execute: Execute, name: str, member: str) -> None:
-    """Take a member out; the others rebalance."""
+    """Remove a member and start a rebalance of the others."""
     execute("DELETE FROM members WHERE grp = ? AND id = ?", (name, member))
     start_join(execute, name)
     finish_join(execute, name)
 
 
-def join(execute: Execute, name: str, member: str, said: Member, timeouts: Timeouts) -> None:
-    """Write what a member says for the generation that is coming; a new member starts the join."""
+def join(execute: Execute, name: str, member: str, subscription: Member, timeouts: Timeouts) -> None:
+    """Write a member's subscription for the next generation; a new member starts a rebalance."""
     if execute("SELECT 1 FROM members WHERE grp = ? AND id = ?", (name, member)).fetchone() is None:
         start_join(execute, name)
         execute(
@@ -103,9 +104,9 @@ def join(execute: Execute, name: str, member: str, said: Member, timeouts: Timeo
     execute(
         "UPDATE members SET metadata = ?, topics = ?, owned = ?, joined = ? WHERE grp = ? AND id = ?",
         (
-            said.metadata,
-            json.dumps(sorted(said.topics)),
-            dump_partitions(said.owned),
+            subscription.metadata,
+            json.dumps(sorted(subscription.topics)),
+            dump_partitions(subscription.owned),
             load(execute, name).generation + 1,
             name,
             member,
@@ -115,7 +116,7 @@ def join(execute: Execute, name: str, member: str, said: Member, timeouts: Timeo
 
 
 def members(execute: Execute, name: str) -> dict[str, Member]:
-    """Return what the members of a group have said."""
+    """Return the subscriptions of a group's members."""
     rows = execute("SELECT id, metadata, topics, owned FROM members WHERE grp = ? ORDER BY id", (name,))
     return {
         member: Member(metadata, frozenset(json.loads(topics)), load_partitions(owned))
@@ -123,15 +124,20 @@ def members(execute: Execute, name: str) -> dict[str, Member]:
     }
 
 
-def live_members(execute: Execute, name: str) -> list[str]:
-    """Return the ids of the members whose heartbeats are not overdue."""
+def described(execute: Execute, name: str) -> GroupDescription:
+    """Return the members whose heartbeats are not overdue, with the partitions that they own."""
     time = now()
-    rows = execute("SELECT id, heartbeat, timeout FROM members WHERE grp = ?", (name,)).fetchall()
-    return [member for member, heartbeat, timeout in rows if 0 <= time - heartbeat <= timeout]
+    query = "SELECT id, heartbeat, timeout, assigned FROM members WHERE grp = ? ORDER BY id"
+    found = tuple(
+        GroupMember(member, member, load_partitions(assigned))
+        for member, heartbeat, timeout, assigned in execute(query, (name,)).fetchall()
+        if 0 <= time - heartbeat <= timeout
+    )
+    return GroupDescription(found, load(execute, name).state != STABLE)
 
 
 def assign(execute: Execute, name: str, generation: int, decided: dict[str, MemberAssignment]) -> None:
-    """Write the leader's decision, unless the group has gone on meanwhile."""
+    """Write the leader's decision, unless the group has left that generation."""
     group = load(execute, name)
     if group.state != ASSIGNING or group.generation != generation:
         return
@@ -143,8 +149,8 @@ def assign(execute: Execute, name: str, generation: int, decided: dict[str, Memb
     _store(execute, name, group._replace(state=STABLE, since=now()))
 
 
-def take(execute: Execute, name: str, member: str, generation: int) -> MemberAssignment:
-    """Return a member's assignment and note that it has it: its older commits are refused from now on."""
+def take_assignment(execute: Execute, name: str, member: str, generation: int) -> MemberAssignment:
+    """Return a member's assignment and mark it as taken: commits of its older generations are rejected from now on."""
     row = execute(
         "UPDATE members SET taken = ? WHERE grp = ? AND id = ? RETURNING assigned, data", (generation, name, member)
     ).fetchone()
@@ -152,9 +158,9 @@ def take(execute: Execute, name: str, member: str, generation: int) -> MemberAss
 
 
 def check_generation(execute: Execute, generation: Generation) -> None:
-    """Raise FencedError unless the generation is the last that its member has taken, or names none.
+    """Raise FencedError unless the generation is the last one that its member has taken, or NO_GENERATION.
 
-    A member that the group waits for may still commit: what it owns is not assigned again until it has answered.
+    A member that has not joined yet may still commit: its partitions are not assigned again until it has joined.
     """
     if generation.number == NO_GENERATION:
         return
@@ -168,10 +174,10 @@ def check_generation(execute: Execute, generation: Generation) -> None:
 
 
 def dump_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Write partitions as text."""
+    """Return partitions as JSON text."""
     return json.dumps(sorted(partitions))
 
 
 def load_partitions(text: str) -> frozenset[TopicPartition]:
-    """Read dump_partitions' text."""
+    """Parse the text of dump_partitions."""
     return frozenset(TopicPartition(*each) for each in json.loads(text))

@@ -7,34 +7,41 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from confluent_kafka.admin import NewTopic as KafkaNewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # not in its __all__
+from confluent_kafka.admin import NewTopic as KafkaNewTopic  # type: ignore[attr-defined]  # not in its __all__
 
 from streamkit.errors import RetriableTransportError, TopicError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.transport.base import Admin, NewTopic, TopicInfo
-from streamkit.transport.kafka.errors import Refusals, kafka_error, translate
+from streamkit.transport.kafka.kafka_errors import Refusals, kafka_error, translate
 from streamkit.transport.kafka.oauth import for_librdkafka
+from streamkit.transport.log_interface import Admin, GroupDescription, GroupMember, NewTopic, TopicInfo
 
-_LOOK_SECONDS = 1.0
+if TYPE_CHECKING:
+    from confluent_kafka.admin._group import MemberDescription
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
+Result = TypeVar("Result")
+
+_REBALANCING = (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING)
+_REQUEST_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
 
 
 class KafkaAdmin(Admin):
-    """An AdminClient; every call ends after `timeout` seconds at the latest."""
+    """An AdminClient; every call ends within `timeout` seconds."""
 
-    def __init__(self, config: dict[str, Any], timeout: float, logger: logging.Logger):
+    def __init__(self, config: dict[str, str], timeout: float, logger: logging.Logger):
         self._config = config
         self._address = config["bootstrap.servers"]
         self._timeout = timeout
         self._refusals = Refusals()
-        settings: dict[str, Any] = {**for_librdkafka(config), "error_cb": self._refusals}
+        settings: dict[str, object] = {**for_librdkafka(config), "error_cb": self._refusals}
         try:
-            self._client = AdminClient(settings, logger=logger)
+            self._client = AdminClient(settings, logger=logger)  # type: ignore[arg-type]  # the stub has no callbacks
         except KafkaException as error:
             raise translate(error, "the admin client was refused its settings", self._address) from error
 
@@ -45,12 +52,12 @@ class KafkaAdmin(Admin):
         # A topic that is being deleted or that elects its leaders is listed with an error.
         return {name: TopicInfo(name, len(known[name].partitions)) for name in wanted if known[name].error is None}
 
-    def _list(self) -> Any:
-        """Ask for all topics, and look now and then whether brokers refuse to answer at all."""
+    def _list(self) -> ClusterMetadata:
+        """Request all topics; between attempts check whether brokers refuse the connection."""
         deadline = monotonic() + self._timeout
         while True:
             try:
-                return self._client.list_topics(timeout=min(_LOOK_SECONDS, self._timeout))
+                return self._client.list_topics(timeout=min(_REQUEST_SECONDS, self._timeout))
             except KafkaException as error:
                 self._client.poll(0)
                 if self._refusals.reason is not None:
@@ -61,7 +68,7 @@ class KafkaAdmin(Admin):
     def topic_config(self, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)
         futures = self._client.describe_configs([resource], request_timeout=self._timeout)
-        entries = self._result(futures[resource], f"the settings of topic {name} could not be read")
+        entries = self._result(futures[resource], f"the settings of topic {name} could not be read") or {}
         return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
@@ -72,7 +79,7 @@ class KafkaAdmin(Admin):
         found = {}
         for name, future in futures.items():
             described = self._result(future, f"topic {name} could not be described", KafkaError.UNKNOWN_TOPIC_OR_PART)
-            # Brokers before 2.8 know no ids, and give zeros.
+            # Brokers before 2.8 have no ids, and return zeros.
             if described is not None and any(
                 described.topic_id.get_most_significant_bits().to_bytes(8, "big", signed=True)
             ):
@@ -116,7 +123,7 @@ class KafkaAdmin(Admin):
         for partition, future in futures.items():
             self._result(future, f"records of {partition.topic} [{partition.partition}] could not be deleted")
 
-    def group_members(self, group: str) -> list[str]:
+    def describe_group(self, group: str) -> GroupDescription:
         deadline = monotonic() + self._timeout
         while True:
             try:
@@ -127,10 +134,15 @@ class KafkaAdmin(Admin):
                     raise
             sleep(_PAUSE_SECONDS)
 
-    def _described(self, group: str) -> list[str]:
+    def _described(self, group: str) -> GroupDescription:
         futures = self._client.describe_consumer_groups([group], request_timeout=self._timeout)
         described = self._result(futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND)
-        return [member.member_id for member in described.members] if described is not None else []
+        if described is None:
+            return GroupDescription()
+        members = tuple(
+            GroupMember(member.member_id, member.client_id, _assigned(member)) for member in described.members
+        )
+        return GroupDescription(members, described.state in _REBALANCING)
 
     def remove_members(self, group: str) -> list[str]:
         from streamkit.transport.kafka.python_client import remove_members
@@ -144,13 +156,14 @@ class KafkaAdmin(Admin):
         del self._client
 
     def _wait(self, done: str, names: set[str], *, there: bool) -> None:
-        """Return when this client's broker shows the change; brokers learn of it a little later than the controller."""
+        """Return when this client's broker has the change, which brokers get a little later than the controller."""
         deadline = monotonic() + self._timeout
         while len(self.topics(names)) != (len(names) if there else 0):
             if monotonic() > deadline:
                 raise TopicError(f"topics were not {done} within {self._timeout:g} s: {', '.join(sorted(names))}")
 
-    def _result(self, future: Future, what: str, harmless: int | None = None) -> Any:
+    def _result(self, future: Future[Result], what: str, harmless: int | None = None) -> Result | None:
+        """Return the result of a request, None where it failed with the error code `harmless`."""
         try:
             return future.result(self._timeout * 2)
         except KafkaException as error:
@@ -166,3 +179,10 @@ class KafkaAdmin(Admin):
             yield
         except KafkaException as error:
             raise translate(error, what, self._address) from error
+
+
+def _assigned(member: MemberDescription) -> frozenset[TopicPartition]:
+    """Return the partitions of a member; none while it joins."""
+    assignment = member.assignment
+    places = [] if assignment is None else assignment.topic_partitions
+    return frozenset(TopicPartition(place.topic, place.partition) for place in places)

@@ -1,4 +1,4 @@
-"""Columns of a batch as bytes: lengths, then the values end to end; little-endian, the same on every machine.
+"""Columns of a batch as bytes: lengths, then the concatenated values; little-endian on every machine.
 
 A column of bytes is: int32 lengths (-1 for None), then the concatenation. A batch is: uint32 sizes of its four parts
 (timestamps int64, keys, values, headers), then the parts; headers are empty when no record has any, else int32 counts
@@ -15,13 +15,18 @@ from itertools import accumulate, pairwise
 
 from streamkit.record import Headers
 
-Columns = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers | None]]
+Encoded = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers | None]]
 _SIZES = struct.Struct("<IIII")
 _SIZE = struct.Struct("<I")
 
 
-def encode(keys: Sequence, values: Sequence, timestamps: Sequence[int], headers: Sequence[Headers | None]) -> bytes:
-    """Return one batch's bytes.
+def encode(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Sequence[Headers | None],
+) -> bytes:
+    """Return the bytes of one batch.
 
     >>> decode(encode([b"k", None], [b"", b"v"], [1, 2], [None, [("h", None)]]), 2)
     ([b'k', None], [b'', b'v'], [1, 2], [None, [('h', None)]])
@@ -30,8 +35,8 @@ def encode(keys: Sequence, values: Sequence, timestamps: Sequence[int], headers:
     return _SIZES.pack(*map(len, parts)) + b"".join(parts)
 
 
-def decode(data: bytes, count: int) -> Columns:
-    """Read encode's bytes of `count` records."""
+def decode(data: bytes, count: int) -> Encoded:
+    """Decode the bytes of a batch of `count` records."""
     sizes = _SIZES.unpack_from(data)
     ends = list(accumulate(sizes, initial=_SIZES.size))
     times, keys, values, headers = (data[start:end] for start, end in pairwise(ends))
@@ -62,7 +67,7 @@ def _column(values: Sequence[bytes | None]) -> bytes:
     if None in values:
         lengths = [-1 if value is None else len(value) for value in values]
         return _pack("i", lengths) + b"".join([value for value in values if value])
-    return _pack("i", list(map(len, values))) + b"".join(values)  # type: ignore[arg-type]
+    return _pack("i", list(map(len, values))) + b"".join(values)  # type: ignore[arg-type]  # none is None
 
 
 def _read_column(data: bytes, count: int) -> list[bytes | None]:
@@ -90,5 +95,5 @@ def _read_headers(data: bytes, count: int) -> list[Headers | None]:
     total = sum(each for each in counts if each > 0)
     names = _read_column(data[start : start + size], total)
     values = _read_column(data[start + size :], total)
-    pairs = iter([(name.decode(), value) for name, value in zip(names, values, strict=True)])  # type: ignore[union-attr]
+    pairs = iter([(name.decode(), value) for name, value in zip(names, values, strict=True)])  # type: ignore[union-attr]  # names are never None
     return [None if each <= 0 else [next(pairs) for _ in range(each)] for each in counts]

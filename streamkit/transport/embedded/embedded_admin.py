@@ -10,16 +10,16 @@ from secrets import randbits
 
 from streamkit.errors import TopicError
 from streamkit.record import TopicPartition
-from streamkit.transport.base import Admin, NewTopic, TopicInfo
 from streamkit.transport.embedded.database import Database
-from streamkit.transport.embedded.groups import live_members, members, remove
-from streamkit.transport.embedded.log import bounds
+from streamkit.transport.embedded.embedded_groups import described, members, remove
+from streamkit.transport.embedded.log_tables import bounds
+from streamkit.transport.log_interface import Admin, GroupDescription, NewTopic, TopicInfo
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class EmbeddedAdmin(Admin):
-    """Topics are rows; a topic's settings are kept and shown, not acted on."""
+    """Administration by rows; a topic's settings are stored, but have no effect."""
 
     def __init__(self, directory: Path):
         self._database = Database(directory)
@@ -35,7 +35,8 @@ class EmbeddedAdmin(Admin):
             row = execute("SELECT config FROM topics WHERE name = ?", (name,)).fetchone()
         if row is None:
             raise TopicError(f"the settings of topic {name} could not be read: it does not exist")
-        return json.loads(row[0])
+        config: dict[str, str] = json.loads(row[0])
+        return config
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         with self._database.read() as execute:
@@ -47,7 +48,7 @@ class EmbeddedAdmin(Admin):
             check_new_topic(topic)
         with self._database.write() as execute:
             for topic in topics:
-                # A drawn id is never used again, as that of a deleted row would be.
+                # A random id is never used again; SQLite would use that of a deleted row again.
                 row = execute(
                     "INSERT INTO topics (id, name, partitions, config) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING "
                     "RETURNING id",
@@ -77,12 +78,12 @@ class EmbeddedAdmin(Admin):
                         f"records of {where} before {offset} could not be deleted: it ends at {found.next}"
                     )
                 execute("UPDATE partitions SET first = max(first, ?) WHERE id = ?", (offset, found.id))
-                # A batch that reaches beyond stays whole; readers begin at `first`.
+                # A batch that ends after the offset stays complete; readers begin at `first`.
                 execute("DELETE FROM batches WHERE partition = ? AND last < ?", (found.id, offset))
 
-    def group_members(self, group: str) -> list[str]:
+    def describe_group(self, group: str) -> GroupDescription:
         with self._database.read() as execute:
-            return sorted(live_members(execute, group))
+            return described(execute, group)
 
     def remove_members(self, group: str) -> list[str]:
         with self._database.write() as execute:
@@ -96,7 +97,7 @@ class EmbeddedAdmin(Admin):
 
 
 def check_new_topic(topic: NewTopic) -> None:
-    """Raise TopicError for a name or a number of partitions that Kafka would refuse."""
+    """Raise TopicError for a name or a number of partitions that Kafka rejects."""
     if not _NAME.fullmatch(topic.name) or topic.name in (".", ".."):
         raise TopicError(
             f"topic {topic.name!r} could not be created: names are of 1 to 249 ASCII letters, digits, . _ -"

@@ -1,4 +1,4 @@
-"""Topics and records in the database: looking up partitions, appending rows, reading batches."""
+"""Topics and records in the database: finds partitions, appends rows, reads batches."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from time import time_ns
 from typing import NamedTuple
 
 from streamkit.errors import OffsetOutOfRangeError, ProductionError, TopicError
-from streamkit.record import RecordBatch, TopicPartition
+from streamkit.record import Columns, OutputTuple, RecordBatch, TopicPartition
 from streamkit.serdes.partitioner import partition as partition_of
-from streamkit.transport.embedded.codec import decode, encode
+from streamkit.transport.embedded.column_codec import decode, encode
+from streamkit.transport.embedded.database import Execute
 
 MAX_BATCH = 5_000
-"""Records in one stored batch at most: what a read decodes at least."""
+"""The most records in one stored batch; a read decodes complete batches."""
 
 MAX_BATCH_BYTES = 4 << 20
-"""Bytes of the values in one stored batch at most, if it holds more than one record."""
-MOST_BYTES = 16 << 20
-"""Bytes after which a read ends."""
-
-Execute = Callable
+"""The most bytes of values in one stored batch of several records."""
+MAX_READ_BYTES = 16 << 20
+"""The size of stored batches (bytes) after which a read ends."""
 
 
 class Bounds(NamedTuple):
-    """A partition's number in the database, its first offset and the one after its last."""
+    """A partition's id in the database, its first offset and the one after its last."""
 
     id: int
     first: int
@@ -31,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 def bounds(execute: Execute, partition: TopicPartition) -> Bounds:
-    """Look a partition up. Raises TopicError."""
+    """Return the bounds of a partition. Raises TopicError."""
     row = execute(
         "SELECT p.id, p.first, p.next FROM partitions p JOIN topics t ON p.topic = t.id WHERE t.name = ? AND p.number = ?",
         partition,
@@ -42,37 +41,37 @@ def bounds(execute: Execute, partition: TopicPartition) -> Bounds:
 
 
 class Router:
-    """Finds the partition of each row: the row's own, that of its key (murmur2), or for null keys one a call in turn."""
+    """Selects the partition of each row: the row's own, that of its key (murmur2), or for null keys the next one with each call."""
 
     def __init__(self) -> None:
         self._turn = 0
 
     def group(
-        self, rows: Iterable[tuple], counts: dict[str, int]
-    ) -> tuple[dict[TopicPartition, list[tuple]], list[tuple]]:
-        """Return the rows by partition, order kept, and those whose topic or partition is not there."""
+        self, rows: Iterable[OutputTuple], counts: dict[str, int]
+    ) -> tuple[dict[TopicPartition, list[OutputTuple]], list[OutputTuple]]:
+        """Return the rows by partition, order kept, and those whose topic or partition does not exist."""
         self._turn += 1
-        groups: dict[TopicPartition, list[tuple]] = {}
-        lost: list[tuple] = []
-        adds: dict[tuple[str, int | None], Callable] = {}
+        groups: dict[TopicPartition, list[OutputTuple]] = {}
+        unknown: list[OutputTuple] = []
+        appends: dict[tuple[str, int | None], Callable[[OutputTuple], None]] = {}
         for row in rows:
             topic, key, _, _, _, number = row
             count = counts.get(topic, 0)
             if number is None and count:
                 number = partition_of(key, count) if key is not None else self._turn % count
-            add = adds.get((topic, number))
+            add = appends.get((topic, number))
             if add is None:
-                if 0 <= (number or 0) < count:
+                if number is not None and 0 <= number < count:
                     add = groups.setdefault(TopicPartition(topic, number), []).append
                 else:
-                    add = lost.append
-                adds[topic, number] = add
+                    add = unknown.append
+                appends[topic, number] = add
             add(row)
-        return groups, lost
+        return groups, unknown
 
 
-def missing(topic: str, number: int | None, rows: list[tuple] | None = None) -> ProductionError:
-    """Return the error for rows whose topic or partition is not there; the first one's are named."""
+def missing(topic: str, number: int | None, rows: list[OutputTuple] | None = None) -> ProductionError:
+    """Return the error for rows whose topic or partition does not exist; its message names those of the first row."""
     what = "the topic does not exist" if number is None else f"it has no partition {number}"
     return ProductionError(f"a record for topic {topic} could not be written: {what}", rows)
 
@@ -82,8 +81,8 @@ def partition_counts(execute: Execute) -> dict[str, int]:
     return dict(execute("SELECT name, partitions FROM topics").fetchall())
 
 
-def append(execute: Execute, groups: dict[TopicPartition, list[tuple]]) -> None:
-    """Write rows at the ends of their partitions, inside the caller's write transaction. Raises ProductionError."""
+def append(execute: Execute, groups: dict[TopicPartition, list[OutputTuple]]) -> None:
+    """Append rows to their partitions, inside the caller's write transaction. Raises ProductionError."""
     for place, rows in groups.items():
         try:
             found = bounds(execute, place)
@@ -103,8 +102,8 @@ def append(execute: Execute, groups: dict[TopicPartition, list[tuple]]) -> None:
         execute("UPDATE partitions SET next = ? WHERE id = ?", (offset, found.id))
 
 
-def _parts(rows: list[tuple]) -> Iterator[list[tuple]]:
-    """Yield rows in batches that are no longer and no larger than one should be."""
+def _parts(rows: list[OutputTuple]) -> Iterator[list[OutputTuple]]:
+    """Yield rows in batches within MAX_BATCH and MAX_BATCH_BYTES."""
     for start in range(0, len(rows), MAX_BATCH):
         part = rows[start : start + MAX_BATCH] if len(rows) > MAX_BATCH else rows
         if len(part) > 1 and sum([len(row[2]) for row in part if row[2] is not None]) > MAX_BATCH_BYTES:
@@ -118,30 +117,31 @@ def _parts(rows: list[tuple]) -> Iterator[list[tuple]]:
 def read(
     execute: Execute, place: TopicPartition, position: int, max_records: int
 ) -> tuple[list[RecordBatch], RecordBatch | None]:
-    """Return records from `position` on, at most max_records or a little over MOST_BYTES, and the rest of the last stored batch, decoded already.
+    """Return records from `position` on, and the decoded rest of the last stored batch.
 
-    Raises TopicError when the position is outside of what the partition has.
+    At most max_records, and not much more than MAX_READ_BYTES. Raises OffsetOutOfRangeError for a position that the partition
+    does not have, TopicError for an unknown partition.
     """
     found = bounds(execute, place)
     if not found.first <= position <= found.next:
         text = f"offset {position} of {place.topic} [{place.partition}] is out of range: it has {found.first} to {found.next}"
         raise OffsetOutOfRangeError(text, *place)
     batches: list[RecordBatch] = []
-    left, room = max_records, MOST_BYTES
+    left, room = max_records, MAX_READ_BYTES
     if position == found.next:
         return batches, None
     cursor = execute(
         "SELECT last, count, data FROM batches WHERE partition = ? AND last >= ? ORDER BY last", (found.id, position)
     )
     for last, count, data in cursor:
-        batch = RecordBatch(*place, (*decode(data, count), list(range(last - count + 1, last + 1))))  # type: ignore[arg-type]
+        batch = RecordBatch(*place, Columns(*decode(data, count), list(range(last - count + 1, last + 1))))
         skip = position - batch.offsets[0]
         if skip > 0:
-            batch = cut(batch, skip, count)
+            batch = batch.slice(skip, count)
         if len(batch) > left:
-            # An open cursor would keep the write-ahead log from being emptied.
+            # An open cursor would prevent checkpoints of the write-ahead log.
             cursor.close()
-            return [*batches, cut(batch, 0, left)], cut(batch, left, len(batch))
+            return [*batches, batch.slice(0, left)], batch.slice(left, len(batch))
         batches.append(batch)
         position = last + 1
         left -= len(batch)
@@ -152,14 +152,8 @@ def read(
     return batches, None
 
 
-def cut(batch: RecordBatch, start: int, end: int) -> RecordBatch:
-    """Return a part of a batch."""
-    columns = (batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets)
-    return RecordBatch(batch.topic, batch.partition, tuple(column[start:end] for column in columns))  # type: ignore[arg-type]
-
-
 def offset_for_time(execute: Execute, place: TopicPartition, time: int) -> int:
-    """Return the first offset whose time is at least `time`; the end when there is none."""
+    """Return the first offset whose time is at least `time`; the end offset when there is none."""
     found = bounds(execute, place)
     cursor = execute(
         "SELECT last, count, data FROM batches WHERE partition = ? AND last >= ? AND latest >= ? ORDER BY last",

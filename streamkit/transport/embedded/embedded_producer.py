@@ -1,4 +1,4 @@
-"""The producer of the embedded log: one write transaction a call, or one for a whole transaction at its commit."""
+"""The producer of the embedded log: one write transaction for each call, or one at the commit of a transaction."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from streamkit.errors import FencedError, ProductionError, RetriableTransportError, TransportError
-from streamkit.record import OutputRow, TopicPartition
-from streamkit.transport.base import CommittedOffset, Producer
-from streamkit.transport.embedded.database import Database
-from streamkit.transport.embedded.groups import check_generation
-from streamkit.transport.embedded.log import Execute, Router, append, commit_offsets, missing, partition_counts
+from streamkit.record import OutputTuple, TopicPartition
+from streamkit.transport.embedded.database import Database, Execute
+from streamkit.transport.embedded.embedded_groups import check_generation
+from streamkit.transport.embedded.log_tables import Router, append, commit_offsets, missing, partition_counts
 from streamkit.transport.groups import decode_generation
+from streamkit.transport.log_interface import CommittedOffset, Producer
 
 
 class EmbeddedProducer(Producer):
-    """Writes what each send gives at once. Of an open transaction the rows wait in memory until it commits."""
+    """Writes the rows of each send at once; those of a transaction stay in memory until it commits."""
 
     def __init__(self, directory: Path, transactional_id: str | None):
         self._database = Database(directory)
         self._transactional_id = transactional_id
         self._epoch: int | None = None
-        self._open: dict[TopicPartition, list[tuple]] | None = None
+        self._open: dict[TopicPartition, list[OutputTuple]] | None = None
         self._counts: dict[str, int] = {}
         self._version = -1
         self._router = Router()
 
-    def send(self, rows: Sequence[OutputRow | tuple]) -> None:
+    def send(self, rows: Sequence[OutputTuple]) -> None:
         if not rows:
             return
         if self._transactional_id is not None and self._open is None:
             raise TransportError("a transactional producer sends between begin and commit only")
-        groups, lost = self._group(rows)
+        groups, unknown = self._group(rows)
         if self._open is None:
             self._write(groups)
         else:
             for place, more in groups.items():
                 self._open.setdefault(place, []).extend(more)
-        if lost:
-            raise missing(lost[0][0], lost[0][5], lost)
+        if unknown:
+            raise missing(unknown[0][0], unknown[0][5], unknown)
 
-    def _write(self, groups: dict[TopicPartition, list[tuple]]) -> None:
+    def _write(self, groups: dict[TopicPartition, list[OutputTuple]]) -> None:
         try:
             with self._database.write() as execute:
                 append(execute, groups)
@@ -54,7 +54,7 @@ class EmbeddedProducer(Producer):
         pass
 
     def begin(self) -> None:
-        self._need_transactions()
+        self._require_transactional_id()
         with self._database.write() as execute:
             if self._epoch is None:
                 execute(
@@ -66,7 +66,7 @@ class EmbeddedProducer(Producer):
         self._open = {}
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], group_metadata: bytes | None) -> None:
-        self._need_transactions()
+        self._require_transactional_id()
         if self._open is None:
             raise TransportError("no transaction has begun")
         if offsets and group_metadata is None:
@@ -82,14 +82,14 @@ class EmbeddedProducer(Producer):
         self._open = None
 
     def abort(self) -> None:
-        self._need_transactions()
+        self._require_transactional_id()
         self._open = None
 
     def close(self) -> None:
         self._database.close()
 
-    def _group(self, rows: Sequence[OutputRow | tuple]) -> tuple[dict[TopicPartition, list[tuple]], list[tuple]]:
-        # Topics are created by other connections, whose writes change the version.
+    def _group(self, rows: Sequence[OutputTuple]) -> tuple[dict[TopicPartition, list[OutputTuple]], list[OutputTuple]]:
+        # Other connections create topics, and their writes change the version.
         version = self._database.version()
         if version != self._version:
             with self._database.read() as execute:
@@ -99,12 +99,12 @@ class EmbeddedProducer(Producer):
 
     def _current_epoch(self, execute: Execute) -> int | None:
         row = execute("SELECT epoch FROM producers WHERE id = ?", (self._transactional_id,)).fetchone()
-        return row and row[0]
+        return None if row is None else int(row[0])
 
     def _check_epoch(self, execute: Execute) -> None:
         if self._current_epoch(execute) != self._epoch:
             raise FencedError(f"another producer has taken the transactional id {self._transactional_id}")
 
-    def _need_transactions(self) -> None:
+    def _require_transactional_id(self) -> None:
         if self._transactional_id is None:
             raise TransportError("this producer has no transactional id")

@@ -1,4 +1,4 @@
-"""What a log is to streamkit: consumers, producers and administration, the same for Kafka and the embedded log."""
+"""Interfaces of a log: consumers, producers, administration and group membership, for Kafka and the embedded log alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamkit.errors import TransportError
-from streamkit.record import OutputRow, RecordBatch, TopicPartition
+from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 
 EARLIEST = -2
 LATEST = -1
@@ -15,7 +15,7 @@ LATEST = -1
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as it exists."""
+    """A topic that exists."""
 
     name: str
     partitions: int
@@ -34,14 +34,32 @@ class NewTopic:
 
 @dataclass(frozen=True)
 class CommittedOffset:
-    """The next offset to read, and the metadata text that Kafka Streams keeps with it."""
+    """The next offset to read, and the metadata text that Kafka Streams commits with it."""
 
     offset: int
     metadata: str = ""
 
 
+@dataclass(frozen=True)
+class GroupMember:
+    """An active member of a group, and the partitions that it owns; none while it joins."""
+
+    id: str
+    name: str
+    """The name that the member gave itself: of an instance the process id of its state directory, host and process."""
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """The active members of a group; `rebalancing`: they join, or wait for their assignment."""
+
+    members: tuple[GroupMember, ...] = ()
+    rebalancing: bool = False
+
+
 class Consumer(ABC):
-    """Reads partitions that were assigned by hand. Used by one thread."""
+    """Reads the partitions of a manual assignment. Used by one thread."""
 
     @abstractmethod
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -49,47 +67,47 @@ class Consumer(ABC):
 
     @abstractmethod
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Assign further partitions, leaving the others where they are."""
+        """Assign further partitions; the positions of the others stay."""
 
     @abstractmethod
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give partitions up, leaving the others where they are."""
+        """Remove partitions from the assignment; the positions of the others stay."""
 
     @abstractmethod
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
-        """Return what there is, at most max_records, at least one batch a partition that has any; empty after timeout_ms.
+        """Return available records, at most max_records, in at least one batch a partition; an empty list after timeout_ms.
 
         Raises UnreachableError, TopicError (unknown topic), RetriableTransportError, OffsetOutOfRange as TopicError.
         """
 
     @abstractmethod
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give no records of these until resumed; what was fetched already is kept."""
+        """Return no records of these partitions until they are resumed; records that were fetched already are kept."""
 
     @abstractmethod
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch these again."""
+        """Return records of these partitions again."""
 
     @abstractmethod
     def position(self, partition: TopicPartition) -> int:
-        """Return the next offset that poll will give (past control records)."""
+        """Return the next offset that poll will return (past control records)."""
 
     @abstractmethod
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets after the last readable records (last stable offset under read_committed)."""
 
     def lags(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return how many offsets lie beyond the position as of the last fetch; where that is not known, a partition is missing."""
+        """Return the offsets between position and end as of the last fetch; partitions for which it is not known are missing."""
         ends = self.end_offsets(partitions)
         return {partition: max(0, end - self.position(partition)) for partition, end in ends.items()}
 
     @abstractmethod
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offsets that exist."""
+        """Return the first existing offsets."""
 
     @abstractmethod
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offsets at or after these times (ms); the end where there are none."""
+        """Return the first offsets at or after these times (ms); the end offset where there is none."""
 
     @abstractmethod
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
@@ -101,37 +119,37 @@ class Consumer(ABC):
 
     @abstractmethod
     def group_metadata(self) -> bytes:
-        """Return what Producer.commit takes when there is no Membership: the group's name without a generation."""
+        """Return the group's name without a generation, for Producer.commit where there is no Membership."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
 
 
 class Producer(ABC):
     """Writes records. Used by one thread."""
 
     @abstractmethod
-    def send(self, rows: Sequence[OutputRow | tuple]) -> None:
+    def send(self, rows: Sequence[OutputTuple]) -> None:
         """Queue rows in order; blocks while the queue is full.
 
-        Timestamp 0 is written as 1 by Kafka (librdkafka takes 0 for now). Raises ProductionError for what failed earlier.
+        Timestamp 0 is written as 1 by Kafka (librdkafka takes 0 for the current time). Raises ProductionError for rows that failed earlier.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Return when everything sent is acknowledged. Raises ProductionError with the first failure."""
+        """Return when all rows are acknowledged. Raises ProductionError with the first failure."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin a transaction (transactional producers only; the first call initialises and fences predecessors).
+        """Begin a transaction (transactional producers only; the first call initialises the producer and fences its predecessors).
 
         Raises FencedError.
         """
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], group_metadata: bytes | None) -> None:
-        """Commit the transaction with these consumer offsets in it.
+        """Commit the transaction, including these consumer offsets.
 
         group_metadata: from Membership or Consumer.group_metadata(); may be None only without offsets. Raises FencedError
         (another producer of the same transactional id, or a stale generation); the caller aborts after any error.
@@ -143,18 +161,18 @@ class Producer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Flush what can be flushed and leave."""
+        """Flush as far as possible, and close the connections."""
 
 
 class Admin(ABC):
-    """Administration."""
+    """Administration of topics, records and groups."""
 
     @abstractmethod
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
-        """Return the topics that exist (all, or these); config is not filled in. Raises UnreachableError."""
+        """Return the existing topics (all, or those of `names`) without their config. Raises UnreachableError."""
 
     def partition_counts(self) -> dict[str, int]:
-        """Return how many partitions each topic of the log has. Raises UnreachableError."""
+        """Return the number of partitions of each topic. Raises UnreachableError."""
         return {name: info.partitions for name, info in self.topics().items()}
 
     @abstractmethod
@@ -162,7 +180,7 @@ class Admin(ABC):
         """Return a topic's settings."""
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """Return what the log calls topics so that one that is deleted and made again is another; unknown ones are missing.
+        """Return the ids of topics, which differ once a topic is deleted and created again; topics without an id are missing.
 
         Raises TransportError.
         """
@@ -170,32 +188,36 @@ class Admin(ABC):
 
     @abstractmethod
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
-        """Create topics; one that exists already is left as it is. Raises TopicError."""
+        """Create topics; existing ones are not changed. Raises TopicError."""
 
     @abstractmethod
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics and return when they are gone."""
+        """Delete topics, and return when they no longer exist."""
 
     @abstractmethod
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete records before these offsets (repartition topics are purged after commits)."""
 
     @abstractmethod
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return the active members of a group, none of one that does not exist. Raises TransportError."""
+
     def group_members(self, group: str) -> list[str]:
         """Return the ids of a group's active members."""
+        return [member.id for member in self.describe_group(group).members]
 
     @abstractmethod
     def remove_members(self, group: str) -> list[str]:
-        """Take all members out of a group, as if they had left, and return their ids; one that lives joins again."""
+        """Remove all members from a group and return their ids; a running member joins again."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """What the leader knows of a member: its own metadata, the topics it subscribes to, the partitions it still owns."""
+    """The subscription of a member, as the leader gets it: metadata, subscribed topics, and partitions that it still owns."""
 
     metadata: bytes
     topics: frozenset[str]
@@ -204,27 +226,27 @@ class Member:
 
 @dataclass(frozen=True)
 class MemberAssignment:
-    """What the leader wants a member to own, and data for it that the transport passes on unread."""
+    """The partitions that the leader assigns to a member, and data for the member that the transport does not read."""
 
     partitions: tuple[TopicPartition, ...]
     data: bytes = b""
 
 
 Assign = Callable[[Mapping[str, Member]], Mapping[str, MemberAssignment]]
-"""The leader's decision; it may want anything: partitions that another member still owns are held back until given up."""
+"""The leader's decision. It may assign any partition: one that another member still owns is withheld until it is revoked."""
 
 
 Describe = Callable[[], bytes]
-"""What a member tells the leader of itself, as of now."""
+"""Returns the current metadata of a member for the leader."""
 
 
 @dataclass(frozen=True)
 class Rebalance:
     """A new assignment of this member.
 
-    `partitions` are owned from now on; those that are `revoked` must be finished, committed and stopped before the next
-    Membership.poll, which tells the group that they are free. `data` is that of the leader's decision, which may name
-    partitions that follow in a later Rebalance, when their owners have given them up.
+    The member owns `partitions` from now on. It processes and commits those that are `revoked`, and stops them, before the
+    next Membership.poll, which reports to the group that they are free. `data` comes with the leader's decision, and may
+    name partitions that follow in a later Rebalance, when their owners have revoked them.
     """
 
     generation: int
@@ -235,13 +257,13 @@ class Rebalance:
 
 
 class Membership(ABC):
-    """This member's place in a consumer group; heartbeats go on in the background.
+    """The membership of this process in a consumer group; a background thread sends heartbeats.
 
-    Used by one thread, except commit and group_metadata, which any thread may call.
+    Used by one thread, except commit and group_metadata, which every thread may call.
     """
 
     gated = False
-    """Whether a commit that is under way while this member joins may be refused as stale (see `rebalancing`)."""
+    """Whether the group may reject a commit as stale while this member joins (see `rebalancing`)."""
 
     @property
     @abstractmethod
@@ -250,31 +272,31 @@ class Membership(ABC):
 
     @abstractmethod
     def join(self, metadata: Describe, topics: Iterable[str]) -> None:
-        """Join, or tell the group of new metadata or topics; either brings a rebalance.
+        """Join the group, or change metadata or topics; either starts a rebalance.
 
-        metadata: gives what the leader is told; asked at each rebalance, by any thread. Raises UnreachableError.
+        metadata: returns the member's metadata; called at each rebalance, by any thread. Raises UnreachableError.
         """
 
     @abstractmethod
     def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
-        """Take part in the group; return a changed assignment, or None after timeout_ms.
+        """Take the next steps of the group protocol; return a changed assignment, or None after timeout_ms.
 
-        join False: stay a member, but begin no rebalance now. Must be called more often than max_poll_interval_ms.
-        Raises FencedError once when the group went on without this member (its partitions are lost, commits are
-        refused); the next poll joins again.
+        join False: remain a member, but start no rebalance now. Must be called more often than max_poll_interval_ms.
+        Raises FencedError once when the group has removed this member (its partitions are lost, its commits are
+        rejected); the next poll joins again.
         """
 
     def rebalancing(self) -> bool:
-        """Return whether a poll would join, or has begun to and not returned a Rebalance; asked only where `gated`."""
+        """Return whether a join is due, or under way and without a Rebalance so far; used only where `gated`."""
         return False
 
     @abstractmethod
     def rebalance(self) -> None:
-        """Ask for a rebalance without a change of this member (a follow-up, a probe)."""
+        """Request a rebalance without a change of this member (a follow-up or probing rebalance)."""
 
     @abstractmethod
     def group_metadata(self) -> bytes:
-        """Return what Producer.commit takes: group, generation and member."""
+        """Return group, generation and member as bytes, for Producer.commit."""
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
@@ -282,11 +304,11 @@ class Membership(ABC):
 
     @abstractmethod
     def give_up(self, reason: str) -> None:
-        """Leave as one that is not to be trusted now: the others get the partitions, the next poll raises FencedError."""
+        """Leave the group for now: the other members get the partitions, and the next poll raises FencedError."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Leave the group and end the heartbeats; the others get the partitions."""
+        """Leave the group and stop the heartbeats; the other members get the partitions."""
 
 
 TRANSACTIONS = "transactions"
@@ -294,13 +316,13 @@ MEMBERSHIP = "membership"
 
 
 class Transport(ABC):
-    """A log: makes consumers, producers and admins. Shared by threads.
+    """A log: creates consumers, producers and admins. Shared by threads.
 
-    `features` says which of TRANSACTIONS and MEMBERSHIP it offers; asking for another raises TransportError.
+    `features`: which of TRANSACTIONS and MEMBERSHIP it supports; the use of another raises TransportError.
     """
 
     creates_written_topics = False
-    """Whether an application creates the topics that it writes, since this log does not."""
+    """Whether an application creates the topics that it writes, because brokers do not."""
     marks_commits = False
     """Whether a transaction that commits takes one more offset in each partition that it wrote to (a control record)."""
     features: frozenset[str] = frozenset()
@@ -309,27 +331,27 @@ class Transport(ABC):
     def consumer(
         self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
     ) -> Consumer:
-        """Make a consumer; role picks the config prefix: main, restore or global."""
+        """Create a consumer; `role` selects the prefix of its settings: main, restore or global."""
 
     @abstractmethod
     def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
-        """Make a producer, idempotent and with Java's partitioner."""
+        """Create a producer, idempotent and with Java's partitioner."""
 
     @abstractmethod
     def admin(self) -> Admin:
-        """Make an admin client."""
+        """Create an admin client."""
 
     def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
-        """Make a member of a group; `assign` decides when this member leads. Raises TransportError where not offered."""
+        """Create a member of a group; `assign` is called while it is the leader. Raises TransportError where not supported."""
         raise TransportError(f"{type(self).__name__} offers no group membership")
 
-    def prepare_membership(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Load what `membership` needs; any thread may call it, while something else is waited for."""
+    def prepare_membership(self) -> None:  # noqa: B027 - only Kafka has something to prepare
+        """Import the modules that `membership` needs; every thread may call it ahead of time."""
 
     def missing(self) -> str | None:
-        """Return where the log will be, if nothing has been written to it yet and reading would create it; else None."""
+        """Return the location of a log that does not exist yet, and that a read would create; None where it exists."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is shared."""
+        """Close the shared connections."""

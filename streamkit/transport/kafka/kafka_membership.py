@@ -1,7 +1,7 @@
-"""Membership in a Kafka consumer group, through kafka-python: librdkafka takes no assignor of ours.
+"""Membership in a Kafka consumer group, through kafka-python: librdkafka accepts no custom assignor.
 
-The group's coordinator client of a KafkaConsumer is used without its fetcher: it joins, sends heartbeats from a thread of
-its own and commits; the records themselves come through librdkafka, by partitions assigned by hand.
+The coordinator client of a KafkaConsumer is used without its fetcher: it joins, commits, and sends heartbeats from its own
+thread. The records are read by librdkafka, with a manual assignment.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kafka import ConsumerRebalanceListener
 from kafka import KafkaConsumer as Client
@@ -22,7 +22,10 @@ from kafka.structs import TopicPartition as KafkaPartition
 
 from streamkit.errors import FencedError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.transport.base import (
+from streamkit.transport.groups import NO_GENERATION, Generation, encode_generation, withhold
+from streamkit.transport.kafka.membership_config import client_config
+from streamkit.transport.kafka.membership_errors import translated
+from streamkit.transport.log_interface import (
     Assign,
     CommittedOffset,
     Describe,
@@ -31,15 +34,17 @@ from streamkit.transport.base import (
     Membership,
     Rebalance,
 )
-from streamkit.transport.groups import NO_GENERATION, Generation, encode_generation, withhold
-from streamkit.transport.kafka.membership_config import client_config
-from streamkit.transport.kafka.membership_errors import translated
+
+if TYPE_CHECKING:
+    from kafka.cluster import ClusterMetadata
+    from kafka.coordinator.consumer import ConsumerCoordinator
+    from kafka.protocol.consumer import JoinGroupResponse
 
 log = logging.getLogger(__name__)
 
 PROTOCOL = "streamkit"
-"""The name of the assignor in the group; members of one group must know the same one (Kafka Streams calls its `stream`)."""
-# Version 1 of the consumer protocol brought the partitions that a member owns (KIP-429).
+"""The name of the assignor in the group; members of one group must have the same one (Kafka Streams calls its `stream`)."""
+# Since version 1 of the consumer protocol subscriptions have the partitions that a member owns (KIP-429).
 _VERSION = 1
 _LEAVE_MS = 5_000
 
@@ -50,18 +55,18 @@ class KafkaMembership(Membership):
     gated = True
 
     def __init__(self, settings: Mapping[str, str], timeout: float, group: str, assign: Assign):
-        """`settings`: librdkafka's names; `timeout`: seconds that a call may wait for brokers. Raises ConfigError."""
+        """`settings`: librdkafka's names; `timeout`: seconds for which a call may wait for brokers. Raises ConfigError."""
         self._config = client_config(settings, timeout)
         self._address = settings["bootstrap.servers"]
         self._group = group
-        self._instance = self._config.get("group_instance_id")
+        self._instance = settings.get("group.instance.id") or None
         self._timeout_ms = int(timeout * 1000)
         self._assignor = _Assignor(assign, lambda: self._claimed())
-        self._lost = _Lost()
+        self._lost_partitions = _LostPartitions()
         self._number = NO_GENERATION
         self._member = ""
         self._partitions: frozenset[TopicPartition] = frozenset()
-        self._joining: _Joining | None = None
+        self._join_thread: _JoinThread | None = None
         self._client: Client | None = None
 
     @property
@@ -71,24 +76,24 @@ class KafkaMembership(Membership):
 
     def join(self, metadata: Describe, topics: Iterable[str]) -> None:
         self._assignor.describe = metadata
-        self._assignor.say_anew()
+        self._assignor.change_user_data()
         with translated("the group could not be joined", self._address):
             if self._client is None:
                 strategy = {"partition_assignment_strategy": [self._assignor]}
                 self._client = Client(**self._config, **strategy, group_id=self._group)
-            self._client.subscribe(sorted(topics), listener=self._lost)
+            self._client.subscribe(sorted(topics), listener=self._lost_partitions)
         self._coordinator.request_rejoin()
 
     def rebalance(self) -> None:
-        self._assignor.say_anew()
+        self._assignor.change_user_data()
         self._coordinator.request_rejoin()
 
     def rebalancing(self) -> bool:
-        return self._client is not None and (self._joining is not None or self._coordinator.need_rejoin())
+        return self._client is not None and (self._join_thread is not None or self._coordinator.need_rejoin())
 
     def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
         with translated("the group could not be polled", self._address):
-            if self._joining is None:
+            if self._join_thread is None:
                 self._check_lost()
                 rebalance = self._take()
                 if rebalance is not None:
@@ -96,13 +101,13 @@ class KafkaMembership(Membership):
                 if not (join and self._coordinator.need_rejoin()):
                     self._keep_alive()
                     return None
-                # On a thread of its own, and for as long as it takes: an attempt that its caller stops waiting for is
-                # thrown away by kafka-python when it succeeds.
-                self._joining = _Joining(self._coordinator.ensure_active_group)
-            if not self._joining.finished(timeout_ms):
+                # In its own thread and without a time-out: kafka-python drops the result of an attempt whose caller no
+                # longer waits for it.
+                self._join_thread = _JoinThread(self._coordinator.ensure_active_group)
+            if not self._join_thread.finished(timeout_ms):
                 return None
-            joining, self._joining = self._joining, None
-            joining.raise_failure()
+            join_thread, self._join_thread = self._join_thread, None
+            join_thread.raise_failure()
             self._check_lost()
             return self._take()
 
@@ -110,7 +115,7 @@ class KafkaMembership(Membership):
         return encode_generation(Generation(self._group, self._number, self._member), self._instance)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        if self._number == NO_GENERATION or self._lost.happened or self._is_lost():
+        if self._number == NO_GENERATION or self._lost_partitions.happened or self._is_lost():
             raise FencedError(f"this member is in no generation of group {self._group}: its partitions are lost")
         rows = {KafkaPartition(*p): OffsetAndMetadata(c.offset, c.metadata) for p, c in offsets.items()}
         with translated("offsets could not be committed", self._address):
@@ -126,51 +131,51 @@ class KafkaMembership(Membership):
         try:
             self._client.close(autocommit=False, timeout_ms=_LEAVE_MS)
         except Exception:
-            # The group finds out by itself after session.timeout.ms.
+            # The group removes the member after session.timeout.ms.
             log.debug("leaving group %s failed", self._group, exc_info=True)
         self._client = None
 
     @property
-    def _coordinator(self) -> Any:
+    def _coordinator(self) -> ConsumerCoordinator:
         if self._client is None:
             raise TransportError("join the group before using it")
         return self._client._coordinator
 
     def _owned(self) -> frozenset[TopicPartition]:
-        """What kafka-python holds that this member owns: it drops what was lost before it joins again."""
+        """The partitions that this member owns for kafka-python, which drops lost ones before it joins again."""
         return frozenset(TopicPartition(*each) for each in self._coordinator._subscription.assigned_partitions())
 
     def _claimed(self) -> frozenset[TopicPartition]:
-        """What this member tells the group that it owns. When it was given up nothing: others have it by now.
+        """The owned partitions in this member's subscription: none once the group has removed it, as others own them now.
 
-        kafka-python goes on claiming it when that happens between joining and being assigned partitions.
+        kafka-python would still claim them when the member is removed between a join and its assignment.
         """
         if not self._is_lost():
             return self._owned()
-        self._lost.happened = True
+        self._lost_partitions.happened = True
         return frozenset()
 
     def _keep_alive(self) -> None:
         try:
             self._coordinator.poll_heartbeat()
         except Exception:
-            # The heartbeats ended by a fault; joining starts them again.
+            # The heartbeats ended with an error; a join starts them again.
             self._coordinator.request_rejoin()
             raise
         stable = self._coordinator.group_metadata().state is MemberState.STABLE
         if self._instance and stable and not self._coordinator._heartbeat_enabled:
-            # All that kafka-python does about it is to end the heartbeats.
+            # kafka-python only ends the heartbeats of a fenced static member.
             raise kafka_errors.FencedInstanceIdError(self._instance)
 
     def _is_lost(self) -> bool:
-        """Whether the group is known to have gone on without this member."""
+        """Whether kafka-python has noticed that the group removed this member."""
         now = self._coordinator.group_metadata()
         return self._number != NO_GENERATION and (now.generation_id == NO_GENERATION or now.member_id != self._member)
 
     def _check_lost(self) -> None:
-        # A member that was told already joins again, and kafka-python reports it again then.
-        lost = self._number != NO_GENERATION and (self._lost.happened or self._is_lost())
-        self._lost.happened = False
+        # Without a generation the loss has been raised already; kafka-python reports it again at the next join.
+        lost = self._number != NO_GENERATION and (self._lost_partitions.happened or self._is_lost())
+        self._lost_partitions.happened = False
         if lost:
             self._number, self._partitions = NO_GENERATION, frozenset()
             raise FencedError(f"group {self._group} went on without this member: its partitions are lost")
@@ -185,8 +190,8 @@ class KafkaMembership(Membership):
         return Rebalance(self._number, after, before - after, after - before, self._assignor.data)
 
 
-class _Assignor(AbstractPartitionAssignor):
-    """What kafka-python asks for when it joins: this member's word, and as the leader the decision."""
+class _Assignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-python has no types
+    """Gives kafka-python this member's subscription at each join, and the assignment while it is the leader."""
 
     name = PROTOCOL
     version = _VERSION
@@ -198,8 +203,8 @@ class _Assignor(AbstractPartitionAssignor):
         self._owned = owned
         self._count = 0
 
-    def say_anew(self) -> None:
-        """Make the next word to the group a new one: what is unchanged brings no rebalance."""
+    def change_user_data(self) -> None:
+        """Change a byte of the user data: an unchanged subscription starts no rebalance."""
         self._count = (self._count + 1) % 256
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
@@ -216,8 +221,10 @@ class _Assignor(AbstractPartitionAssignor):
             ],
         )
 
-    def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, ConsumerProtocolAssignment]:
-        said = {
+    def assign(
+        self, cluster: ClusterMetadata, members: Iterable[JoinGroupResponse.JoinGroupResponseMember]
+    ) -> dict[str, ConsumerProtocolAssignment]:
+        subscriptions = {
             member.member_id: Member(
                 bytes(member.metadata.user_data or b"")[1:],
                 frozenset(member.metadata.topics),
@@ -229,40 +236,40 @@ class _Assignor(AbstractPartitionAssignor):
             )
             for member in members
         }
-        decided = withhold(said, self._assign(said))
+        decided = withhold(subscriptions, self._assign(subscriptions))
         return {member: _encoded(assignment) for member, assignment in decided.items()}
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         self.data = bytes(assignment.user_data or b"")
 
 
-class _Lost(ConsumerRebalanceListener):
-    """Notes that partitions were lost: kafka-python says so when it joins again, which may be too late to look."""
+class _LostPartitions(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
+    """Notes that partitions were lost: kafka-python calls it at the next join, when `_is_lost` may no longer be true."""
 
     def __init__(self) -> None:
         self.happened = False
 
-    def on_partitions_lost(self, lost: Any) -> None:
+    def on_partitions_lost(self, lost: Iterable[KafkaPartition]) -> None:
         self.happened = True
 
-    def on_partitions_revoked(self, revoked: Any) -> None:
+    def on_partitions_revoked(self, revoked: Iterable[KafkaPartition]) -> None:
         pass
 
-    def on_partitions_assigned(self, assigned: Any) -> None:
+    def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
         pass
 
 
-class _Joining:
-    """A join under way."""
+class _JoinThread:
+    """A thread that joins the group."""
 
-    def __init__(self, run: Callable[[], Any]):
+    def __init__(self, run: Callable[[], object]):
         self._run = run
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._do, name="join", daemon=True)
         self._thread.start()
 
     def finished(self, timeout_ms: int) -> bool:
-        """Wait for the end, at most so long; return whether it came."""
+        """Wait for the end of the join, at most timeout_ms; return whether it has ended."""
         self._thread.join(timeout_ms / 1000)
         return not self._thread.is_alive()
 

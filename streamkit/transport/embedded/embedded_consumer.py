@@ -1,4 +1,4 @@
-"""The consumer of the embedded log: reads partitions in turn and waits for other connections to write."""
+"""The consumer of the embedded log: reads partitions in turn, and waits for writes of other connections."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from time import monotonic
 
 from streamkit.errors import TransportError
 from streamkit.record import RecordBatch, TopicPartition
-from streamkit.transport.base import EARLIEST, LATEST, CommittedOffset, Consumer
 from streamkit.transport.embedded.database import Database
-from streamkit.transport.embedded.log import bounds, commit_offsets, cut, offset_for_time, read
+from streamkit.transport.embedded.log_tables import bounds, commit_offsets, offset_for_time, read
 from streamkit.transport.groups import Generation, encode_generation
+from streamkit.transport.log_interface import EARLIEST, LATEST, CommittedOffset, Consumer
 
 
 class EmbeddedConsumer(Consumer):
-    """Positions are kept here; what was decoded beyond a poll's limit waits for the next."""
+    """Reads stored batches; records that were decoded beyond a poll's limit are returned by the next."""
 
     def __init__(self, directory: Path, group: str | None):
         self._database = Database(directory)
         self._group = group
         self._positions: dict[TopicPartition, int] = {}
-        self._rests: dict[TopicPartition, RecordBatch] = {}
+        self._decoded: dict[TopicPartition, RecordBatch] = {}
         self._paused: set[TopicPartition] = set()
         self._never = threading.Event()
+        """Never set: the consumer waits without interruption."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self.remove(list(self._positions))
@@ -39,13 +40,13 @@ class EmbeddedConsumer(Consumer):
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self._positions.pop(partition, None)
-            self._rests.pop(partition, None)
+            self._decoded.pop(partition, None)
             self._paused.discard(partition)
 
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
         deadline = monotonic() + timeout_ms / 1000
         while True:
-            # The version first: what is written while reading must end the wait.
+            # Before the read: a write during the read must end the wait.
             version = self._database.version()
             batches = self._read(max_records)
             left = deadline - monotonic()
@@ -83,7 +84,7 @@ class EmbeddedConsumer(Consumer):
             for partition in partitions:
                 row = execute(
                     "SELECT offset, metadata FROM offsets WHERE grp = ? AND topic = ? AND partition = ?",
-                    (self._need_group(), *partition),
+                    (self._require_group(), *partition),
                 ).fetchone()
                 if row is not None:
                     result[partition] = CommittedOffset(*row)
@@ -92,10 +93,10 @@ class EmbeddedConsumer(Consumer):
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         rows = [(p.topic, p.partition, c.offset, c.metadata) for p, c in offsets.items()]
         with self._database.write() as execute:
-            commit_offsets(execute, self._need_group(), rows)
+            commit_offsets(execute, self._require_group(), rows)
 
     def group_metadata(self) -> bytes:
-        return encode_generation(Generation(self._need_group()))
+        return encode_generation(Generation(self._require_group()))
 
     def close(self) -> None:
         self._database.close()
@@ -109,7 +110,7 @@ class EmbeddedConsumer(Consumer):
             batches = self._read_partition(partition, left)
             if not batches:
                 continue
-            # To the end of the line: with small limits each partition has its turn.
+            # Move the partition to the end of the dict, so that with small limits each one is read in turn.
             del self._positions[partition]
             self._positions[partition] = batches[-1].offsets[-1] + 1
             ready += batches
@@ -119,19 +120,19 @@ class EmbeddedConsumer(Consumer):
         return ready
 
     def _read_partition(self, partition: TopicPartition, limit: int) -> list[RecordBatch]:
-        rest = self._rests.pop(partition, None)
+        rest = self._decoded.pop(partition, None)
         if rest is None:
             with self._database.read() as execute:
                 batches, rest = read(execute, partition, self._positions[partition], limit)
         elif len(rest) > limit:
-            batches, rest = [cut(rest, 0, limit)], cut(rest, limit, len(rest))
+            batches, rest = [rest.slice(0, limit)], rest.slice(limit, len(rest))
         else:
             batches, rest = [rest], None
         if rest is not None:
-            self._rests[partition] = rest
+            self._decoded[partition] = rest
         return batches
 
-    def _need_group(self) -> str:
+    def _require_group(self) -> str:
         if self._group is None:
             raise TransportError("this consumer has no group")
         return self._group

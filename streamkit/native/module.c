@@ -1,0 +1,26 @@
+#include "link.h"
+
+static PyObject *native_load(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *path;
+    if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
+    const char *missing = librdkafka_load(PyBytes_AS_STRING(path));
+    Py_DECREF(path);
+    if (missing) return PyErr_Format(PyExc_ImportError, "%s", missing);
+    return PyUnicode_FromString(librdkafka.version_str());
+}
+
+static PyMethodDef functions[] = {
+    {"load", native_load, METH_VARARGS,
+     "load(path)\n--\n\nUse the librdkafka that the loaded library at `path` uses; return its version. Raises ImportError."},
+    {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "streamkit._native", "Columns of records, on the librdkafka that confluent-kafka has loaded.", -1,
+    functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module && (consumer_register(module) || producer_register(module))) Py_CLEAR(module);
+    return module;
+}

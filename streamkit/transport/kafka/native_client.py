@@ -1,0 +1,119 @@
+"""The optional extension `streamkit._native`: whether it is in use, and clients that are created with it.
+
+The extension is a plug-in of the librdkafka that confluent-kafka brings. A client that is created with it has a link to the
+extension; everything else about the client stays with confluent-kafka. Where anything is not as expected, streamkit uses
+confluent-kafka alone, and logs the reason once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, Producer, cimpl
+
+from streamkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamkit import _native
+
+log = logging.getLogger(__name__)
+
+Settings = Mapping[str, object]
+Client = TypeVar("Client")
+Link = TypeVar("Link")
+
+SWITCH = "STREAMKIT_NATIVE"
+"""The environment variable that turns the extension off."""
+OFF, AUTO = "off", "auto"
+_PLUGINS = "plugin.library.paths"
+_NOT_BUILT = "it was not built, which takes a C compiler and the headers of Python during the installation"
+
+
+class _Use:
+    """Whether new clients are created with the extension: until one could not be."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.refused = ""
+
+    def end(self, reason: str) -> None:
+        """Create no further clients with the extension; log the reason once."""
+        with self._lock:
+            if self.refused:
+                return
+            self.refused = reason
+        log.warning("records go through confluent-kafka alone, without the native extension: %s", reason)
+
+
+_use = _Use()
+
+
+def create_consumer(settings: Settings, logger: logging.Logger) -> tuple[Consumer, _native.Consumer | None]:
+    """Create a consumer of confluent-kafka, and its link; None without the extension. Raises KafkaException."""
+    client, has_plugin = _create(lambda given: Consumer(given, logger=logger), settings)
+    if not has_plugin:
+        return client, None
+    from streamkit import _native
+
+    return client, _linked(lambda: _native.Consumer(client))
+
+
+def create_producer(settings: Settings, logger: logging.Logger) -> tuple[Producer, _native.Producer | None]:
+    """Create a producer of confluent-kafka, and its link; None without the extension. Raises KafkaException."""
+    client, has_plugin = _create(lambda given: Producer(given, logger=logger), settings)
+    if not has_plugin:
+        return client, None
+    from streamkit import _native
+
+    return client, _linked(lambda: _native.Producer(client))
+
+
+def missing() -> str:
+    """Return why clients are created without the extension; empty where they have it. Raises ConfigError."""
+    switch = os.environ.get(SWITCH, AUTO).lower()
+    if switch not in (AUTO, OFF):
+        raise ConfigError(f"{SWITCH} takes {AUTO} or {OFF}, not {switch!r}")
+    return f"{SWITCH} is {OFF}" if switch == OFF else _use.refused or _load()
+
+
+def _create(make: Callable[[dict[str, object]], Client], settings: Settings) -> tuple[Client, bool]:
+    """Create a client; return it, and whether with the extension as its plug-in."""
+    if not missing():
+        from streamkit import _native
+
+        try:
+            # No topology has this setting (streamkit.config.clients): it would load native code.
+            return make({**settings, _PLUGINS: str(_native.__file__)}), True
+        except KafkaException as error:
+            # Its text names the plug-in or the setting; other errors are those of the user's settings.
+            if "plugin" not in str(error):
+                raise
+            _use.end(f"librdkafka refuses it ({error})")
+    return make(dict(settings)), False
+
+
+def _linked(link: Callable[[], Link]) -> Link | None:
+    try:
+        return link()
+    except LookupError as error:
+        _use.end(str(error))
+        return None
+
+
+@cache
+def _load() -> str:
+    """Connect the extension with librdkafka; return what is missing."""
+    try:
+        from streamkit import _native
+    except ImportError:
+        return _NOT_BUILT
+    try:
+        _native.load(cimpl.__file__)
+    except ImportError as error:
+        _use.end(f"librdkafka can't be used: {error}")
+    return _use.refused

@@ -1,0 +1,82 @@
+"""Transactions, run against Kafka and the embedded log."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from streamkit.errors import (
+    FencedError,
+    TransportError,
+)
+from streamkit.record import TopicPartition
+from streamkit.transport.log_interface import (
+    EARLIEST,
+    TRANSACTIONS,
+    CommittedOffset,
+)
+from tests.contracts.records import KAFKA, KAFKA_IN_PYTHON, numbered, reach_end, read, read_until, values
+
+with_transactions = pytest.mark.parametrize("transport", [KAFKA, KAFKA_IN_PYTHON, "embedded"], indirect=True)
+
+
+def test_what_is_not_offered_says_so(transport, topic):
+    if TRANSACTIONS not in transport.features:
+        with pytest.raises(TransportError, match="no transactions"):
+            transport.producer(transactional_id="t")
+    plain = transport.producer()
+    with pytest.raises(TransportError, match="transaction"):
+        plain.begin()
+
+
+@with_transactions
+def test_committed_transactions_are_read_with_their_offsets(transport, consumer, topic):
+    place = TopicPartition(topic, 0)
+    producer = transport.producer(transactional_id=f"t-{uuid4()}")
+    for start in (0, 5):
+        producer.begin()
+        producer.send(numbered(topic, start, start + 5))
+        producer.commit({place: CommittedOffset(start + 5, "m")}, consumer.group_metadata())
+    consumer.assign({place: EARLIEST})
+    assert values(reach_end(consumer, place)) == [b"%d" % n for n in range(10)]
+    # The last marker may come behind the answer to the commit.
+    assert not read_until(consumer, lambda _: consumer.position(place) == consumer.end_offsets([place])[place])
+    assert consumer.committed([place]) == {place: CommittedOffset(10, "m")}
+    producer.close()
+
+
+@with_transactions
+def test_open_and_aborted_transactions_are_not_read(transport, consumer, topic):
+    place = TopicPartition(topic, 0)
+    producer = transport.producer(transactional_id=f"t-{uuid4()}")
+    consumer.assign({place: EARLIEST})
+    producer.begin()
+    producer.send(numbered(topic, 0, 5))
+    producer.flush()
+    assert consumer.end_offsets([place]) == {place: 0}
+    producer.abort()
+    assert values(reach_end(consumer, place)) == []
+    producer.begin()
+    producer.send(numbered(topic, 5, 6))
+    producer.commit({}, None)
+    assert values(read(consumer, 1)) == [b"5"]
+    producer.close()
+
+
+@with_transactions
+def test_a_second_producer_fences_the_first(transport, consumer, topic):
+    place, name = TopicPartition(topic, 0), f"t-{uuid4()}"
+    first, second = (transport.producer(transactional_id=name) for _ in range(2))
+    first.begin()
+    first.send(numbered(topic, 0, 2))
+    first.flush()
+    second.begin()
+    with pytest.raises(FencedError):
+        first.commit({place: CommittedOffset(1)}, consumer.group_metadata())
+    second.send(numbered(topic, 5, 6))
+    second.commit({}, None)
+    consumer.assign({place: EARLIEST})
+    assert values(reach_end(consumer, place)) == [b"5"]
+    assert consumer.committed([place]) == {}
+    second.close()

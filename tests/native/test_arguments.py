@@ -1,0 +1,195 @@
+"""The extension with any arguments: it returns, or raises an exception of Python, and keeps no reference."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.requirements import extension
+
+_native = extension()
+UNDELIVERED = """
+import gc, logging, sys
+from streamkit.transport.kafka.native_client import create_producer
+
+# The broker is simulated in the process. Its thread has the rows, and waits with them.
+settings = {"test.mock.num.brokers": 1, "bootstrap.servers": "simulated", "linger.ms": 60_000}
+client, link = create_producer(settings, logging.getLogger())
+client.list_topics("words", timeout=30)
+assert link.send([("words", b"k", bytes(100), None, [("a", b"")], 0)] * 2_000, 0) == (2_000, 0)
+for name in sys.argv[1:]:
+    del globals()[name]
+    gc.collect()
+print("ended")
+"""
+"""A program that drops a producer with rows that were not delivered, in the order of its arguments."""
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+BYTES = st.none() | st.binary(max_size=50)
+HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3)
+TOPICS = st.sampled_from(["words", "counts"]) | st.text(max_size=300)
+ROW = st.tuples(
+    TOPICS, BYTES, BYTES, st.none() | st.integers(-2, 2**63 - 1), HEADERS, st.none() | st.integers(-1, 2**31 - 1)
+)
+REFUSALS = (TypeError, ValueError, OverflowError)
+many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@many
+@given(arguments=st.lists(ANYTHING, max_size=3))
+@pytest.mark.parametrize("name", ["take", "forward", "close"])
+def test_a_consumer_refuses_what_it_can_not_use(
+    consumer: tuple[Consumer, Any], name: str, arguments: list[Any]
+) -> None:
+    if name == "take" and len(arguments) == 2 and isinstance(arguments[1], int):
+        arguments[1] = min(arguments[1], 1)
+    with suppress(*REFUSALS, RuntimeError):
+        getattr(consumer[1], name)(*arguments)
+
+
+@many
+@given(
+    rows=st.lists(ROW | ANYTHING | st.tuples(*[ANYTHING] * 6), max_size=5) | ANYTHING,
+    first=st.integers(-1, 7) | ANYTHING,
+)
+def test_a_producer_refuses_what_it_can_not_use(producer: tuple[Producer, Any], rows: Any, first: Any) -> None:
+    with suppress(*REFUSALS):
+        producer[1].send(rows, first)
+
+
+@pytest.mark.parametrize("kind", [_native.Consumer, _native.Producer])
+@given(client=ANYTHING | st.builds(object))
+@many
+def test_only_clients_with_the_plug_in_have_a_link(kind: Any, client: object) -> None:
+    with pytest.raises(LookupError):
+        kind(client)
+
+
+def test_a_client_of_the_other_kind_and_a_second_link_are_refused(
+    consumer: tuple[Consumer, Any], producer: tuple[Producer, Any]
+) -> None:
+    for kind in (_native.Consumer, _native.Producer):
+        for client, _ in (consumer, producer):
+            with pytest.raises(LookupError):
+                kind(client)
+
+
+def test_a_library_that_is_not_loaded_is_refused() -> None:
+    # The table is filled once; a later call changes nothing.
+    assert _native.load("/nowhere") == _native.load(sys.executable)
+    with pytest.raises(TypeError):
+        _native.load(7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="null"):
+        _native.load("a\0b")
+
+
+def test_a_closed_client_raises(consumer: tuple[Consumer, Any], producer: tuple[Producer, Any]) -> None:
+    consumer[0].close()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="closed"):
+            consumer[1].take(1, 1)
+        with pytest.raises(RuntimeError, match="closed"):
+            consumer[1].forward("words", 0)
+        consumer[1].close()
+    producer[1].send([("words", None, None, None, None, None)], 0)
+    producer[1].close()
+    with pytest.raises(RuntimeError, match="closed"):
+        producer[1].send([("words", None, None, None, None, None)], 0)
+    assert producer[1].failures() == []
+
+
+def test_links_outlive_their_clients_and_clients_their_links(producer: tuple[Producer, Any]) -> None:
+    client, link = producer
+    link.send([("words", b"k", b"v", 1, [("a", None)], None)] * 10, 0)
+    del producer, client
+    gc.collect()
+    link.send([("words", b"k", b"v", 1, None, None)], 0)
+    assert link.failures() == []
+
+
+@pytest.mark.parametrize("order", [("link", "client"), ("client", "link")])
+def test_rows_that_fail_as_their_client_is_destroyed_use_no_freed_memory(order: tuple[str, str]) -> None:
+    # Freed memory is overwritten at once (glibc), so that its use ends the process.
+    overwriting = {"GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0"}
+    ended = subprocess.run(
+        [sys.executable, "-c", UNDELIVERED, *order],
+        env={**os.environ, **overwriting},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "ended\n"), ended.stderr
+
+
+def test_rows_before_a_wrong_one_are_written(producer: tuple[Producer, Any]) -> None:
+    client, link = producer
+    rows: list[Any] = [("words", b"k", b"v", each, None, None) for each in range(1500)]
+    before = len(client)
+    with pytest.raises(TypeError, match="a value is bytes or None, not str"):
+        link.send([*rows, ("words", b"k", "text", 0, None, None)], 0)
+    # Its length counts log lines of the lost connection too.
+    assert len(rows) <= len(client) - before < len(rows) + 500
+    assert link.send(rows, 500) == (1500, 0)
+    assert len(rows) + 1000 <= len(client) - before < len(rows) + 1500
+
+
+def test_a_row_that_librdkafka_refuses_is_named(producer: tuple[Producer, Any]) -> None:
+    row = ("words", b"k", b"v", 1, [("name", b"value")], None)
+    place, code = producer[1].send([row, row, ("words", b"k", bytes(2_000_000), 1, [("a", b"")], None), row], 0)
+    assert (place, code) == (2, 10)  # MSG_SIZE_TOO_LARGE
+    assert producer[1].send([("t" * 600, b"k", b"v", 1, None, None)], 0)[0] == 0
+    # Its error is that of the call, and none of a delivery.
+    assert producer[1].failures() == []
+
+
+def test_no_reference_is_kept(producer: tuple[Producer, Any]) -> None:
+    topic, key, value, header = "".join(["wor", "ds"]), bytes([1, 2, 3]), bytes([4, 5]), bytes([6, 7, 8])
+    name, time, place = "".join(["na", "me"]), 10**15, int("300")
+    pair = (name, header)
+    headers = [pair]
+    row = (topic, key, value, time, headers, place)
+    wrong = (topic, key, value, time, [pair, 7], place)
+    objects = [topic, key, value, header, name, time, place, pair, headers, row, wrong]
+    producer[1].send([row], 0)
+    before = [sys.getrefcount(each) for each in objects]
+    for _ in range(1000):
+        producer[1].send([row, row], 0)
+        with pytest.raises(TypeError):
+            producer[1].send([row, wrong], 0)
+    assert [sys.getrefcount(each) for each in objects] == before
+
+
+def test_threads_may_share_a_link(producer: tuple[Producer, Any], consumer: tuple[Consumer, Any]) -> None:
+    rows = [("words", b"k", b"v", 1, None, None)] * 100
+    before = len(producer[0])
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for each in range(50):
+                producer[1].send(rows, 0)
+                consumer[1].forward("words", each)
+                consumer[1].take(10, 1)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(producer[0]) >= before + 4 * 50 * len(rows)

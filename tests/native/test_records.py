@@ -1,0 +1,246 @@
+"""Records through the extension: the same as through confluent-kafka alone, whose callbacks it leaves in place."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamkit.errors import ConfigError, ProductionError
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.transport.kafka import KafkaTransport, native_client
+from streamkit.transport.kafka.kafka_consumer import KafkaConsumer
+from streamkit.transport.kafka.native_client import AUTO, OFF, SWITCH, create_consumer, create_producer
+from streamkit.transport.kafka.native_reader import NativeReader
+from streamkit.transport.log_interface import Producer
+from tests.broker.kafka_broker import Broker
+from tests.contracts.records import attempts, create, numbered, produce, read
+from tests.native.conftest import NOWHERE, QUIET
+from tests.requirements import extension
+
+_native = extension()
+HEADERS = [None, [("a", b"1"), ("a", None), ("ä", b"")], [("b", b"\0")]]
+
+
+@pytest.fixture
+def transport(broker: Broker) -> KafkaTransport:
+    return KafkaTransport(broker.address)
+
+
+def columns(batches: list[RecordBatch]) -> dict[tuple[str, int], list[tuple]]:
+    """The records by partition."""
+    found: dict[tuple[str, int], list[tuple]] = {}
+    for batch in batches:
+        found.setdefault((batch.topic, batch.partition), []).extend(zip(*batch.columns, strict=True))
+    return found
+
+
+def test_both_ways_write_and_read_the_same(transport: KafkaTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = {way: create(transport, 7) for way in (AUTO, OFF)}
+    expected: dict[tuple[str, int], list[tuple]] = {}
+    for way, topic in topics.items():
+        monkeypatch.setenv(SWITCH, way)
+        rows = [
+            (
+                topic,
+                None if each % 5 == 0 else b"key-%d" % (each % 90),
+                None if each % 11 == 0 else b"" if each % 13 == 0 else b"value %d" % each,
+                each,
+                HEADERS[each % 3],
+                each % 7 if each % 2 or each % 5 == 0 else None,
+            )
+            for each in range(5_000)
+        ]
+        produce(transport, rows)
+    for way in (AUTO, OFF):
+        monkeypatch.setenv(SWITCH, way)
+        for topic in topics.values():
+            consumer = transport.consumer(None)
+            consumer.assign({TopicPartition(topic, number): 0 for number in range(7)})
+            found = {number: rows for (_, number), rows in columns(read(consumer, 5_000)).items()}
+            consumer.close()
+            assert sum(map(len, found.values())) == 5_000
+            assert found == (expected or found)
+            expected = expected or found  # type: ignore[assignment]
+
+
+def test_a_partition_that_was_removed_and_added_again_comes_once(transport: KafkaTransport) -> None:
+    topic = create(transport, 2)
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    produce(transport, numbered(topic, 0, 2_000))
+    consumer = transport.consumer(None)
+    consumer.assign(dict.fromkeys(places, 0))
+    for start in range(0, 1_000, 25):
+        consumer.remove([places[0]])
+        consumer.add({places[0]: start})
+        found = columns(read(consumer, 2_000 - start))[topic, 0]
+        assert [row[4] for row in found] == list(range(start, 2_000))
+    consumer.close()
+
+
+@pytest.mark.parametrize("way", [AUTO, OFF])
+def test_rows_that_are_not_delivered_come_back(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, way)
+    settings = {"producer": {"message.timeout.ms": "200", "linger.ms": "5", "enable.idempotence": "false"}}
+    producer = KafkaTransport(NOWHERE, settings).producer()
+    rows = [("words", b"k", b"v", 7, [("a", b"1"), ("b", None)], None), ("words", None, b"", 8, None, 3)]
+    with pytest.raises(ProductionError, match=r"a record for topic words could not be written.*timed out") as caught:
+        written(producer, rows)
+    assert caught.value.retriable
+    # librdkafka gives no timestamp of a record that failed, and confluent-kafka no headers.
+    headers = [(way == AUTO and row[4]) or None for row in rows]
+    assert caught.value.rows == [(*row[:3], None, kept, row[5]) for row, kept in zip(rows, headers, strict=True)]
+    producer.close()
+
+
+def written(producer: Producer, rows: list[Any]) -> None:
+    producer.send(rows)
+    producer.flush()
+
+
+def test_the_client_s_callbacks_run_while_records_are_waited_for() -> None:
+    statistics: list[dict[str, Any]] = []
+    errors: list[KafkaError] = []
+    lines: list[str] = []
+    logger = logging.Logger("test")
+    logger.addHandler(_Lines(lines))
+    settings = {
+        "bootstrap.servers": NOWHERE,
+        "group.id": "group",
+        "statistics.interval.ms": 20,
+        "stats_cb": lambda text: statistics.append(json.loads(text)),
+        "error_cb": errors.append,
+    }
+    client, link = create_consumer(settings, logger)
+    assert link is not None
+    reader = NativeReader(client, link)
+    reader.forward([TopicPartition("words", 0)])
+    for _ in attempts(lambda: f"{len(statistics)} statistics, {len(errors)} errors, {len(lines)} lines of log"):
+        assert not reader.take(10, 0.05)[0]
+        if statistics and errors and lines:
+            break
+    assert statistics[0]["type"] == "consumer"
+    reader.close()
+    client.close()
+
+
+class _Lines(logging.Handler):
+    def __init__(self, lines: list[str]):
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())
+
+
+def test_other_threads_run_while_a_link_waits(transport: KafkaTransport) -> None:
+    topic = create(transport, 1)
+    settings = {"bootstrap.servers": transport.bootstrap, "group.id": "group"}
+    client, link = create_consumer(settings, QUIET)
+    assert link is not None
+    NativeReader(client, link).forward([TopicPartition(topic, 0)])
+    client.assign([KafkaPartition(topic, 0, 0)])
+    found: list[Any] = []
+    waiting = threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        found.append(link.take(10, 60_000))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+    # If the link kept the interpreter, this would come after its wait, which would then have found nothing.
+    produce(transport, numbered(topic, 0, 1))
+    thread.join()
+    assert [group[0] for group in found[0][0]] == [topic]
+    client.close()
+
+
+def test_memory_does_not_grow_with_records(transport: KafkaTransport) -> None:
+    topic = create(transport, 3)
+    rows = [(topic, b"key-%d" % each, b"v" * 30, each, HEADERS[each % 3], each % 3) for each in range(20_000)]
+    places = [TopicPartition(topic, number) for number in range(3)]
+    consumer, producer = transport.consumer(None), transport.producer()
+
+    def turn() -> None:
+        producer.send(rows)
+        producer.flush()
+        consumer.assign(dict.fromkeys(places, 0))
+        for _ in attempts(lambda: "all records"):
+            consumer.poll(5_000, 100)
+            if all(consumer.position(place) >= 6_000 for place in places):
+                break
+
+    turn()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        turn()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(5):
+            turn()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    # One object of each of 100,000 records that were written, or 90,000 that were read, would be 3 MB.
+    assert grown < 200_000, grown
+    consumer.close()
+    producer.close()
+
+
+def test_the_environment_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native_client.missing() == ""
+    monkeypatch.setenv(SWITCH, OFF)
+    assert native_client.missing() == f"{SWITCH} is off"
+    consumer = KafkaTransport(NOWHERE).consumer(None)
+    assert isinstance(consumer, KafkaConsumer)
+    assert not isinstance(consumer._reader, NativeReader)
+    consumer.close()
+    monkeypatch.setenv(SWITCH, "no")
+    with pytest.raises(ConfigError, match="STREAMKIT_NATIVE takes auto or off, not 'no'"):
+        native_client.missing()
+
+
+def no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setattr(_native, "__file__", str(tmp_path / "missing.so"))
+    return "librdkafka refuses it"
+
+
+def no_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    def refuse(client: object) -> None:
+        raise LookupError("no client of librdkafka belongs to this object")
+
+    monkeypatch.setattr(_native, "Consumer", refuse)
+    monkeypatch.setattr(_native, "Producer", refuse)
+    return "no client of librdkafka belongs"
+
+
+@pytest.mark.parametrize("spoil", [no_library, no_link])
+def test_what_is_not_as_expected_is_logged_once(
+    spoil: Callable[[pytest.MonkeyPatch, Path], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(native_client, "_use", native_client._Use())
+    reason = spoil(monkeypatch, tmp_path)
+    with caplog.at_level(logging.WARNING, native_client.log.name):
+        client, link = create_consumer({"bootstrap.servers": NOWHERE, "group.id": "group"}, QUIET)
+        _, other = create_producer({"bootstrap.servers": NOWHERE}, QUIET)
+    assert (link, other) == (None, None)
+    assert [record.name for record in caplog.records] == [native_client.log.name]
+    assert reason in caplog.text
+    assert reason in native_client.missing()
+    client.close()
