@@ -1,4 +1,4 @@
-"""What a comparison finds."""
+"""The findings of a comparison, and their verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Verdict(StrEnum):
     SAFE = "safe"
     """Instances may be restarted one after the other."""
     UNKNOWN = "unknown"
-    """The two topologies do not tell; a person has to look."""
+    """The topologies do not decide it; the user has to check."""
     STOP = "stop"
     """Tasks change, so that old and new instances can't share the group; state stays where it is."""
     RESTORE = "restore"
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 class Finding:
     """One change. subject: application, store, topic, sub-topology, pipeline or names; name: of the new version, if it has it.
 
-    action: what to do, empty where nothing is to be done. position: in the new version.
+    action: what the user has to do, if anything. position: in the new version.
     """
 
     verdict: Verdict
@@ -47,7 +47,7 @@ class Finding:
     position: Position
     pipeline: str = ""
     old: str | None = None
-    """The name of the old version, where it is another."""
+    """The name in the old version, where it is another."""
 
 
 def worst(findings: list[Finding]) -> Verdict:

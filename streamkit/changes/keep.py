@@ -1,10 +1,10 @@
-"""What to write in a file so that a store or a topic keeps the name that it has."""
+"""Suggests options that keep the present name of a store or a topic."""
 
 from __future__ import annotations
 
 import re
 
-from streamkit.changes.form import Form, Place, StoreForm, TopicForm
+from streamkit.changes.forms.form import Form, Place, StoreForm, TopicForm
 
 _ENDINGS = {
     "join_window": (
@@ -18,7 +18,7 @@ _ENDINGS = {
     "subscription": (("-subscription-store", "name"),),
     "join_grace": (("-Buffer", "name"),),
 }
-"""How the names of stores end that a step makes of an option, by kind of store."""
+"""Suffixes of store names that a step derives from an option, and that option, by kind of store."""
 _TOPIC_ENDINGS = (
     ("-subscription-registration-topic", "name"),
     ("-subscription-response-topic", "name"),
@@ -35,7 +35,7 @@ _GENERATED = (
 
 
 def keep_store(new: Form, store: StoreForm, name: str) -> str:
-    """Return what to write so that a store of the new version is called `name`."""
+    """Return the option that gives a store of the new version the name `name`."""
     kind = store.rows.kind if store.rows is not None else ""
     step = store.place.step
     if not step:
@@ -53,7 +53,7 @@ def keep_store(new: Form, store: StoreForm, name: str) -> str:
 
 
 def keep_topic(topic: TopicForm, name: str) -> str:
-    """Return what to write so that an internal topic of the new version is called `name`."""
+    """Return the option that gives an internal topic of the new version the name `name`."""
     step = topic.place.step
     for ending, option in _TOPIC_ENDINGS:
         if name.endswith(ending) and step.endswith("join"):

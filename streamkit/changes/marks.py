@@ -1,7 +1,7 @@
-"""What the rows of changelogs are, as the version that wrote them left it in the state directory.
+"""Marks in the state directory: the form of the rows of each changelog, from the version that wrote them.
 
-A log does not tell how its bytes are to be read, and neither does a topic's configuration: this file does, on each machine
-that has run the application. Where it is missing nothing is known, and nothing is concluded.
+Neither a log nor the settings of a topic have this form; the marks do, on each machine that has run the application.
+Changelogs without a mark are not checked.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.form import RowForm
-from streamkit.changes.of_plan import rows_of
+from streamkit.changes.forms.form import RowForm
+from streamkit.changes.forms.of_plan import rows_of
 from streamkit.changes.rows import compare_rows
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan.model import Plan
-from streamkit.state.mark import translated, write_whole
+from streamkit.state.files.mark import translated, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +28,14 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Mark:
-    """The rows of a store's changelog; topic_id: what the log called the topic, empty where it has no ids."""
+    """The rows of a store's changelog; topic_id: the id of the topic on the log, empty where topics have no ids."""
 
     rows: RowForm
     topic_id: str = ""
 
 
 def read_marks(plan: Plan) -> dict[str, Mark]:
-    """Return what this machine knows of changelogs, by store; nothing where a file is missing, damaged or newer."""
+    """Return the marks of this machine by store; none where the file is missing, damaged or of a newer format."""
     path = _path(plan)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -43,18 +43,18 @@ def read_marks(plan: Plan) -> dict[str, Mark]:
             return {}
         return {name: Mark(RowForm(**each["rows"]), each["topic_id"]) for name, each in data["stores"].items()}
     except OSError:
-        # A state directory that can't be used at all is reported by what takes it.
+        # The start reports a state directory that can't be used.
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # What it would forbid is not known then; the file is written again at the start.
+        # The start continues without a check, and writes the file again.
         log.warning("%s can't be read (%s): changelogs are not checked", path, error)
         return {}
 
 
 def write_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
-    """Note how this version reads its changelogs, where that is not noted; what is known of others stays.
+    """Write the marks of this version's changelogs; those of other stores stay.
 
-    topic_ids: what the log calls changelogs, by name. Raises StateError.
+    topic_ids: the ids of changelogs on the log, by name. Raises StateError.
     """
     known = read_marks(plan)
     marks = dict(known)
@@ -62,16 +62,16 @@ def write_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
         marks[name] = Mark(rows, topic_ids.get(plan.changelog_name(name) or "", ""))
     path = _path(plan)
     if marks == known and path.exists():
-        return  # a write that outlasts a loss of power takes time at each start
+        return  # a write with fsync takes time at each start
     text = json.dumps({"format": _FORMAT, "stores": {name: asdict(mark) for name, mark in marks.items()}}, indent=1)
     with translated(path):
-        write_whole(path, text)
+        write_atomically(path, text)
 
 
 def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
     """Raise IncompatibleStateError where a changelog on the log has rows that this version would misread.
 
-    topic_ids: of the changelogs that exist. One that was deleted and made again is not the one that is known.
+    topic_ids: of the changelogs that exist. A topic that was deleted and created again has another id and is not checked.
     """
     marks, found = read_marks(plan), []
     for name, rows in _logged(plan).items():
@@ -84,7 +84,8 @@ def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
     if found:
         raise IncompatibleStateError(
             f"state of {plan.application} would be misread: {'. '.join(found)}. Give the store another name, set the "
-            "application back with `streamkit reset-offsets`, or start with --force"
+            "application back with `streamkit reset-offsets`, or start with --force; `streamkit diff OLD NEW` shows all that "
+            "changes between two versions"
         )
 
 

@@ -1,30 +1,30 @@
-"""Which stores and topics of two versions are the same, and which are likely to be: under another name."""
+"""Matches the stores and topics of two versions: those of equal names, and those that are likely renamed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.form import RowForm, StoreForm, TopicForm
+from streamkit.changes.forms.form import RowForm, StoreForm, TopicForm
 from streamkit.changes.rows import compare_rows
 
-Thing = TypeVar("Thing", StoreForm, TopicForm)
+StoreOrTopic = TypeVar("StoreOrTopic", StoreForm, TopicForm)
 _INDEX = re.compile(r"\d{10}")
 
 
 @dataclass(frozen=True)
-class Matched(Generic[Thing]):
-    """What became of the stores, or of the topics, of the old version."""
+class Matched(Generic[StoreOrTopic]):
+    """The stores, or the topics, of two versions, matched."""
 
-    kept: tuple[tuple[Thing, Thing], ...]
+    kept: tuple[tuple[StoreOrTopic, StoreOrTopic], ...]
     """Of the same name: old and new."""
-    renamed: tuple[tuple[Thing, Thing], ...]
+    renamed: tuple[tuple[StoreOrTopic, StoreOrTopic], ...]
     """Likely the same under another name: old and new."""
-    gone: tuple[Thing, ...]
-    added: tuple[Thing, ...]
+    gone: tuple[StoreOrTopic, ...]
+    added: tuple[StoreOrTopic, ...]
 
     @property
     def names(self) -> dict[str, str]:
@@ -33,25 +33,27 @@ class Matched(Generic[Thing]):
 
 
 def match_stores(old: Mapping[str, StoreForm], new: Mapping[str, StoreForm]) -> Matched[StoreForm]:
-    """Return which stores go on, by the names of their changelogs."""
+    """Return the stores of two versions, matched by the names of their changelogs."""
     return _match(old, new, _stores_alike)
 
 
 def match_topics(old: Mapping[str, TopicForm], new: Mapping[str, TopicForm]) -> Matched[TopicForm]:
-    """Return which internal topics go on."""
+    """Return the internal topics of two versions, matched."""
     return _match(old, new, _topics_alike)
 
 
 def _match(
-    old: Mapping[str, Thing], new: Mapping[str, Thing], alike: Callable[[Any, Any], float | None]
-) -> Matched[Thing]:
+    old: Mapping[str, StoreOrTopic],
+    new: Mapping[str, StoreOrTopic],
+    alike: Callable[[StoreOrTopic, StoreOrTopic], float | None],
+) -> Matched[StoreOrTopic]:
     gone = {name: each for name, each in old.items() if name not in new}
     added = {name: each for name, each in new.items() if name not in old}
     scores = [
         (score, one, other) for one in gone for other in added if (score := alike(gone[one], added[other])) is not None
     ]
     renamed = []
-    # Sorting is stable: among equals the order of the versions decides, which is that of generated names too.
+    # Sorting is stable: among equal scores the order of the versions decides, which is that of generated names too.
     for _, one, other in sorted(scores, key=lambda each: -each[0]):
         if one in gone and other in added:
             renamed.append((gone.pop(one), added.pop(other)))
@@ -60,17 +62,17 @@ def _match(
 
 
 def is_generated(name: str) -> bool:
-    """Tell whether a name has an index of Kafka Streams, and so depends on the steps before."""
+    """Return whether a name has an index of Kafka Streams, and so depends on the steps before it."""
     return _INDEX.search(name) is not None
 
 
 def _role(name: str) -> str:
-    # The side of a join of streams has other names where its records come out without a partner too.
+    # A side of a stream-stream join has another prefix where it is an outer side.
     return re.sub("KSTREAM-OUTER(THIS|OTHER)-", r"KSTREAM-JOIN\1-", _INDEX.sub("#", name))
 
 
 def _stores_alike(old: StoreForm, new: StoreForm) -> float | None:
-    """Return how likely two stores are the same one; None where one can't go on as the other."""
+    """Return the likelihood that two stores are the same one; None where the new one can't use the rows of the old one."""
     if old.is_global != new.is_global or not _rows_fit(old.rows, new.rows):
         return None
     return _alike(old, new)
@@ -82,12 +84,12 @@ def _topics_alike(old: TopicForm, new: TopicForm) -> float | None:
     return _alike(old, new)
 
 
-def _alike(old: Thing, new: Thing) -> float | None:
+def _alike(old: StoreOrTopic, new: StoreOrTopic) -> float | None:
     generated = is_generated(old.name), is_generated(new.name)
     if all(generated) and _role(old.name) != _role(new.name):
         return None
     if not old.roots or not new.roots:
-        # A log knows no more than names; those that were given tell nothing of each other.
+        # A log has names only, and names that users give are not comparable.
         return 1.0 if all(generated) else None
     common = len(old.roots & new.roots) / len(old.roots | new.roots)
     if not common:

@@ -1,4 +1,4 @@
-"""What changes in the steps of pipelines, and in the names of nodes."""
+"""Compares the steps of pipelines, and the generated names of nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.form import Form, StepForm
+from streamkit.changes.forms.form import Form, StepForm
 from streamkit.changes.match import is_generated
 from streamkit.errors import Position
 
@@ -57,7 +57,7 @@ def _first(old: Sequence[StepForm], new: Sequence[StepForm]) -> Position:
 
 
 def compare_names(old: Form, new: Form) -> Iterator[Finding]:
-    """Yield a finding where the generated names of nodes change, which nothing but metrics depends on."""
+    """Yield a finding where the generated names of nodes change, on which only metrics depend."""
     if not old.has_tasks or not new.has_tasks:
         return
     before = {name for each in old.sub_topologies for name in each.nodes}

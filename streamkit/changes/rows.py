@@ -1,35 +1,22 @@
-"""Whether a version reads the rows that another one has left in a changelog."""
+"""Compares the rows of a changelog between two versions."""
 
 from __future__ import annotations
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.form import RowForm
-from streamkit.changes.serdes import Reads, reads
-
-_WORDS = {
-    "key_value": "rows by key",
-    "versioned": "versions by key",
-    "window": "windows",
-    "session": "sessions",
-    "join_window": "the records of one side of a join",
-    "outer_join": "the unmatched records of a join",
-    "suppress": "updates that are held back",
-    "join_grace": "records that wait for a table",
-    "subscription": "subscriptions of a foreign-key join",
-}
+from streamkit.changes.forms.form import RowForm
+from streamkit.changes.forms.serde_forms import Reads, reads
+from streamkit.state.store_kinds import KINDS
 
 
 def compare_rows(old: RowForm, new: RowForm) -> list[tuple[Verdict, str]]:
-    """Return what differs in the reading of rows, with a verdict each: incompatible, unknown or restore."""
+    """Return the differences between rows, each with a verdict: incompatible, unknown or restore."""
     if old.kind != new.kind:
         if (old.kind, new.kind) == ("key_value", "versioned"):
             return [
                 *_sides(old, new),
                 (Verdict.RESTORE, "it becomes versioned: its rows are the versions that its changelog still has"),
             ]
-        return [
-            (Verdict.INCOMPATIBLE, f"it held {_WORDS.get(old.kind, old.kind)}, holds {_WORDS.get(new.kind, new.kind)}")
-        ]
+        return [(Verdict.INCOMPATIBLE, f"it held {_shown(old.kind)}, holds {_shown(new.kind)}")]
     found = _sides(old, new)
     if None not in (old.window_size, new.window_size) and old.window_size != new.window_size:
         text = (
@@ -38,6 +25,11 @@ def compare_rows(old: RowForm, new: RowForm) -> list[tuple[Verdict, str]]:
         )
         found.append((Verdict.INCOMPATIBLE, text))
     return found
+
+
+def _shown(kind: str) -> str:
+    # The marks of a later version may have a kind that this one does not have.
+    return KINDS[kind].rows if kind in KINDS else kind
 
 
 def _sides(old: RowForm, new: RowForm) -> list[tuple[Verdict, str]]:

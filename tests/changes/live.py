@@ -24,7 +24,8 @@ from streamkit.runtime.records import RecordJson
 from tests.broker.cases import SHIFT, _Loader
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, fresh, kill, until
-from tests.changes.pairs import PAIRS, Pair
+from tests.changes.pairs import PAIRS
+from tests.changes.versions import Pair
 from tests.java import build
 
 FILE = Path(__file__).with_name("outcomes.json")

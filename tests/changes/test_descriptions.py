@@ -6,26 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes.compare import compare
-from streamkit.changes.of_describe import parse_describe
-from streamkit.changes.of_plan import form_of
+from streamkit.changes.compare_versions import compare
+from streamkit.changes.forms.of_describe import parse_describe
+from streamkit.changes.forms.of_plan import form_of
 from streamkit.errors import TopologyError
-from streamkit.plan import load
-
-CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "conformance").glob("*/topology.yaml"))
+from tests.conformance_cases import every_case, plan_of
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every_case
 def test_a_version_and_what_java_says_of_it_are_the_same(case: Path) -> None:
-    file = form_of(load(case / "topology.yaml"), "topology.yaml")
+    file = form_of(plan_of(case), "topology.yaml")
     described = parse_describe((case / "describe.txt").read_text(encoding="utf-8"), "describe.txt")
     for old, new in ((file, file), (file, described), (described, file), (described, described)):
         assert compare(old, new) == []
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every_case
 def test_a_description_has_what_the_plan_has(case: Path) -> None:
-    file = form_of(load(case / "topology.yaml"), "topology.yaml")
+    file = form_of(plan_of(case), "topology.yaml")
     described = parse_describe((case / "describe.txt").read_text(encoding="utf-8"), "describe.txt")
     assert [
         (each.id, each.is_global, each.sources, sorted(each.stores), each.nodes) for each in file.sub_topologies

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from streamkit.changes.compare import compare
+from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
-from streamkit.changes.of_describe import parse_describe
-from streamkit.changes.of_plan import form_of
-from streamkit.plan import load
+from streamkit.changes.forms.of_describe import parse_describe
 from streamkit.plan.describe import describe
 from tests.changes import record
-from tests.changes.pairs import PAIRS, Pair
+from tests.changes.pairs import PAIRS
+from tests.changes.versions import Pair, forms, plan_of
 
 SAID = json.loads(record.FILE.read_text(encoding="utf-8"))
 BY_JAVA = [pair for pair in PAIRS if pair.java]
@@ -34,26 +32,19 @@ def stores(text: str) -> dict[str, int]:
 
 
 def repartitions(text: str) -> set[str]:
-    return set(re.findall(r"Sink: \S+ \(topic: (\S+-repartition|\S+-subscription-\S+-topic)\)", text))
-
-
-def versions(pair: Pair, folder: Path) -> list[Path]:
-    paths = [folder / "old.yaml", folder / "new.yaml"]
-    for path, text in zip(paths, (pair.old, pair.new), strict=True):
-        path.write_text(text, encoding="utf-8")
-    return paths
+    return set(re.findall(r"Sink: \S+ \(topic: (\S+-repartition|\S+-(?i:subscription)-\S+-topic)\)", text))
 
 
 @every_pair
-def test_the_names_are_those_of_java(pair: Pair, tmp_path: Path) -> None:
+def test_the_names_are_those_of_java(pair: Pair) -> None:
     said = SAID[pair.name]
-    for path, version in zip(versions(pair, tmp_path), ("old", "new"), strict=True):
-        assert describe(load(path), "text").rstrip("\n") == said[version].rstrip("\n")
+    for version, text in (("old", pair.old), ("new", pair.new)):
+        assert describe(plan_of(text, f"{version}.yaml"), "text").rstrip("\n") == said[version].rstrip("\n")
 
 
 @every_pair
-def test_each_store_and_topic_that_java_moves_is_found(pair: Pair, tmp_path: Path) -> None:
-    old, new = (form_of(load(path), path.name) for path in versions(pair, tmp_path))
+def test_each_store_and_topic_that_java_moves_is_found(pair: Pair) -> None:
+    old, new = forms(pair)
     found = compare(old, new)
     before, after = (stores(SAID[pair.name][version]) for version in ("old", "new"))
     lost = {each.old for each in found if each.subject == "store" and each.old is not None}
@@ -72,11 +63,11 @@ def test_each_store_and_topic_that_java_moves_is_found(pair: Pair, tmp_path: Pat
 
 
 @every_pair
-def test_descriptions_of_java_tell_what_moves(pair: Pair, tmp_path: Path) -> None:
+def test_descriptions_of_java_tell_what_moves(pair: Pair) -> None:
     """All that does not depend on serdes, windows, settings and partitions shows from Java's texts alone."""
     old, new = (parse_describe(SAID[pair.name][version], version) for version in ("old", "new"))
     names = {Verdict.LEFT_BEHIND, Verdict.STOP}
-    files = compare(*(form_of(load(path), path.name) for path in versions(pair, tmp_path)))
+    files = compare(*forms(pair))
     shown = {(each.verdict, each.name) for each in compare(old, new) if each.verdict in names}
     assert shown == {
         (each.verdict, each.name) for each in files if each.verdict in names and each.subject != "topic"

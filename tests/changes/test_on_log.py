@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes.compare import compare
+from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.of_log import form_on_log, look
-from streamkit.changes.of_plan import form_of
+from streamkit.changes.forms.of_log import form_on_log, read_log
+from streamkit.changes.forms.of_plan import form_of
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.client import Application
-from streamkit.runtime.opening import open_log
-from streamkit.transport.base import CommittedOffset, NewTopic, Transport
+from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.operations.opening import open_log
+from streamkit.transport.log_interface import CommittedOffset, NewTopic, Transport
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import fresh
 
 TEXT = """\
 streamkit: 1
 application: {application}
-config: {{bootstrap.servers: "{address}", state.dir: {state}, commit.interval.ms: 100}}
+config: {{bootstrap.servers: "{address}", state.dir: {state}, commit.interval.ms: 20, poll.ms: 5}}
 topics:
   lines: {{topic: {application}.lines, value: string, partitions: 2}}
   counts: {{topic: {application}.counts, value: long, partitions: 1}}
@@ -82,7 +82,7 @@ class Version:
     def diff(self) -> list[Finding]:
         plan = self.plan()
         with self.transport() as log:
-            on_log, counts, _ = look(plan, log)
+            on_log, counts, _ = read_log(plan, log)
             with closing(log.admin()) as admin:
                 new = form_of(plan, "new.yaml", admin.partition_counts())
         return compare(form_on_log(plan, new, on_log, counts, "the log"), new, on_log)
@@ -186,7 +186,7 @@ def test_records_that_are_unread_are_counted(version: Version) -> None:
     assert "2 unread records" in left[0].message
 
 
-def test_another_kind_of_store(version: Version) -> None:
+def test_another_kind_of_store_is_known_by_its_cleanup_policy(version: Version) -> None:
     version.marks.unlink()
     version.edit(
         ("- count: words", "- window: {tumbling: 60s}\n      - count: words"),
@@ -197,6 +197,6 @@ def test_another_kind_of_store(version: Version) -> None:
     assert "has the cleanup.policy compact, a store of this kind has compact,delete" in found[0].message
 
 
-def test_other_partitions(version: Version) -> None:
+def test_other_partitions_of_a_store_are_incompatible(version: Version) -> None:
     version.edit(("- group_by:", "- repartition: {partitions: 3, name: wide}\n      - group_by:"))
     assert ("incompatible", "words") in [(str(each.verdict), each.name) for each in version.diff()]

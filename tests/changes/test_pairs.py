@@ -6,21 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.changes.compare import compare
+from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.form import Form
-from streamkit.changes.of_plan import form_of
+from streamkit.changes.forms.of_plan import form_of
 from streamkit.plan import load
-from tests.changes.pairs import PAIRS, TOTALS, Pair
-
-
-def forms(pair: Pair, folder: Path) -> tuple[Form, Form]:
-    found = []
-    for name, text in (("old.yaml", pair.old), ("new.yaml", pair.new)):
-        path = folder / name
-        path.write_text(text, encoding="utf-8")
-        found.append(form_of(load(path), name))
-    return found[0], found[1]
+from tests.changes.pairs import PAIRS
+from tests.changes.versions import TOTALS, Pair, forms
 
 
 def shown(found: list[Finding]) -> list[str]:
@@ -28,8 +19,8 @@ def shown(found: list[Finding]) -> list[str]:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
-def test_pair(pair: Pair, tmp_path: Path) -> None:
-    found = compare(*forms(pair, tmp_path))
+def test_pair(pair: Pair) -> None:
+    found = compare(*forms(pair))
     assert shown(found) == sorted(pair.expected)
     for words in pair.notes:
         assert any(words in each.message for each in found), (words, found)
@@ -49,10 +40,10 @@ def test_pair(pair: Pair, tmp_path: Path) -> None:
         ("{name: totals, ttl: 1h}", "totals", "it has no ttl any more (was 3600000 ms): no row is deleted from now on"),
     ],
 )
-def test_a_time_to_live_that_comes_changes_or_goes_is_safe(old: str, new: str, words: str, tmp_path: Path) -> None:
+def test_a_time_to_live_that_comes_changes_or_goes_is_safe(old: str, new: str, words: str) -> None:
     """Kafka Streams has no such thing, so that these are not among the pairs that are compared with it."""
     text = TOTALS.replace("store: totals", f"store: {old}")
-    (found,) = compare(*forms(Pair("ttl", text, ((f"store: {old}", f"store: {new}"),)), tmp_path))
+    (found,) = compare(*forms(Pair("ttl", text, ((f"store: {old}", f"store: {new}"),))))
     assert (found.verdict, found.name) == (Verdict.SAFE, "totals")
     assert words in found.message
 

@@ -1,15 +1,16 @@
-"""Serdes as plain data, and whether one reads what another has written."""
+"""Serdes as plain data, and whether one serde reads the bytes of another."""
 
 from __future__ import annotations
 
 import hashlib
 from enum import Enum
-from typing import Any
 
-from streamkit.serdes.base import Serde
-from streamkit.serdes.primitives import PRIMITIVES
-from streamkit.serdes.schema_serde import FramedSerde, SchemaSerde
-from streamkit.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamkit.changes.forms.form import Json
+from streamkit.serdes import FORMATS
+from streamkit.serdes.formats.primitives import PRIMITIVES
+from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamkit.serdes.schemas.schema_serde import FramedSerde, SchemaSerde
+from streamkit.serdes.serde import Serde
 
 _SCHEMAS = ("avro", "protobuf", "json_schema")
 _SAME_BYTES = {("uuid", "string")}
@@ -17,15 +18,15 @@ _SAME_BYTES = {("uuid", "string")}
 
 
 class Reads(Enum):
-    """Whether a serde reads what another one wrote."""
+    """Whether a serde reads the bytes of another one."""
 
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
 
 
-def serde_form(serde: Serde | None) -> Any:
-    """Return a serde as data that JSON can hold; None: not known."""
+def serde_form(serde: Serde | None) -> Json:
+    """Return a serde as a JSON document; None: not known."""
     if serde is None:
         return None
     if isinstance(serde, TimeWindowedSerde):
@@ -39,8 +40,8 @@ def serde_form(serde: Serde | None) -> Any:
     return serde.spec
 
 
-def _schema(serde: SchemaSerde) -> dict[str, Any]:
-    """Return what is known of a schema: the subject where no file gives its text."""
+def _schema(serde: SchemaSerde) -> dict[str, Json]:
+    """Return the hash of a schema, or its subject where no file has its text."""
     if serde.schema is None:
         source = serde.source
         return {"subject": source.subject, "version": source.version}
@@ -48,8 +49,8 @@ def _schema(serde: SchemaSerde) -> dict[str, Any]:
     return {"schema": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def shown(form: Any) -> str:
-    """Return a serde's form as a message names it.
+def shown(form: Json) -> str:
+    """Return a serde's form for messages.
 
     >>> shown({"windowed": "string", "size": 60000})
     'windowed string of 60000 ms'
@@ -66,13 +67,16 @@ def shown(form: Any) -> str:
     return f"{name} {form[name]}" if name == "call" else name
 
 
-def reads(old: Any, new: Any) -> tuple[Reads, str]:
-    """Return whether the new serde reads what the old one wrote, and why not; forms that are None are not known.
+def reads(old: Json, new: Json) -> tuple[Reads, str]:
+    """Return whether the new serde reads the bytes of the old one, and the reason if not; None is not known and compares equal.
 
     >>> reads("json", "string")
     (<Reads.NO: 'no'>, 'was json, is string')
+    >>> reads("string", {"windowed": "string", "size": 60000})
+    (<Reads.NO: 'no'>, 'was string, is windowed string of 60000 ms')
     """
-    if old is None or new is None or old == new or (isinstance(old, str) and (old, new) in _SAME_BYTES):
+    names = isinstance(old, str) and isinstance(new, str)
+    if old is None or new is None or old == new or (names and (old, new) in _SAME_BYTES):
         return Reads.YES, ""
     changed = f"was {shown(old)}, is {shown(new)}"
     if not isinstance(old, dict) or not isinstance(new, dict):
@@ -93,18 +97,22 @@ def reads(old: Any, new: Any) -> tuple[Reads, str]:
     return (Reads.UNKNOWN if _is_foreign(old) and _is_foreign(new) else Reads.NO), changed
 
 
-def _is_foreign(form: Any) -> bool:
-    """Tell whether only code that is not streamkit's knows the bytes: of a called serde or of a plugin."""
-    if isinstance(form, str):
-        return form not in (*PRIMITIVES, "json", "lines")
+def _is_foreign(form: Json) -> bool:
+    """Return whether the bytes are those of a called serde or of a plugin, which cannot be compared."""
+    if not isinstance(form, dict):
+        return form not in (*PRIMITIVES, *FORMATS)
     return not any(name in form for name in ("windowed", "session_windowed", "csv", *_SCHEMAS))
 
 
-def _schemas(form: str, old: Any, new: Any) -> tuple[Reads, str]:
+def _schemas(form: str, old: dict[str, Json], new: dict[str, Json]) -> tuple[Reads, str]:
     if old.get("registry") != new.get("registry"):
         had, has = ("the", "no longer") if old.get("registry") else ("no", "now")
         return Reads.NO, f"had {had} framing of a schema registry, and has it {has}"
-    if form == "avro" and not new.get("registry") and "schema" in old[form] and "schema" in new[form]:
-        # Avro's bytes can only be read with the schema that wrote them, and without a registry they do not name it.
+    if form == "avro" and not new.get("registry") and _has_schema(old[form]) and _has_schema(new[form]):
+        # Avro's bytes can be read only with the schema that wrote them, and without a registry they have no schema id.
         return Reads.NO, "has another Avro schema, and without a registry bytes do not tell which schema wrote them"
     return Reads.UNKNOWN, f"has another {form} schema"
+
+
+def _has_schema(document: Json) -> bool:
+    return isinstance(document, dict) and "schema" in document

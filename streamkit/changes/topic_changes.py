@@ -1,20 +1,20 @@
-"""What becomes of repartition topics, and of those of foreign-key joins; external topics."""
+"""Compares the internal and external topics of two versions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.form import ExternalForm, Form, OnLog, TopicForm
+from streamkit.changes.forms.form import ExternalForm, Form, OnLog, TopicForm
+from streamkit.changes.forms.serde_forms import Reads, reads
 from streamkit.changes.keep import keep_topic
 from streamkit.changes.match import Matched
-from streamkit.changes.serdes import Reads, reads
-from streamkit.changes.stores import Versions
+from streamkit.changes.store_changes import Versions
 from streamkit.errors import Position
 
 
 def compare_topics(versions: Versions, matched: Matched[TopicForm]) -> Iterator[Finding]:
-    """Yield what changes about internal topics."""
+    """Yield the changes of internal topics."""
     for one, other in matched.kept:
         yield from _kept(versions.old, versions.new, one, other, versions.on_log)
     for one, other in matched.renamed:
@@ -24,7 +24,7 @@ def compare_topics(versions: Versions, matched: Matched[TopicForm]) -> Iterator[
 
 
 def _keep(versions: Versions, old: TopicForm, new: TopicForm) -> str:
-    """Return what keeps a topic: often the name of the store, of which that of the topic is made."""
+    """Return the action that keeps a topic: often the name of the store, from which the name of the topic follows."""
     base = old.name.removesuffix("-repartition")
     for one, other in versions.matched.renamed:
         if one.name == base and other.place == new.place:
@@ -66,8 +66,10 @@ def _kept(old: Form, new: Form, one: TopicForm, other: TopicForm, on_log: OnLog 
         answer, why = reads(before, after)
         if answer is not Reads.YES:
             verdict = Verdict.INCOMPATIBLE if answer is Reads.NO else Verdict.UNKNOWN
-            held = "records" if unread is None else f"{unread} records"
-            yield _finding(verdict, other, f"topic {name}: the {side} {why}; {held} in it may be unread", _drain(old))
+            records = "records" if unread is None else f"{unread} records"
+            yield _finding(
+                verdict, other, f"topic {name}: the {side} {why}; {records} in it may be unread", _drain(old)
+            )
     if None not in (one.value_kind, other.value_kind) and one.value_kind != other.value_kind:
         text = f"topic {name} held records of another form ({one.value_kind}, now {other.value_kind})"
         yield _finding(Verdict.INCOMPATIBLE, other, text, _drain(old))
@@ -82,10 +84,12 @@ def _left(versions: Versions, topic: TopicForm, instead: TopicForm | None, keep:
     gone = f"topic {now} takes the place of {name}" if instead is not None else f"topic {name} is gone"
     verdict, text, action = Verdict.SAFE, f"{gone}: no record in the old one is unread", f"delete {name}"
     if unread != 0 or (versions.on_log is not None and versions.on_log.members):
-        # While instances run, more may come.
+        # Instances that run may write more records.
         verdict, action = Verdict.LEFT_BEHIND, "; ".join(filter(None, (_drain(old), keep)))
-        held = "unread records" if unread is None else "1 unread record" if unread == 1 else f"{unread} unread records"
-        text = f"{gone}: {held} in the old one would never be processed"
+        records = (
+            "unread records" if unread is None else "1 unread record" if unread == 1 else f"{unread} unread records"
+        )
+        text = f"{gone}: {records} in the old one would never be processed"
     position = place.position if place is not None else versions.new.start
     return Finding(verdict, "topic", now, text, action, position, place.pipeline if place else "", topic.name)
 
@@ -94,7 +98,7 @@ def _left(versions: Versions, topic: TopicForm, instead: TopicForm | None, keep:
 
 
 def compare_externals(old: Form, new: Form) -> Iterator[Finding]:
-    """Yield what changes about the topics of the file."""
+    """Yield the changes of the topics of the file."""
     for name, topic in (new.externals or {}).items():
         before = (old.externals or {}).get(name)
         if before is None:

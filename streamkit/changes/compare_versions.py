@@ -6,24 +6,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.form import Form, OnLog
+from streamkit.changes.forms.form import Form, OnLog
 from streamkit.changes.match import match_stores, match_topics
 from streamkit.changes.pipelines import compare_names, compare_pipelines
-from streamkit.changes.stores import Versions, compare_stores
-from streamkit.changes.tasks import compare_tasks
-from streamkit.changes.topics import compare_externals, compare_topics
+from streamkit.changes.store_changes import Versions, compare_stores
+from streamkit.changes.task_changes import compare_tasks
+from streamkit.changes.topic_changes import compare_externals, compare_topics
 
 
-def compare(old: Form, new: Form, on_log: OnLog | None = None) -> list[Finding]:
-    """Return what changes, the worst first; what only one of the forms knows is not compared.
+def compare(old: Form, new: Form, on_log: OnLog | None = None, *, offers_migration: bool = True) -> list[Finding]:
+    """Return the changes, the worst first; parts that only one of the forms has are not compared.
 
-    on_log: what the old version has on its log, for the numbers of records.
+    on_log: the topics of the old version on its log, for the numbers of records. offers_migration: whether actions name
+    `streamkit migrate`.
     """
-    # A description does not say whose it is: the other version does.
+    # A description has no application: it is that of the other version.
     old = replace(old, application=old.application or new.application)
     new = replace(new, application=new.application or old.application)
     topics = match_topics(old.topics, new.topics)
-    versions = Versions(old, new, match_stores(old.stores, new.stores), on_log)
+    versions = Versions(old, new, match_stores(old.stores, new.stores), on_log, offers_migration)
     found = [
         *_application(old, new),
         *compare_stores(versions),

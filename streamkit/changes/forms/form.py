@@ -1,16 +1,19 @@
-"""The form of a version of an application: what matters for the state that an earlier one has left."""
+"""The form of a version of an application: everything that decides whether it can use the state of an earlier version."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from streamkit.errors import Position
 
+Json: TypeAlias = "str | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+"""A document of JSON, such as a serde's form."""
+
 
 class Place(NamedTuple):
-    """Where something comes from. pipeline and step are empty where only a description is known."""
+    """The step that something belongs to. pipeline and step are empty where only a description is known."""
 
     pipeline: str
     step: str
@@ -19,40 +22,40 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class RowForm:
-    """What decides how the bytes of a changelog are read; key and value as `serdes.serde_form` gives them.
+    """Everything that decides how the bytes of a changelog are read; key and value are from `serde_forms.serde_form`.
 
     window_size: milliseconds, of windows whose rows hold only their start; right: the right side of an outer join.
     """
 
     kind: str
-    key: Any
-    value: Any
-    right: Any = None
+    key: Json
+    value: Json
+    right: Json = None
     window_size: int | None = None
 
 
 @dataclass(frozen=True)
 class StoreDetails:
-    """What only a topology file tells of a store; times in milliseconds."""
+    """The parts of a store that only a topology file has; times in milliseconds."""
 
     logged: bool
     persistent: bool
     layout: str
-    """How rows lie on disk; state of another layout is restored."""
+    """The layout of rows on disk; state of another layout is restored."""
     retention: int | None = None
     history: int | None = None
     ttl: int | None = None
     source_topic: str | None = None
-    """The topic that is its changelog too, if one is."""
+    """The source topic that is its changelog too, if there is one."""
     windows: Mapping[str, int] = field(default_factory=dict)
     """The windows of its aggregation: size, advance, difference, gap and grace."""
     rule: str = ""
-    """The expressions that make its rows."""
+    """The expressions that compute its rows."""
 
 
 @dataclass(frozen=True)
 class StoreForm:
-    """A store. roots: the external topics that its records come from; empty where they are not known, as is what is None."""
+    """A store. roots: the external topics that its records come from. Roots that are not known are empty; other fields are None."""
 
     name: str
     sub_topology: int | None
@@ -70,8 +73,8 @@ class TopicForm:
     name: str
     roots: frozenset[str]
     place: Place
-    key: Any = None
-    value: Any = None
+    key: Json = None
+    value: Json = None
     value_kind: str | None = None
     partitions: int | None = None
 
@@ -81,8 +84,8 @@ class ExternalForm:
     """A topic of the file."""
 
     name: str
-    key: Any
-    value: Any
+    key: Json
+    value: Json
     partitions: int | None
     read: bool
     written: bool
@@ -101,7 +104,7 @@ class SubForm:
 
 
 class StepForm(NamedTuple):
-    """A step of a pipeline: its name and, as text, what it does."""
+    """A step of a pipeline: its name, and its options as text."""
 
     step: str
     text: str
@@ -110,7 +113,7 @@ class StepForm(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A version of an application. What is None is not known: descriptions of Java have neither serdes nor an application."""
+    """A version of an application. None: not known; descriptions of Java have neither serdes nor an application."""
 
     label: str
     """The file, as the user named it."""
@@ -123,15 +126,15 @@ class Form:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Partition counts of internal topics and changelogs by their names without prefix, as far as they are known."""
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What changelogs are configured with, by the same names."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that decide where state lies."""
+    """The settings of changelogs, by the same names."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Settings that decide where state is kept."""
     has_tasks: bool = True
     """Whether the sub-topologies are known; a log has names only."""
 
     @property
     def start(self) -> Position:
-        """The place of what has no place of its own."""
+        """The position of findings without a position of their own."""
         return Position(self.label, 1, 1)
 
     def log_name(self, name: str) -> str:
@@ -145,12 +148,12 @@ class Form:
 
 @dataclass(frozen=True)
 class OnLog:
-    """What an application has on its log, by the names of topics there."""
+    """The topics of an application on its log, by their names there."""
 
     records: Mapping[str, int]
     """Of changelogs."""
     unread: Mapping[str, int]
-    """Of the other internal topics: records that the group has not committed."""
+    """Of the other internal topics: the records behind the committed offsets of the group."""
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     """The active members of the group."""

@@ -1,4 +1,4 @@
-"""Which external topics records come from."""
+"""Finds the external topics that records come from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Graph:
-    """The nodes of a topology by name: what each stands on, and which nodes write each topic."""
+    """The nodes of a topology by name, with their parents, and the nodes that write each topic."""
 
     def __init__(self) -> None:
         self.parents: dict[str, tuple[str, ...]] = {}

@@ -1,19 +1,19 @@
-"""What becomes of tasks: sub-topologies that move, come and go."""
+"""Compares the tasks of two versions: sub-topologies that move, are new or are gone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.form import Form, SubForm
-from streamkit.changes.stores import Versions
+from streamkit.changes.forms.form import Form, SubForm
+from streamkit.changes.store_changes import Versions
 from streamkit.errors import Position
 
-_TOGETHER = "stop all instances of the old version before the first of the new one starts"
+_STOP_ALL = "stop all instances of the old version before the first of the new one starts"
 
 
 def compare_tasks(versions: Versions, topics: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what changes about sub-topologies; `topics`: the new names of internal topics by the old ones."""
+    """Yield the changes of sub-topologies; `topics`: the new names of internal topics by the old ones."""
     old, new = versions.old, versions.new
     if not old.has_tasks or not new.has_tasks:
         return
@@ -38,7 +38,7 @@ def compare_tasks(versions: Versions, topics: Mapping[str, str]) -> Iterator[Fin
     for one in old.sub_topologies:
         if one.id not in found and not one.is_global:
             yield _stop(one, f"sub-topology {one.id} is gone", new.start)
-    yield from _strays(versions, {one.id: other.id for one, other in pairs})
+    yield from _moved_stores(versions, {one.id: other.id for one, other in pairs})
 
 
 def _renamed(names: frozenset[str], new: Mapping[str, str]) -> frozenset[str]:
@@ -46,7 +46,7 @@ def _renamed(names: frozenset[str], new: Mapping[str, str]) -> frozenset[str]:
 
 
 def _pairs(old: Form, new: Form, stores: Mapping[str, str], topics: Mapping[str, str]) -> list[tuple[SubForm, SubForm]]:
-    """Return the sub-topologies that are the same: those with most stores and topics in common."""
+    """Return the matched sub-topologies: those with most stores and topics in common."""
     left = {each.id: each for each in old.sub_topologies if not each.is_global}
     right = {each.id: each for each in new.sub_topologies if not each.is_global}
     scores = []
@@ -67,7 +67,7 @@ def _stop(sub: SubForm, what: str, position: Position) -> Finding:
     message = f"{what}: instances of the old version do not know its tasks"
     if what.endswith("gone"):
         message = f"{what}: instances of the old version still expect its tasks"
-    return Finding(Verdict.STOP, "sub-topology", str(sub.id), message, _TOGETHER, position, sub.place.pipeline)
+    return Finding(Verdict.STOP, "sub-topology", str(sub.id), message, _STOP_ALL, position, sub.place.pipeline)
 
 
 def _moved(versions: Versions, one: SubForm, other: SubForm) -> Iterator[Finding]:
@@ -79,14 +79,14 @@ def _moved(versions: Versions, one: SubForm, other: SubForm) -> Iterator[Finding
             "sub-topology",
             str(other.id),
             text,
-            _TOGETHER,
+            _STOP_ALL,
             other.place.position,
             other.place.pipeline,
             str(one.id),
         )
         return
     text += f"; {_listed(kept)} {'is' if len(kept) == 1 else 'are'} read again from the changelog{'' if len(kept) == 1 else 's'}"
-    action = f"{_TOGETHER}, and plan for the time of restoring"
+    action = f"{_STOP_ALL}, and plan for the time of restoring"
     yield Finding(
         Verdict.RESTORE,
         "sub-topology",
@@ -104,8 +104,8 @@ def _has_state(versions: Versions, store: str) -> bool:
     return details is None or details.logged or details.source_topic is not None
 
 
-def _strays(versions: Versions, new_ids: Mapping[int, int]) -> Iterator[Finding]:
-    """Yield stores that keep their names and are now with other stores and inputs than before."""
+def _moved_stores(versions: Versions, new_ids: Mapping[int, int]) -> Iterator[Finding]:
+    """Yield the stores of equal names that move to another sub-topology."""
     for one, other in versions.matched.kept:
         if other.is_global or one.sub_topology is None or new_ids.get(one.sub_topology) == other.sub_topology:
             continue
@@ -113,7 +113,7 @@ def _strays(versions: Versions, new_ids: Mapping[int, int]) -> Iterator[Finding]
             f"store {other.name} moves from sub-topology {one.sub_topology} to {other.sub_topology}: it is read again from "
             "its changelog"
         )
-        action = f"{_TOGETHER}, and plan for the time of restoring"
+        action = f"{_STOP_ALL}, and plan for the time of restoring"
         yield Finding(Verdict.RESTORE, "store", other.name, text, action, other.place.position, other.place.pipeline)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of stores."""
+"""Compares the stores of two versions."""
 
 from __future__ import annotations
 
@@ -6,42 +6,43 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.form import Form, OnLog, StoreDetails, StoreForm
+from streamkit.changes.forms.form import Form, OnLog, StoreDetails, StoreForm
 from streamkit.changes.keep import keep_store
 from streamkit.changes.match import Matched
 from streamkit.changes.rows import compare_rows
+from streamkit.state.store_kinds import KINDS
 
-_LOST = {
-    "suppress": "updates that it holds back never come out",
-    "join_window": "records that wait for a partner are forgotten",
-    "outer_join": "records without a partner are forgotten",
-    "join_grace": "records that wait for the table are lost",
-    "subscription": "rows of the left table are not joined with changes of the right one until they change themselves",
-}
 AFRESH = "to have the past in it, set the application back with `streamkit reset-offsets`"
 _AGAIN = f"give it another name, so that it starts empty; {AFRESH}"
 _PLAIN = ("string", "bytes", "boolean", "short", "integer", "long", "float", "double", "uuid", "void")
 Text = tuple[Verdict, str, str]
-"""A verdict, what differs, and what to do."""
+"""A verdict, the message, and the action for the user."""
 
 
 @dataclass(frozen=True)
 class Versions:
-    """Two versions, their stores, and what is on the log, if that is known."""
+    """Two versions, their matched stores, and the topics on the log, if they are known.
+
+    offers_migration: whether actions name `streamkit migrate`.
+    """
 
     old: Form
     new: Form
     matched: Matched[StoreForm]
     on_log: OnLog | None
+    offers_migration: bool = True
 
-    def held(self, store: str) -> str:
-        """Return in words how many records an old changelog has; empty where that is not known."""
-        records = None if self.on_log is None else self.on_log.records.get(self.old.changelog(store))
-        return "" if records is None else f" ({records} record{'' if records == 1 else 's'})"
+    def shown_records(self, store: str) -> str:
+        """Return the number of records in an old changelog as text; empty where it is not known."""
+        return "" if self.on_log is None else _records(self.on_log.records.get(self.old.changelog(store)))
+
+
+def _records(count: int | None) -> str:
+    return "" if count is None else f" ({count} record{'' if count == 1 else 's'})"
 
 
 def compare_stores(versions: Versions) -> Iterator[Finding]:
-    """Yield what changes about stores, but for the tasks that they are in."""
+    """Yield the changes of stores, without changes of their tasks."""
     for old, new in versions.matched.kept:
         if not new.is_global:
             yield from _kept(versions, old, new)
@@ -69,7 +70,7 @@ def _kept(versions: Versions, old: StoreForm, new: StoreForm) -> Iterator[Findin
     if old.rows is not None and new.rows is not None:
         for verdict, why in compare_rows(old.rows, new.rows):
             texts.append((verdict, why, _todo(verdict)))
-    # State that is misread, or that is restored in any case, needs no further reasons.
+    # State that is misread, or restored in any case, needs no further findings.
     settled = any(verdict in (Verdict.INCOMPATIBLE, Verdict.RESTORE) for verdict, _, _ in texts)
     if old.details is not None and new.details is not None:
         texts += _details(versions.new, new, old.details, new.details, settled)
@@ -148,7 +149,7 @@ def _layout(old: StoreDetails, new: StoreDetails) -> Text:
 
 
 def _ttl(old: int | None, new: int | None) -> str:
-    """Return what a time to live (ms) that comes, changes or goes deletes."""
+    """Return the message about a time to live (ms) that is new, changed or removed."""
     if new is None:
         return f"it has no ttl any more (was {old} ms): no row is deleted from now on, and those that were stay away"
     was = "it has a ttl now, of" if old is None else f"its ttl was {old} ms, is"
@@ -159,7 +160,7 @@ def _ttl(old: int | None, new: int | None) -> str:
 
 
 def _times(old: StoreDetails, new: StoreDetails, changelog: str) -> Iterator[Text]:
-    """Yield what changes about windows and retention, where the rows stay readable."""
+    """Yield the changes of windows and retention after which the rows are still readable."""
     for name in ("advance", "gap", "grace"):
         was, now = old.windows.get(name), new.windows.get(name)
         if None not in (was, now) and was != now:
@@ -209,7 +210,7 @@ def _count(versions: Versions, store: StoreForm) -> Iterator[Text]:
 
 
 def _config(versions: Versions, old: StoreForm, store: StoreForm) -> Iterator[Text]:
-    """Yield what the changelog on the log is configured with that does not fit the store."""
+    """Yield the settings of the changelog on the log that do not fit the store."""
     topic = versions.new.changelog(store.name)
     wanted = versions.new.configs.get(f"{store.name}-changelog")
     found = None if versions.on_log is None else versions.on_log.configs.get(topic)
@@ -232,7 +233,7 @@ def _config(versions: Versions, old: StoreForm, store: StoreForm) -> Iterator[Te
         )
 
 
-# -- Stores that come and go --------------------------------------------------------------------------------------------
+# -- Stores that are renamed, new or gone --------------------------------------------------------------------------------------------
 
 
 def _renamed(versions: Versions, old: StoreForm, new: StoreForm) -> Finding:
@@ -240,14 +241,22 @@ def _renamed(versions: Versions, old: StoreForm, new: StoreForm) -> Finding:
     if new.is_global or _from_source(old, new):
         text = f"{was} is read again from its topic"
         return _finding(new, (Verdict.RESTORE if not new.is_global else Verdict.SAFE, text, ""), old.name)
-    kind = new.rows.kind if new.rows is not None else ""
-    lost = f"; {_LOST[kind]}" if kind in _LOST else ""
-    text = f"{was} starts empty: its rows stay in {versions.old.changelog(old.name)}{versions.held(old.name)}{lost}"
-    return _finding(new, (Verdict.RENAMED, text, keep_store(versions.new, new, old.name)), old.name)
+    changelog = versions.new.changelog(new.name)
+    moved = 0 if versions.on_log is None else versions.on_log.records.get(changelog, 0)
+    if moved:
+        text = f"{was} has rows in its own changelog {changelog}{_records(moved)}"
+        return _finding(new, (Verdict.SAFE, text, ""), old.name)
+    kind = KINDS.get(new.rows.kind) if new.rows is not None else None
+    lost = f"; {kind.lost}" if kind is not None and kind.lost else ""
+    text = f"{was} starts empty: its rows stay in {versions.old.changelog(old.name)}{versions.shown_records(old.name)}{lost}"
+    action = keep_store(versions.new, new, old.name)
+    if versions.offers_migration and versions.old.externals is not None:
+        action += f"; or move its rows: `streamkit migrate {versions.old.label} {versions.new.label}`"
+    return _finding(new, (Verdict.RENAMED, text, action), old.name)
 
 
 def _from_source(old: StoreForm, new: StoreForm) -> bool:
-    """Tell whether both versions restore the store from its source topic, whatever its name is."""
+    """Return whether both versions restore the store from the same source topic."""
     sources = [each.details.source_topic if each.details is not None else None for each in (old, new)]
     return sources[0] is not None and sources[0] == sources[1]
 
@@ -265,7 +274,7 @@ def _gone(versions: Versions, store: StoreForm) -> Finding:
     if store.is_global:
         return Finding(Verdict.SAFE, "store", name, f"global store {name} is gone", "", position, old=name)
     maybe = [each.name for each in versions.matched.added if not each.is_global]
-    changelog = f"{versions.old.changelog(name)}{versions.held(name)}"
+    changelog = f"{versions.old.changelog(name)}{versions.shown_records(name)}"
     if not versions.old.has_tasks and maybe:
         text = f"no store has the changelog {changelog}; it may be that of {' or '.join(maybe)}, which is new"
         todo = f"if it is, call that store {name}; else delete the topic"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from streamkit.changes.flow import Graph, roots_of
-from streamkit.changes.form import Form, Place, StoreForm, SubForm, TopicForm
+from streamkit.changes.forms.form import Form, Place, StoreForm, SubForm, TopicForm
+from streamkit.changes.topic_origins import Graph, roots_of
 from streamkit.errors import Position, Problem, TopologyError
 
 _HEAD = re.compile(r" *Sub-topology: (\d+)( for global store \(will not generate tasks\))?")
@@ -45,8 +45,8 @@ class _Parser:
         self._label = label
         self._subs: list[_Sub] = []
         self._graph = Graph()
-        self._lines: dict[str, int] = {}
-        """Where stores and topics are first named."""
+        self._line_numbers: dict[str, int] = {}
+        """The line in which each store and topic occurs first."""
         self._open: tuple[str, str, str] | None = None
         """The node whose arrows follow: its kind, its name, and its topic or stores."""
         self._line = 0
@@ -103,7 +103,7 @@ class _Parser:
 
     def _note(self, names: list[str]) -> None:
         for name in names:
-            self._lines.setdefault(name, self._line)
+            self._line_numbers.setdefault(name, self._line)
 
     def _node(self, kind: str, name: str, target: str = "") -> None:
         self._close()
@@ -152,7 +152,7 @@ class _Parser:
                         raise self._wrong(f"{name} stands on {parent}, which the description does not have")
 
     def _place(self, name: str) -> Place:
-        return Place("", "", Position(self._label, self._lines.get(name, 1), 1))
+        return Place("", "", Position(self._label, self._line_numbers.get(name, 1), 1))
 
     def _sub(self, sub: _Sub) -> SubForm:
         place = Place("", "", Position(self._label, sub.line, 1))

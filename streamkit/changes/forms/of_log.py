@@ -1,4 +1,4 @@
-"""What an application has on its log: internal topics, their records, and what its group has read."""
+"""Reads the form of an application from its log: internal topics, their records, and the offsets of its group."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from streamkit.changes.form import Form, OnLog, Place, RowForm, StoreForm, TopicForm
+from streamkit.changes.forms.form import Form, OnLog, Place, RowForm, StoreForm, TopicForm
 from streamkit.changes.marks import read_marks
 from streamkit.errors import Position
+from streamkit.plan.lookup import internal_topics_on_log
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.transport.base import Admin, Consumer, Transport
+from streamkit.transport.log_interface import Admin, Consumer, Transport
 
 _TOPIC = re.compile(
     r".+-repartition|.+-subscription-(registration|response)-topic"
@@ -19,24 +20,16 @@ _TOPIC = re.compile(
 )
 _CHANGELOG = "-changelog"
 _GENERATED = ("KSTREAM", "KTABLE", "COGROUPKSTREAM")
-"""What generated names begin with, and no application is called."""
-
-
-def own_names(plan: Plan) -> set[str]:
-    """Return the names of a plan's internal topics and changelogs on the log."""
-    changelogs = {plan.changelog_name(name) for name in plan.stores}
-    return {plan.internal_name(name) for name in plan.internal_topics} | {
-        name for name in changelogs if name is not None
-    }
+"""Prefixes of generated names, which are not the names of applications."""
 
 
 def internal_topics(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
     """Return which of the `existing` topics are the application's internal ones, with their partition counts.
 
-    A topic may carry the name of another application that begins with this one's: such are left out where a group of that
-    name has members or committed offsets. Raises TransportError.
+    The prefix of a topic may be the name of another application that begins with this one's. Such a topic is left out where a
+    group of that name has members or committed offsets. Raises TransportError.
     """
-    application, known = plan.application, own_names(plan)
+    application, known = plan.application, set(internal_topics_on_log(plan).values())
     prefix = f"{application}-"
     found = {
         name: count
@@ -44,49 +37,49 @@ def internal_topics(plan: Plan, existing: Mapping[str, int], admin: Admin, trans
         if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
     }
     others = _Groups(admin, transport, existing)
-    return {name: count for name, count in found.items() if name in known or not others.own(application, name)}
+    return {name: count for name, count in found.items() if name in known or not others.may_own(application, name)}
 
 
 def unknown_changelogs(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
     """Return the changelogs of the application that no store of the plan has, with their partition counts."""
-    known = own_names(plan)
+    known = set(internal_topics_on_log(plan).values())
     found = internal_topics(plan, existing, admin, transport)
     return {name: count for name, count in found.items() if name.endswith(_CHANGELOG) and name not in known}
 
 
 def records_of(transport: Transport, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many offsets topics have from beginning to end: compaction and transactions leave fewer records."""
+    """Return the number of offsets in each topic; after compaction and with transactions there are fewer records."""
     with closing(transport.consumer(None)) as consumer:
-        return _records(consumer, _places(list(counts), counts))
+        return _records(consumer, _partitions_of(list(counts), counts))
 
 
 class _Groups:
-    """Which names are those of groups; each is asked for once."""
+    """Finds groups by name; each name is looked up once."""
 
     def __init__(self, admin: Admin, transport: Transport, existing: Mapping[str, int]):
         self._admin, self._transport = admin, transport
-        self._places = [TopicPartition(name, number) for name, count in existing.items() for number in range(count)]
-        self._known: dict[str, bool] = {}
+        self._partitions = [TopicPartition(name, number) for name, count in existing.items() for number in range(count)]
+        self._exists_by_name: dict[str, bool] = {}
 
-    def own(self, application: str, topic: str) -> bool:
-        """Tell whether a group whose name continues the application's may own the topic."""
+    def may_own(self, application: str, topic: str) -> bool:
+        """Return whether a group whose name begins with the application's may own the topic."""
         rest = topic.removeprefix(f"{application}-").split("-")
         if rest[0] in _GENERATED:
             return False
         return any(self._exists("-".join([application, *rest[:count]])) for count in range(1, len(rest) - 1))
 
     def _exists(self, group: str) -> bool:
-        if group not in self._known:
-            self._known[group] = bool(self._admin.group_members(group)) or self._has_committed(group)
-        return self._known[group]
+        if group not in self._exists_by_name:
+            self._exists_by_name[group] = bool(self._admin.group_members(group)) or self._has_committed(group)
+        return self._exists_by_name[group]
 
     def _has_committed(self, group: str) -> bool:
         with closing(self._transport.consumer(group)) as consumer:
-            return bool(consumer.committed(self._places))
+            return bool(consumer.committed(self._partitions))
 
 
-def look(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int], dict[str, int]]:
-    """Return what an application has on its log, and the partition counts of its internal topics and of all topics.
+def read_log(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int], dict[str, int]]:
+    """Return the application's topics on the log, and the partition counts of its internal topics and of all topics.
 
     Raises TransportError.
     """
@@ -99,31 +92,31 @@ def look(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int], dict[
         configs = {name: admin.topic_config(name) for name in changelogs}
     topics = [name for name in counts if name not in configs]
     with closing(transport.consumer(application)) as consumer:
-        records = _records(consumer, _places(changelogs, counts))
-        unread = _unread(consumer, _places(topics, counts))
+        records = _records(consumer, _partitions_of(changelogs, counts))
+        unread = _unread(consumer, _partitions_of(topics, counts))
     zeros = dict.fromkeys
     on_log = OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **unread}, configs, members)
     return on_log, counts, existing
 
 
-def _places(topics: Sequence[str], counts: Mapping[str, int]) -> list[TopicPartition]:
+def _partitions_of(topics: Sequence[str], counts: Mapping[str, int]) -> list[TopicPartition]:
     return [TopicPartition(name, number) for name in topics for number in range(counts[name])]
 
 
-def _records(consumer: Consumer, places: list[TopicPartition]) -> dict[str, int]:
-    if not places:
+def _records(consumer: Consumer, partitions: list[TopicPartition]) -> dict[str, int]:
+    if not partitions:
         return {}
-    begins, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
-    return _sums({place: ends[place] - begins[place] for place in places})
+    begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    return _sums({place: ends[place] - begins[place] for place in partitions})
 
 
-def _unread(consumer: Consumer, places: list[TopicPartition]) -> dict[str, int]:
-    if not places:
+def _unread(consumer: Consumer, partitions: list[TopicPartition]) -> dict[str, int]:
+    if not partitions:
         return {}
-    committed, ends = consumer.committed(places), consumer.end_offsets(places)
-    begins = consumer.beginning_offsets(places)
-    read = {place: committed[place].offset if place in committed else begins[place] for place in places}
-    return _sums({place: max(0, ends[place] - max(read[place], begins[place])) for place in places})
+    committed, ends = consumer.committed(partitions), consumer.end_offsets(partitions)
+    begins = consumer.beginning_offsets(partitions)
+    read = {place: committed[place].offset if place in committed else begins[place] for place in partitions}
+    return _sums({place: max(0, ends[place] - max(read[place], begins[place])) for place in partitions})
 
 
 def _sums(numbers: Mapping[TopicPartition, int]) -> dict[str, int]:
@@ -134,9 +127,9 @@ def _sums(numbers: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 
 def form_on_log(plan: Plan, new: Form, on_log: OnLog, counts: Mapping[str, int], label: str) -> Form:
-    """Return what is on the log as the form of the version that left it; rows as far as the state directory tells.
+    """Return the form of the version that wrote the topics on the log; the forms of rows come from the state directory.
 
-    Stores of the new version that leave nothing on a log are taken for known.
+    Stores of the new version without a changelog are taken over, since a log has no trace of them.
     """
     prefix = f"{plan.application}-"
     place = Place("", "", Position(label, 1, 1))

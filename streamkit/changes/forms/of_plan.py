@@ -1,14 +1,12 @@
-"""The form of a plan."""
+"""Reads the form of an application from its plan."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
 
-from streamkit.changes.flow import Graph, roots_of
-from streamkit.changes.form import (
+from streamkit.changes.forms.form import (
     ExternalForm,
     Form,
     Place,
@@ -19,21 +17,24 @@ from streamkit.changes.form import (
     SubForm,
     TopicForm,
 )
-from streamkit.changes.serdes import serde_form
+from streamkit.changes.forms.serde_forms import serde_form
+from streamkit.changes.topic_origins import Graph, roots_of
 from streamkit.errors import InvalidTopologyError, Position
-from streamkit.expressions.model import Expression
-from streamkit.operators.aggregation import Aggregation
-from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
-from streamkit.plan.partitions import NewTopic, lay_out
-from streamkit.state.ages import without_ttl
+from streamkit.expressions.checked_expression import Expression
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
+from streamkit.plan.partitions import lay_out
 from streamkit.state.definitions import StoreDef
-from streamkit.state.offsets import layout_of
+from streamkit.state.engines.ages import without_ttl
+from streamkit.state.files.store_offsets import layout_of
+from streamkit.transport.log_interface import NewTopic
 
 _SETTINGS = ("state.dir", "state.engine")
 
 
 def form_of(plan: Plan, label: str, counts: Mapping[str, int] | None = None) -> Form:
-    """Return the form of a plan. counts: of topics on the log; those that the file declares are known in any case."""
+    """Return the form of a plan. counts: partitions of the topics on the log, beside those that the file declares."""
     graph = _graph(plan)
     internal, prefix = _internal(plan, counts or {}), f"{plan.application}-"
     return Form(
@@ -56,13 +57,13 @@ def form_of(plan: Plan, label: str, counts: Mapping[str, int] | None = None) -> 
         pipelines=_pipelines(plan),
         counts={topic.name.removeprefix(prefix): topic.partitions for topic in internal},
         configs={topic.name.removeprefix(prefix): topic.config for topic in internal},
-        # The default of state.dir is beside the file, which says nothing of the machine that it runs on.
+        # The default of state.dir is beside the file, so it is not comparable between machines.
         settings={name: None if plan.config.origin(name) == "default" else plan.config[name] for name in _SETTINGS},
     )
 
 
 def rows_of(plan: Plan) -> dict[str, RowForm]:
-    """Return how the rows of each store are read."""
+    """Return the form of the rows of each store."""
     windows = _windows(plan)
     return {name: _rows(store, windows.get(name, {})) for name, store in plan.stores.items()}
 
@@ -80,7 +81,7 @@ def _graph(plan: Plan) -> Graph:
     return graph
 
 
-def _place(node: Any, label: str) -> Place:
+def _place(node: PlanNode | None, label: str) -> Place:
     if node is None or node.origin is None:
         return Place("", "", Position(label, 1, 1))
     return Place(node.origin.pipeline, node.origin.step, node.origin.position)
@@ -118,7 +119,7 @@ def _stores(plan: Plan, graph: Graph, label: str) -> dict[str, StoreForm]:
                 details=StoreDetails(
                     logged=store.changelog_topic is not None,
                     persistent=store.persistent,
-                    # A time to live that comes or changes is taken up in place (state.ages.relaid).
+                    # A start applies a new or changed time to live in place (state.engines.ages).
                     layout=without_ttl(layout_of(store)),
                     retention=store.retention,
                     history=store.history,
@@ -132,21 +133,21 @@ def _stores(plan: Plan, graph: Graph, label: str) -> dict[str, StoreForm]:
 
 
 def _maker(sub_topology: SubTopology, store: str) -> ProcessorNode | None:
-    """Return the node whose step makes a store: the one whose processor names it, else the first that uses it."""
+    """Return the node whose step adds a store: the one whose processor names it, else the first that uses it."""
     users = [node for node in sub_topology.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     own = [node for node in users if getattr(node.processor, "store", None) == store]
     return next(iter([*own, *users]), None)
 
 
 def _rows(store: StoreDef, windows: Mapping[str, int]) -> RowForm:
-    # The rows of joins and sessions hold all that matters: when a record was, or both ends.
+    # The rows of joins have the time of the record, and those of sessions both ends: they need no window size.
     size = windows.get("size", windows.get("difference", store.window_size)) if store.type == "window" else None
     return RowForm(
-        # A changelog has the plain value, whether the store keeps timestamps beside it or not.
+        # A changelog has the plain value, with and without timestamps in the store.
         kind=store.type.removeprefix("timestamped_"),
         key=serde_form(store.key_serde),
         value=serde_form(store.value_serde),
-        right=serde_form(store.options.get("right_serde")),
+        right=serde_form(store.right_serde),
         window_size=size,
     )
 
@@ -169,7 +170,7 @@ def _windows(plan: Plan) -> dict[str, dict[str, int]]:
 
 
 def _rules(plan: Plan) -> dict[str, str]:
-    """Return what makes the rows of aggregations, as text by store."""
+    """Return the expressions that compute the rows of aggregations, as text by store."""
     found: dict[str, list[str]] = {}
     for node in _processors(plan):
         aggregation, store = getattr(node.processor, "aggregation", None), getattr(node.processor, "store", None)
@@ -205,7 +206,7 @@ def _topics(plan: Plan, graph: Graph, label: str) -> dict[str, TopicForm]:
 
 
 def _internal(plan: Plan, counts: Mapping[str, int]) -> tuple[NewTopic, ...]:
-    """Return repartition topics and changelogs as they have to exist, if the partitions of all inputs are known."""
+    """Return the required repartition topics and changelogs, if the partitions of all inputs are known."""
     known = {topic.name: topic.partitions for topic in plan.external_topics.values() if topic.partitions is not None}
     try:
         layout = lay_out(plan, {**known, **counts})
@@ -218,11 +219,11 @@ def _internal(plan: Plan, counts: Mapping[str, int]) -> tuple[NewTopic, ...]:
 
 
 def _pipelines(plan: Plan) -> dict[str, tuple[StepForm, ...]]:
-    """Return the steps of each pipeline in the order of their places in the file."""
+    """Return the steps of each pipeline in the order of the file."""
     found: dict[str, dict[tuple[int, int], StepForm]] = {}
     for sub_topology in plan.sub_topologies:
         for node in sub_topology.nodes.values():
-            # What several pipelines read is one source, which belongs to the first of them.
+            # A source that several pipelines read is one node, of the first of them.
             if node.origin is None or (isinstance(node, SourceNode) and not node.internal):
                 continue
             position = node.origin.position
@@ -231,13 +232,13 @@ def _pipelines(plan: Plan) -> dict[str, tuple[StepForm, ...]]:
             text = _node_text(node)
             before = steps.get(key)
             if before is not None:
-                # A step may make several nodes, which come in the order of writing; it is the same where their texts are.
+                # A step may have several nodes. Their order may change, so their texts are sorted.
                 text = "\n".join(sorted({*before.text.split("\n"), text}))
             steps[key] = StepForm(node.origin.step, text, position)
     return {name: tuple(steps[key] for key in sorted(steps)) for name, steps in found.items()}
 
 
-def _node_text(node: Any) -> str:
+def _node_text(node: PlanNode) -> str:
     if isinstance(node, SourceNode):
         return ""
     if isinstance(node, SinkNode):
@@ -247,14 +248,14 @@ def _node_text(node: Any) -> str:
 
 
 _NAMES = frozenset({"store", "stores", "topic", "response_topic", "name", "position", "send_old"})
-"""Fields of processors that say where something lies, or that follow from other steps, and not what is done."""
+"""Fields of processors with names and places, or that follow from other steps: they are no part of the step's work."""
 
 
 _GENERATED = re.compile(r"\d{10}")
 
 
-def as_text(thing: Any) -> str:
-    """Return what a processor or an option does as text: expressions and settings, without generated names."""
+def as_text(thing: object) -> str:
+    """Return a processor or an option as text: its expressions and settings, without generated names."""
     if isinstance(thing, Expression):
         return thing.text
     if is_dataclass(thing) and not isinstance(thing, type):

@@ -1,0 +1,1 @@
+"""The form of a version of an application, whatever it is read from."""

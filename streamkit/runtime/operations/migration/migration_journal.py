@@ -1,0 +1,111 @@
+"""The journal of migrations: a topic of the application with the progress of each copy."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+
+from streamkit.errors import IncompatibleStateError
+from streamkit.plan.lookup import internal_topics_on_log
+from streamkit.plan.model import Plan
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
+
+log = logging.getLogger(__name__)
+
+JOURNAL = "streamkit-migration"
+OFFSETS = "offsets"
+"""The key of the entry of the group's offsets; the keys of other entries are names of topics."""
+_BATCH = 5000
+_POLL_MS = 200
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The progress of one copy. Offsets are the ends of partitions; `form`: the rows and partitions that it makes.
+
+    target_id None: the target has not been created. An id is empty where topics have no ids.
+    """
+
+    done: bool
+    source: str
+    form: str
+    source_id: str = ""
+    source_ends: tuple[int, ...] = ()
+    target_id: str | None = None
+    target_ends: tuple[int, ...] = ()
+
+
+class Journal:
+    """The entries of an application by target; the last entry of a target is in force."""
+
+    def __init__(self, plan: Plan, transport: Transport, admin: Admin):
+        self.topic = journal_topic(plan.application)
+        self._transport, self._admin = transport, admin
+        self._replicas = int(plan.config["replication.factor"])
+        self._entries = read_entries(plan.application, admin.topics([self.topic]), transport)
+
+    def get(self, target: str) -> Entry | None:
+        """Return the entry of a target; None where there is none."""
+        return self._entries.get(target)
+
+    def put(self, target: str, entry: Entry) -> None:
+        """Write an entry, and return when the log has it. Raises TransportError."""
+        if not self._entries:
+            self._admin.create_topics([NewTopic(self.topic, 1, {"cleanup.policy": "compact"}, self._replicas)])
+        with closing(self._transport.producer()) as producer:
+            producer.send([(self.topic, target.encode(), json.dumps(asdict(entry)).encode(), None, None, 0)])
+            producer.flush()
+        self._entries[target] = entry
+
+
+def journal_topic(application: str) -> str:
+    """Return the name of an application's journal."""
+    return f"{application}-{JOURNAL}"
+
+
+def read_entries(application: str, existing: Collection[str], transport: Transport) -> dict[str, Entry]:
+    """Return the entries of an application by target. existing: the topics on the log. Raises TransportError."""
+    topic = journal_topic(application)
+    return dict(_read(transport, topic)) if topic in existing else {}
+
+
+def check_migrated(plan: Plan, entries: Mapping[str, Entry]) -> None:
+    """Raise IncompatibleStateError where a migration has begun to write changelogs or offsets of this version and is incomplete."""
+    own = {*internal_topics_on_log(plan).values(), OFFSETS}
+    open_targets = sorted(name for name, entry in entries.items() if name in own and not entry.done)
+    if open_targets:
+        raise IncompatibleStateError(
+            f"a migration of {plan.application} is incomplete ({', '.join(open_targets)}): run `streamkit migrate OLD NEW "
+            "--execute` again, or start with --force"
+        )
+
+
+def _read(transport: Transport, topic: str) -> Iterator[tuple[str, Entry]]:
+    place = TopicPartition(topic, 0)
+    with closing(transport.consumer(None)) as consumer:
+        for batch in read_up_to(consumer, consumer.end_offsets([place])):
+            for key, value in zip(batch.keys, batch.values, strict=True):
+                try:
+                    fields = json.loads(value or b"")
+                    fields = {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
+                    yield (key or b"").decode(), Entry(**fields)
+                except (ValueError, TypeError, AttributeError) as error:
+                    log.warning("a record of %s is no entry of a migration and is not used: %s", topic, error)
+
+
+def read_up_to(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> Iterator[RecordBatch]:
+    """Yield all records before these offsets, in the order of each partition. Raises TransportError."""
+    begins = consumer.beginning_offsets(list(ends))
+    waiting = {place for place, end in ends.items() if begins[place] < end}
+    consumer.assign({place: begins[place] for place in waiting})
+    while waiting:
+        for batch in consumer.poll(_BATCH, _POLL_MS):
+            wanted = batch.before(ends[TopicPartition(batch.topic, batch.partition)])
+            if len(wanted):
+                yield wanted
+        # Control records of transactions are at the end of a partition too, so that positions decide and not records.
+        waiting = {place for place in waiting if consumer.position(place) < ends[place]}
