@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from streamkit.runtime.spark.session import Cluster, open_session
+from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
 from tests.requirements import MissingTool, require
 from tests.spark.support import SETTINGS
 

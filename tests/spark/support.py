@@ -10,8 +10,8 @@ from typing import Any
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, run_lines
-from streamkit.runtime.spark.options import JSON_LINES, REST, JobOptions, Place, Range
-from streamkit.runtime.spark.submit import submit
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Place, Range
+from streamkit.runtime.spark.submission.submit_job import submit
 
 SETTINGS = {
     "spark.driver.memory": "1g",

@@ -17,8 +17,8 @@ from streamkit.errors import (
     UsageError,
 )
 from streamkit.plan import load
-from streamkit.runtime.spark.options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
-from streamkit.runtime.spark.submit import submit
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import assert_one_clear_line, streamkit
 from tests.spark.support import write_lines
 
@@ -170,7 +170,7 @@ def test_an_old_java(tmp_path: Path) -> None:
     assert_one_clear_line(done, 1, "Java 17 or newer", "Java 11")
 
 
-def test_places() -> None:
+def test_a_place_is_a_topic_a_path_and_a_format() -> None:
     assert parse_place("a=b.parquet", "--input") == ("a", Place("b.parquet", PARQUET))
     assert parse_place("a=b,format=orc", "--input") == ("a", Place("b", "orc"))
     for wrong in ("=x", "a=", "a=b,color=red"):

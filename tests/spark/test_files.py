@@ -10,8 +10,8 @@ import pytest
 
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
-from streamkit.runtime.spark.options import JSON_LINES, PARQUET, JobOptions, Place
-from streamkit.runtime.spark.submit import submit
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, JobOptions, Place
+from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import read_lines, write_lines
 
 TOPOLOGY = """\
@@ -96,7 +96,7 @@ def test_bytes_of_the_log(truth: dict, spark: Any, tmp_path: Path) -> None:
         sums(spark, Place(str(tmp_path / "wrong"), PARQUET), tmp_path / "second")
 
 
-def test_decoded_columns(truth: dict, spark: Any, tmp_path: Path) -> None:
+def test_columns_that_are_decoded_already_are_read(truth: dict, spark: Any, tmp_path: Path) -> None:
     rows = [(record["key"], record["value"], record["timestamp"], record["offset"]) for record in RECORDS]
     frame = spark.createDataFrame(rows, "key string, value struct<n: int>, timestamp bigint, offset bigint")
     frame.selectExpr("key", "value", "timestamp_millis(timestamp) timestamp", "offset").write.parquet(

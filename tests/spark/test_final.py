@@ -1,4 +1,4 @@
-"""Tables of which only the last records count: held back, cut by key, written as lines; always what every update comes to."""
+"""Final records: kept in stores, cut by key, written as lines; always the last ones of all updates."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import pytest
 
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
-from streamkit.runtime.spark import arrow_rows
-from streamkit.runtime.spark.compare import compare
-from streamkit.runtime.spark.job import Job
-from streamkit.runtime.spark.last import LastOfKeys
-from streamkit.runtime.spark.last_changes import _ENTRY_BYTES, HeldStore, HeldWindowStore
-from streamkit.runtime.spark.options import FINAL, JSON_LINES, PARQUET, UPDATES, JobOptions, Place
-from streamkit.runtime.spark.submit import submit
-from streamkit.runtime.spark.worker import run_tasks
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.stages.job import Job
+from streamkit.runtime.spark.submission.job_options import FINAL, JSON_LINES, PARQUET, UPDATES, JobOptions, Place
+from streamkit.runtime.spark.submission.submit_job import submit
+from streamkit.runtime.spark.submission.topic_difference import compare
+from streamkit.runtime.spark.workers.final_changes import _ENTRY_BYTES, FinalKeyValueStore, FinalWindowStore
+from streamkit.runtime.spark.workers.final_records import FinalRecords
+from streamkit.runtime.spark.workers.worker import run_tasks
 from streamkit.serdes import parse
-from streamkit.state.base import CurrentTopic
 from streamkit.state.definitions import StoreDef
-from streamkit.state.maps import open_map
+from streamkit.state.engines.open_maps import open_map
+from streamkit.state.store_interface import CurrentTopic
 from tests.spark.support import by_key, read_lines, tried, write_lines
 
 TOPOLOGY = """\
@@ -125,13 +125,13 @@ def test_the_last_of_each_window_is_that_of_all_updates(spark: Any, path: Path, 
     text = TOPOLOGY.replace("partitions: 2}", "partitions: 1}", 1) + GRACE
     path.write_text(text.replace("pipelines:", GRACE_TOPICS.strip("\n") + "\npipelines:", 1))
     every = by_key(each for each in tried(path, records(3000)) if each["topic"] == topic)
-    assert Job(load(path), {"words": 1}, JobOptions()).plan.stores.keys() == held_names(path)
+    assert Job(load(path), {"words": 1}, JobOptions()).plan.stores.keys() == names_of_final_stores(path)
     final = written(spark, path, topic, 3000, emit=FINAL)
     assert by_key(final) == {key: each[-1:] for key, each in every.items()}
     assert any(len(each) > 1 for each in every.values())
 
 
-def held_names(path: Path) -> set[str]:
+def names_of_final_stores(path: Path) -> set[str]:
     plan = Job(load(path), {"words": 1}, JobOptions()).plan
     return {name for name, store in plan.stores.items() if store.caching}
 
@@ -144,7 +144,7 @@ def test_the_last_of_each_key_is_that_of_all_updates(spark: Any, path: Path, top
     assert by_key(updates) == every
     final = written(spark, path, topic, emit=FINAL, parallelism=parallelism)
     assert by_key(final) == {key: each[-1:] for key, each in every.items()}
-    assert any(each["value"] is None for each in final)
+    assert any(each["value"] is None for each in final), final
 
 
 KEYS = [True, 1, 1.0, "1", 0.0, -0.0, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "caf\u00e9", "cafe\u0301"]
@@ -172,8 +172,8 @@ def test_a_comparison_tells_keys_and_values_apart_by_their_bytes(spark: Any, pat
         return spark.createDataFrame([(*row, number, 0, number) for number, row in enumerate(rows)], columns)
 
     made = frame([(b"true", b"1"), (b"1", b"true"), (b"0.0", b"0.0")])
-    held = frame([(b"1", b"1"), (b"0.0", b"-0.0"), (b"-0.0", b"0.0")])
-    found = compare(made, held, load(path), "words", is_table=True)
+    existing = frame([(b"1", b"1"), (b"0.0", b"-0.0"), (b"-0.0", b"0.0")])
+    found = compare(made, existing, load(path), "words", is_table=True)
     assert (found.equal, found.different, found.missing, found.surplus) == (0, 2, 1, 1)
 
 
@@ -221,12 +221,12 @@ def sorted_rows(keys: list[str], by_offset: bool) -> list[Any]:
     }
     if not by_offset:
         columns["offset"] = pa.array([row[1] for row in rows], pa.int64())
-    whole = pa.RecordBatch.from_pydict({**columns, arrow_rows.PLACE: pa.array([row[0] for row in rows], pa.int64())})
-    return [whole.slice(start, 7) for start in range(0, len(rows), 7)]
+    all_rows = pa.RecordBatch.from_pydict({**columns, arrow_rows.PLACE: pa.array([row[0] for row in rows], pa.int64())})
+    return [all_rows.slice(start, 7) for start in range(0, len(rows), 7)]
 
 
 @pytest.mark.parametrize("by_offset", [True, False])
-def test_buckets_that_are_through_are_let_go_without_a_trace(path: Path, by_offset: bool) -> None:
+def test_the_state_of_processed_buckets_is_dropped_without_a_change(path: Path, by_offset: bool) -> None:
     options = JobOptions({"words": Place("/in", PARQUET)}, {"sums": Place("/out", PARQUET)})
     job = Job(load(path), COUNTS, options)
     (work,) = (job._work(stage, None) for stage in job.stages)
@@ -234,15 +234,15 @@ def test_buckets_that_are_through_are_let_go_without_a_trace(path: Path, by_offs
     draw = random.Random(3)
     batches = sorted_rows([f"k{draw.randrange(12)}" for _ in range(200)], by_offset)
 
-    def last(most_rows: int) -> tuple[list[dict], int]:
-        found = list(run_tasks(dataclasses.replace(work, most_rows=most_rows), batches))
+    def last(max_rows: int) -> tuple[list[dict], int]:
+        found = list(run_tasks(dataclasses.replace(work, max_rows=max_rows), batches))
         rows = [row for batch in found for row in batch.select(["key", "value", "timestamp"]).to_pylist()]
         return sorted(rows, key=lambda row: row["key"]), len(found)
 
-    whole, once = last(10_000)
+    uncut, once = last(10_000)
     cut, often = last(20)
-    assert cut == whole
-    assert len(whole) == 12
+    assert cut == uncut
+    assert len(uncut) == 12
     assert often > once == 1
 
 
@@ -282,22 +282,24 @@ class Forwarded:
     def log(self, *row: Any) -> None:
         raise AssertionError("a batch logs nothing")
 
-    def dropped(self, count: int = 1) -> None:
+    def dropped(self, reason: str) -> None:
         raise AssertionError("nothing expires")
 
 
 @pytest.fixture(params=["long", "string", "json"])
-def held(request: pytest.FixtureRequest) -> Iterator[tuple[HeldStore, Forwarded, str]]:
+def final_store(request: pytest.FixtureRequest) -> Iterator[tuple[FinalKeyValueStore, Forwarded, str]]:
     around = Forwarded()
     definition = StoreDef("s", "timestamped_key_value", parse("bytes"), parse(request.param), logging=False)
-    store = HeldStore(definition, open_map("memory"), around, limit=4 * _ENTRY_BYTES)
+    store = FinalKeyValueStore(definition, open_map("memory"), around, limit=4 * _ENTRY_BYTES)
     store.set_listener(lambda *row: around.rows.append(row), False)
     yield store, around, request.param
     store.close()
 
 
-def test_what_is_too_much_to_hold_comes_out_and_goes_on_below(held: tuple[HeldStore, Forwarded, str]) -> None:
-    store, around, serde = held
+def test_too_many_entries_are_forwarded_and_move_to_the_map_below(
+    final_store: tuple[FinalKeyValueStore, Forwarded, str],
+) -> None:
+    store, around, serde = final_store
 
     def value(number: int) -> Any:
         return {"long": number, "string": str(number), "json": {"n": [number]}}[serde]
@@ -319,8 +321,10 @@ def test_what_is_too_much_to_hold_comes_out_and_goes_on_below(held: tuple[HeldSt
     assert around.rows == [(b"k1", value(7), None, 10, "c7"), (b"k9", None, None, 11, "never there")]
 
 
-def test_a_deletion_comes_out_with_the_time_of_the_update(held: tuple[HeldStore, Forwarded, str]) -> None:
-    store, around, serde = held
+def test_a_deletion_comes_out_with_the_time_of_the_update(
+    final_store: tuple[FinalKeyValueStore, Forwarded, str],
+) -> None:
+    store, around, serde = final_store
     value: Any = {"long": 1, "string": "1", "json": {"n": 1}}[serde]
     for number in range(6):
         store.put(b"k%d" % number, value, 10 + number, "c")
@@ -333,10 +337,10 @@ def test_a_deletion_comes_out_with_the_time_of_the_update(held: tuple[HeldStore,
     assert late == [(b"k5", None, None, 15, "late"), (b"k1", None, None, 11, "late"), (b"k2", None, None, 20, "later")]
 
 
-def test_windows_that_are_too_many_to_hold_come_out_and_go_on_below() -> None:
+def test_too_many_windows_are_forwarded_and_move_to_the_map_below() -> None:
     around = Forwarded()
     definition = StoreDef("s", "window", parse("bytes"), parse("long"), logging=False, retention=10_000, window_size=10)
-    store = HeldWindowStore(definition, open_map("memory"), around, limit=4 * _ENTRY_BYTES)
+    store = FinalWindowStore(definition, open_map("memory"), around, limit=4 * _ENTRY_BYTES)
     store.set_listener(lambda *row: around.rows.append(row), False)
     for start in (0, 10, 20, 30):
         store.put(b"k", start, start, start, "c")
@@ -363,12 +367,12 @@ def test_windows_that_are_too_many_to_hold_come_out_and_go_on_below() -> None:
 
 
 def test_the_last_rows_of_many_keys_go_through_the_disk(tmp_path: Path) -> None:
-    last = LastOfKeys(lambda: tmp_path / "last", 3)
+    final = FinalRecords(lambda: tmp_path / "final", 3)
     header = [("h", b"1"), ("n", None)]
     rows = [("t", b"k%d" % (number % 5), None, number, header, None) for number in range(8)]
     for row in [*rows, ("t", None, b"x", 8, None, 1), ("t", b"", b"y", 9, None, None)]:
-        last.remember([row])
-    assert (tmp_path / "last").exists()
-    found = sorted(last.rest(), key=lambda row: row[3])
+        final.put([row])
+    assert (tmp_path / "final").exists()
+    found = sorted(final.drain(), key=lambda row: row[3])
     assert found == [*rows[3:], ("t", None, b"x", 8, None, 1), ("t", b"", b"y", 9, None, None)]
-    assert list(last.rest()) == []
+    assert list(final.drain()) == []

@@ -7,8 +7,8 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.record import RecordBatch, TopicPartition
-from streamkit.runtime.queues import Idling, PartitionGroup, QueueServices, RecordQueue
+from streamkit.record import Columns, RecordBatch, TopicPartition
+from streamkit.runtime.execution.queues import Idling, PartitionGroup, QueueServices, RecordQueue
 
 queues = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=4)
 
@@ -25,7 +25,7 @@ def merged(times: list[list[int]], cuts: list[int]) -> list[tuple[int, int]]:
             offsets = [offset for queue, offset in part if queue == number]
             stamps = [times[number][offset] for offset in offsets]
             nothing = [None] * len(offsets)
-            group.add(RecordBatch(place.topic, 0, (nothing, nothing, stamps, nothing, offsets)))
+            group.add(RecordBatch(place.topic, 0, Columns(nothing, nothing, stamps, nothing, offsets)))
         while (run := group.next_run(1000)) is not None:
             place, columns, _ = run
             taken += [(places.index(place), offset) for offset in columns.offsets]

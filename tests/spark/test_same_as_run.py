@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from streamkit.plan import load
-from streamkit.runtime.spark.compare import Difference
-from streamkit.runtime.spark.options import JSON_LINES, JobOptions, Place, Range
-from streamkit.runtime.spark.submit import submit
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place, Range
+from streamkit.runtime.spark.submission.submit_job import submit
+from streamkit.runtime.spark.submission.topic_difference import Difference
 from streamkit.serdes.partitioner import partition as partition_of
 from tests.broker.support import App, Log, application
 from tests.broker.word_count import TEXT as WORD_COUNT
@@ -146,7 +146,7 @@ def test_windows_with_late_records(spark: Any, log: Log, tmp_path: Path) -> None
 def test_totals_sorted_by_key_or_not(
     most: int, monkeypatch: pytest.MonkeyPatch, spark: Any, log: Log, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("streamkit.runtime.spark.submit._MOST_UNSORTED", most)
+    monkeypatch.setattr("streamkit.runtime.spark.submission.submit_job._MAX_UNSORTED", most)
     app = application(tmp_path, log, f"spark-totals-{most}", TOTALS)
     feed(app, "sales", [(number % 7).to_bytes(8, "big") for number in range(3000)], 1)
     assert app.run().code == 0

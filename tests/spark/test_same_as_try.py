@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamkit.plan import load
+from tests.conformance_cases import CASES, as_json, parse, same
 from tests.spark.support import by_key, live_order, reprocess, tried
-from tests.test_conformance import CASES, as_json, parse, same
 
 # Of several topics that pass through repartition topics before they meet: there a record's turn follows from the times
 # in the repartition topic, as it does live, whereas `try` follows each record to its end at once. Only what a key comes

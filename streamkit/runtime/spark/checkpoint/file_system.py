@@ -1,0 +1,182 @@
+"""Files wherever Spark can write them (local, hdfs://, s3a://), through the file systems of Hadoop."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamkit.errors import StateLockedError, UsageError
+from streamkit.runtime.spark.rows.files import same_path
+from streamkit.runtime.spark.workers.globals import classic_context
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject, JVMView
+    from pyspark.sql import SparkSession
+
+_GLOB = re.compile(r"([{}\[\]*?\\])")
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file: its name as `same_path` gives it, its size in bytes, and its time of modification (ms)."""
+
+    name: str
+    size: int
+    time: int
+
+
+class FileSystem:
+    """The operations on files that a checkpoint needs. Raises UsageError in a session of Spark Connect."""
+
+    def __init__(self, spark: SparkSession):
+        context = classic_context(spark)
+        if context is None:
+            raise UsageError(
+                "--checkpoint needs access to files, which Spark Connect does not give; use another master"
+            )
+        assert context._jvm is not None
+        assert context._gateway is not None
+        self._jvm: JVMView = context._jvm
+        self._gateway = context._gateway
+        self._conf = context._jsc.hadoopConfiguration()
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or a directory."""
+        found: bool = self._of(path).exists(self._path(path))
+        return found
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted; none where it does not exist."""
+        if not self.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._of(path).listStatus(self._path(path)))
+
+    def files(self, path: str) -> list[FileState]:
+        """Return all files below a directory, or the file itself."""
+        found, each = [], self._of(path).listFiles(self._path(path), True)
+        while each.hasNext():
+            found.append(_state(each.next()))
+        return found
+
+    def files_in(self, folder: str) -> dict[str, int]:
+        """Return the sizes of all files below a directory, by their paths in it; none where it does not exist."""
+        if not self.exists(folder):
+            return {}
+        start = len(same_path(self._qualified(folder).toUri().toString()).rstrip("/")) + 1
+        return {each.name[start:]: each.size for each in self.files(folder)}
+
+    def is_folder(self, path: str) -> bool:
+        """Return whether there is a directory."""
+        return self.exists(path) and bool(self._of(path).getFileStatus(self._path(path)).isDirectory())
+
+    def states(self, uris: list[str]) -> dict[str, FileState]:
+        """Return files by name, given as URIs; each directory is listed once."""
+        paths = [self._jvm.org.apache.hadoop.fs.Path(self._jvm.java.net.URI(uri)) for uri in uris]
+        folders = {path.getParent().toString(): path.getParent() for path in paths}
+        wanted = {same_path(uri) for uri in uris}
+        found = {}
+        for folder in folders.values():
+            for status in folder.getFileSystem(self._conf).listStatus(folder):
+                state = _state(status)
+                if state.name in wanted:
+                    found[state.name] = state
+        return found
+
+    def read(self, path: str) -> str:
+        """Return the text of a file."""
+        stream = self._of(path).open(self._path(path))
+        try:
+            text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            return text
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, in place of one that exists."""
+        stream = self._of(path).create(self._path(path), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def publish(self, path: str, text: str, token: str) -> bool:
+        """Write a file completely or not at all; False if it exists. `token`: part of the name of a temporary file."""
+        folder, name = posixpath.split(path)
+        temporary = posixpath.join(folder, f"_{token}-{name}")
+        self.write(temporary, text)
+        if self.exists(path):
+            self.delete(temporary)
+            return False
+        return self.rename(temporary, path)
+
+    def rename(self, source: str, target: str) -> bool:
+        """Rename a file or a directory; False if the target exists."""
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._path(source).toUri(), self._conf)
+        # FileSystem.rename moves a directory into a target that exists, and replaces a local file.
+        none = self._gateway.new_array(getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename"), 0)
+        if self.exists(target):
+            return False
+        context.rename(self._qualified(source), self._qualified(target), none)
+        return True
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a directory with all that is in it, if it exists."""
+        self._of(path).delete(self._path(path), True)
+
+    def is_local(self, path: str) -> bool:
+        """Return whether a path is on this machine's disks."""
+        found: str = self._qualified(path).toUri().getScheme()
+        return found == "file"
+
+    @contextmanager
+    def locked(self, folder: str) -> Iterator[None]:
+        """Hold the lock of a local directory, which the system releases with the process. Raises StateLockedError.
+
+        Other file systems have no such lock: there a run finds at its end that another one was faster.
+        """
+        if not self.is_local(folder):
+            yield
+            return
+        local = same_path(self._qualified(folder).toUri().toString())
+        os.makedirs(local, exist_ok=True)
+        with open(os.path.join(local, "_lock"), "w", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StateLockedError(
+                    f"--checkpoint {folder}: another run uses it; wait until that one ends"
+                ) from error
+            yield
+
+    def _path(self, path: str) -> JavaObject:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _of(self, path: str) -> JavaObject:
+        return self._path(path).getFileSystem(self._conf)
+
+    def _qualified(self, path: str) -> JavaObject:
+        return self._of(path).makeQualified(self._path(path))
+
+
+def join(folder: str, *names: str) -> str:
+    """Return the path of a file below a directory."""
+    return posixpath.join(folder, *names)
+
+
+def escaped(name: str) -> str:
+    """Return a path in which Hadoop finds no wildcard.
+
+    >>> escaped("/a/b[1].parquet")
+    '/a/b\\\\[1\\\\].parquet'
+    """
+    return _GLOB.sub(r"\\\1", name)
+
+
+def _state(status: JavaObject) -> FileState:
+    return FileState(same_path(status.getPath().toUri().toString()), status.getLen(), status.getModificationTime())

@@ -1,0 +1,163 @@
+"""The directory of a checkpoint: `manifests/`, one file a run, and `state/`, the rows of stores as Parquet."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamkit.changes.compare_versions import compare
+from streamkit.changes.finding import Verdict
+from streamkit.changes.forms.form_json import from_json, to_json
+from streamkit.changes.forms.of_plan import form_of
+from streamkit.errors import StateError
+from streamkit.plan.model import Plan
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
+from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, parse_manifest
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.workers.kept_tasks import BASE, DELTA, STATE_ORDER, STATE_SOURCE, Kept, state_of
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_DELTA = 1.0
+"""The number of rows in the deltas of a store, for each row of its base, beyond which a run writes a new base."""
+_MANIFESTS, _STATE = "manifests", "state"
+_KEPT_MANIFESTS = 5
+_OWN = {_MANIFESTS, _STATE, "_lock"}
+_STATE_SCHEMA = "key binary, value binary, folder string, store string, kind string, partition int"
+
+
+class Checkpoint:
+    """A checkpoint in a directory, which one run uses at a time."""
+
+    def __init__(self, spark: SparkSession, files: FileSystem, folder: str):
+        self._spark = spark
+        self.files = files
+        self.folder = folder.rstrip("/")
+
+    @contextmanager
+    def opened(self, plan: Plan) -> Iterator[Manifest]:
+        """Lock the checkpoint and yield its last manifest, that of run 0 for a new one. Raises StateError."""
+        with self.files.locked(self.folder):
+            manifest = self._load(plan)
+            yield manifest
+
+    def _load(self, plan: Plan) -> Manifest:
+        form = json.loads(json.dumps(to_json(form_of(plan, plan.file))))
+        others = set(self.files.names(self.folder)) - _OWN
+        names = self._manifests()
+        if not names:
+            if others:
+                raise StateError(f"--checkpoint {self.folder}: the directory has other files, such as {min(others)}")
+            return Manifest(0, plan.application, form)
+        path = join(self.folder, _MANIFESTS, names[-1])
+        found = parse_manifest(self.files.read(path), path)
+        self._check_topology(found, form)
+        return replace(found, topology=form)
+
+    def _manifests(self) -> list[str]:
+        return [name for name in self.files.names(join(self.folder, _MANIFESTS)) if re.fullmatch(r"\d{6}\.json", name)]
+
+    def _check_topology(self, found: Manifest, form: Json) -> None:
+        for finding in compare(from_json(found.topology), from_json(form)):
+            # Where a live run keeps its files is nothing to a checkpoint.
+            if finding.verdict is not Verdict.SAFE and finding.subject != "setting":
+                raise StateError(
+                    f"--checkpoint {self.folder}: it belongs to another topology ({finding.verdict}: {finding.message}); "
+                    "use a new directory, or the file that made it"
+                )
+
+    def check_partitions(self, manifest: Manifest, partitions: Mapping[str, int]) -> None:
+        """Raise StateError where a topic has another number of partitions than in the runs before."""
+        for topic, count in manifest.partitions.items():
+            now = partitions.get(topic, count)
+            if now != count:
+                raise StateError(
+                    f"--checkpoint {self.folder}: topic {topic} has {now} partitions, and had {count} in the runs before; "
+                    "state is kept by partition: use a new directory"
+                )
+
+    @staticmethod
+    def kept(manifest: Manifest) -> Kept:
+        """Return what the tasks of the next run continue from."""
+        deltas = {
+            (store, int(partition))
+            for store, partitions in manifest.state.items()
+            for partition, pieces in partitions.items()
+            if pieces and sum(each.rows for each in pieces[1:]) <= MAX_DELTA * pieces[0].rows
+        }
+        return Kept(manifest.tasks, frozenset(deltas))
+
+    # -- State ---------------------------------------------------------------------------------------------------------
+
+    def state(self, manifest: Manifest, stores: Collection[str]) -> DataFrame | None:
+        """Return the rows of stores as rows that come before all records of their partition; None where there are none."""
+        from pyspark.sql import functions as sf
+
+        paths = [self._path(store, number, piece) for store, number, piece in manifest.pieces() if store in stores]
+        if not paths:
+            return None
+        reader = self._spark.read.schema(_STATE_SCHEMA).option("basePath", join(self.folder, _STATE))
+        rows = reader.parquet(*paths)
+        return rows.select(
+            sf.concat(sf.lit(state_of("")), "store").alias("topic"),
+            "partition",
+            "key",
+            "value",
+            sf.lit(-1).cast("bigint").alias("timestamp"),
+            sf.lit(None).cast(arrow_rows.HEADERS_DDL).alias("headers"),
+            sf.lit(STATE_ORDER).cast("bigint").alias("order"),
+            sf.lit(STATE_SOURCE).cast("bigint").alias("source"),
+            # Later runs replace the rows of earlier ones.
+            sf.substring_index("folder", "-", 1).cast("bigint").alias("offset"),
+        )
+
+    def write_state(self, rows: DataFrame, folder: str) -> None:
+        """Write the rows of stores that a run gives, by store, kind and partition."""
+        from pyspark.sql import functions as sf
+
+        found = rows.select(
+            sf.expr(f"substring(topic, {len(state_of('')) + 1})").alias("store"),
+            sf.when(rows.source == 1, BASE).otherwise(DELTA).alias("kind"),
+            "partition",
+            "key",
+            "value",
+        )
+        path = join(self.folder, _STATE, f"folder={folder}")
+        found.write.mode("error").partitionBy("store", "kind", "partition").parquet(path)
+
+    def _path(self, store: str, partition: int, piece: Piece) -> str:
+        return join(
+            self.folder,
+            _STATE,
+            f"folder={piece.folder}",
+            f"store={store}",
+            f"kind={piece.kind}",
+            f"partition={partition}",
+        )
+
+    # -- Runs ----------------------------------------------------------------------------------------------------------
+
+    def publish(self, manifest: Manifest, token: str) -> None:
+        """Commit a run: from now on it counts. Raises StateError where another run was faster."""
+        name = f"{manifest.run:06}.json"
+        is_next = all(other < name for other in self._manifests())
+        if not is_next or not self.files.publish(join(self.folder, _MANIFESTS, name), manifest.to_text(), token):
+            raise StateError(
+                f"--checkpoint {self.folder}: another run has ended first, as run {manifest.run}; nothing of this run counts"
+            )
+
+    def clean(self, manifest: Manifest) -> None:
+        """Delete the state that no manifest needs, and old manifests."""
+        used = {piece.folder for _, _, piece in manifest.pieces()}
+        for name in self.files.names(join(self.folder, _STATE)):
+            folder = name.removeprefix("folder=")
+            if folder not in used and folder[:6].isdigit() and int(folder[:6]) <= manifest.run:
+                self.files.delete(join(self.folder, _STATE, name))
+        for name in self._manifests()[:-_KEPT_MANIFESTS]:
+            self.files.delete(join(self.folder, _MANIFESTS, name))

@@ -1,0 +1,137 @@
+"""The manifest of a run: what the job has read up to then, where its state is, and what each run wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import NamedTuple
+
+from streamkit.errors import StateError
+from streamkit.serdes.plain import Json
+
+VERSION = 1
+
+
+class InputFile(NamedTuple):
+    """A file that a run has read: name, bytes, time of modification (ms), and the number of the run."""
+
+    name: str
+    size: int
+    time: int
+    run: int
+
+
+class Piece(NamedTuple):
+    """Rows of one store and partition: the folder of the run that wrote them, and how many there are."""
+
+    folder: str
+    kind: str
+    rows: int
+
+
+class WrittenFile(NamedTuple):
+    """A file that a run has written, by its path in the folder of the run."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """What a run has written to an output: its final folder, the folder before the commit, and the files in it."""
+
+    run: int
+    folder: str
+    staged: str
+    files: tuple[WrittenFile, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output in files, by its path and format."""
+
+    path: str
+    format: str
+    runs: tuple[RunOutput, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The state of a job after a run."""
+
+    run: int
+    """From 1; 0: before the first one."""
+    application: str
+    topology: Json
+    """The form of the topology (changes.forms.form_json)."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """Of topics, by their names on the log."""
+    files: Mapping[str, tuple[InputFile, ...]] = field(default_factory=dict)
+    """The files that were read, by topic."""
+    offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The next offsets to read, by topic and partition, of topics on the log."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids of these topics (Admin.topic_ids)."""
+    tasks: Mapping[str, Json] = field(default_factory=dict)
+    """What each task has beside its stores, by the task's id."""
+    state: Mapping[str, Mapping[str, tuple[Piece, ...]]] = field(default_factory=dict)
+    """The rows of stores, by store and partition: a base and its deltas, in order."""
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    """By topic."""
+
+    def to_text(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+
+    def pieces(self) -> Iterator[tuple[str, int, Piece]]:
+        """Yield the pieces of the state with their store and partition."""
+        for store, partitions in self.state.items():
+            for partition, pieces in partitions.items():
+                for piece in pieces:
+                    yield store, int(partition), piece
+
+    def with_pieces(self, found: Iterable[tuple[str, int, Piece]], base: str) -> Manifest:
+        """Return the manifest with new pieces; those of kind `base` replace the ones before."""
+        state = {store: dict(partitions) for store, partitions in self.state.items()}
+        for store, partition, piece in found:
+            before = () if piece.kind == base else state.get(store, {}).get(str(partition), ())
+            state.setdefault(store, {})[str(partition)] = (*before, piece) if piece.rows else before
+        return replace(self, state=state)
+
+
+def parse_manifest(text: str, place: str) -> Manifest:
+    """Return the manifest of a text. `place`: its path, for messages. Raises StateError where it is damaged or newer."""
+    try:
+        data = json.loads(text)
+        version = data.pop("version")
+        if version > VERSION:
+            raise StateError(
+                f"{place}: written by a newer streamkit (version {version} of the format, this one reads {VERSION}); "
+                "use that release"
+            )
+        return Manifest(
+            run=data["run"],
+            application=data["application"],
+            topology=data["topology"],
+            partitions=data["partitions"],
+            files={topic: tuple(InputFile(*each) for each in found) for topic, found in data["files"].items()},
+            offsets=data["offsets"],
+            topic_ids=data["topic_ids"],
+            tasks=data["tasks"],
+            state={
+                store: {number: tuple(Piece(*each) for each in pieces) for number, pieces in found.items()}
+                for store, found in data["state"].items()
+            },
+            outputs={topic: _output(found) for topic, found in data["outputs"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(f"{place}: the manifest is damaged: {error!r}") from error
+
+
+def _output(data: Json) -> Output:
+    runs = tuple(
+        RunOutput(each["run"], each["folder"], each["staged"], tuple(WrittenFile(*file) for file in each["files"]))
+        for each in data["runs"]
+    )
+    return Output(data["path"], data["format"], runs)

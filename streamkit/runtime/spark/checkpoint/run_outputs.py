@@ -1,0 +1,109 @@
+"""The outputs of runs: each run writes a folder of its own, which gets its final name once the run is committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from streamkit.errors import TransportError, UsageError
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
+from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, RunOutput, WrittenFile
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, Place
+
+LISTING = "_manifest.json"
+# Spark hides names that begin with an underscore only if they have no "=": it takes others for partitions.
+_STAGED = "_run-"
+_FORMATS = (JSON_LINES, PARQUET, "orc")
+
+
+def staged_place(place: Place, run: int, token: str) -> Place:
+    """Return where a run writes an output before it is committed; readers skip names that begin with an underscore."""
+    return Place(join(place.path, f"{_STAGED}{run:06}-{token}"), place.format)
+
+
+def written(files: FileSystem, run: int, staged: Place) -> RunOutput:
+    """Return what a run has written."""
+    name = staged.path.rpartition("/")[2]
+    found = tuple(WrittenFile(*each) for each in sorted(files.files_in(staged.path).items()))
+    return RunOutput(run, f"run={run:06}", name, found)
+
+
+def check_outputs(files: FileSystem, manifest: Manifest, places: Mapping[str, Place | None]) -> None:
+    """Check that outputs are those of the runs before, and that what these wrote is there. Raises UsageError, TransportError."""
+    in_files = {topic: place for topic, place in places.items() if place is not None}
+    for topic, place in in_files.items():
+        if place.format not in _FORMATS:
+            raise UsageError(
+                f"--output {topic}={place.path}: --checkpoint writes a folder for each run, as {', '.join(_FORMATS)}, not {place.format}"
+            )
+        before = manifest.outputs.get(topic)
+        if before is None and manifest.run:
+            raise UsageError(f"--output {topic}={place.path}: the runs before have not written this topic to files")
+        if before is not None and (before.path, before.format) != (place.path, place.format):
+            raise UsageError(
+                f"--output {topic}={place.path}: the runs before wrote it to {before.path} as {before.format}; go on there"
+            )
+        if before is None and any(not name.startswith("_") for name in files.names(place.path)):
+            raise TransportError(f"--output {topic}={place.path}: it has files which no run of this checkpoint wrote")
+    for topic, output in manifest.outputs.items():
+        if topic not in in_files:
+            raise UsageError(
+                f"the runs before wrote {topic} to {output.path}: give --output {topic}={output.path} again"
+            )
+        _check_runs(files, topic, output)
+
+
+def _check_runs(files: FileSystem, topic: str, output: Output) -> None:
+    found = files.files_in(output.path)
+    for each in output.runs:
+        for file in each.files:
+            name = f"{each.folder}/{file.name}"
+            if found.get(name) != file.size:
+                state = "is missing" if name not in found else "has changed"
+                raise TransportError(
+                    f"--output {topic}={output.path}: {name} {state}, which run {each.run} wrote; put it back, or begin "
+                    "with a new checkpoint and a new output"
+                )
+
+
+def settle(files: FileSystem, manifest: Manifest) -> None:
+    """Give the outputs of the last run their final names and list them, where it ended before it did so.
+
+    Raises TransportError where a final name is taken by something else.
+    """
+    for topic, output in manifest.outputs.items():
+        last = output.runs[-1] if output.runs else None
+        if last is None or last.run != manifest.run:
+            continue
+        staged, final = join(output.path, last.staged), join(output.path, last.folder)
+        # An object store copies: a copy that is complete beside its source is as good as a renamed folder.
+        if files.exists(staged) and not files.rename(staged, final) and not _is_complete(files, final, last):
+            raise TransportError(
+                f"--output {topic}={output.path}: {last.folder} exists and is not what run {last.run} wrote, whose files "
+                f"are in {last.staged}; move {last.folder} away, and run again"
+            )
+        text = _listing(manifest, output)
+        # The listing only grows, so its size shows whether it has the last run.
+        if files.files_in(output.path).get(LISTING) != len(text.encode()):
+            files.write(join(output.path, LISTING), text)
+
+
+def _is_complete(files: FileSystem, folder: str, run: RunOutput) -> bool:
+    return files.files_in(folder) == {each.name: each.size for each in run.files}
+
+
+def _listing(manifest: Manifest, output: Output) -> str:
+    runs = [
+        {"run": each.run, "folder": each.folder, "files": [file._asdict() for file in each.files]}
+        for each in output.runs
+    ]
+    return json.dumps({"application": manifest.application, "format": output.format, "runs": runs}, indent=1)
+
+
+def clean(files: FileSystem, manifest: Manifest) -> None:
+    """Delete what runs wrote that were not committed, as far as no run can be writing it."""
+    for output in manifest.outputs.values():
+        for name in files.names(output.path):
+            number = name.removeprefix(_STAGED)[:6]
+            if name.startswith(_STAGED) and number.isdigit() and int(number) <= manifest.run:
+                files.delete(join(output.path, name))

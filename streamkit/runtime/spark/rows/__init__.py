@@ -1,0 +1,1 @@
+"""Records as rows: of files, of the log, between stages."""

@@ -1,0 +1,346 @@
+"""Topics in files: JSON Lines and Parquet as rows of records, and rows of records as files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from streamkit.errors import SerdeError, TransportError
+from streamkit.record import Headers
+from streamkit.runtime.records import RecordJson, headers_from_json
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL, lines_of, write_text
+from streamkit.runtime.spark.rows.partitioning import partitions_of
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, TABLE, Place
+from streamkit.runtime.spark.workers.worker import load, mark_errors
+from streamkit.serdes.formats.json_text import from_text
+from streamkit.serdes.plain import Json
+from streamkit.serdes.serde import Serde
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_COLUMNS = ("key", "value", "timestamp", "headers", "partition", "offset")
+_EXCERPT_CHARACTERS = 120
+_FILE, _BLOCK, _ROW = "_streamkit_file", "_streamkit_block", "_streamkit_row"
+
+
+@dataclass(frozen=True)
+class FileReading:
+    """How the rows of a file become records of a topic; sent to the workers."""
+
+    plan: bytes
+    topic: str
+    names: tuple[str, ...]
+    """The names of the topic that records may have: its name on the log and that of its entry in the topology."""
+    partitions: int
+    files: Mapping[str, int]
+    """The index of each file in the order of their names."""
+    timed: bool
+    """Whether the topic has a timestamp expression."""
+
+
+def open_files(
+    spark: SparkSession, place: Place, chosen: Sequence[str] | None = None, base: str | None = None
+) -> DataFrame:
+    """Return the rows of a place, with their positions where they have no offsets. Raises TransportError.
+
+    chosen: only these files of it; base: the directory in which folders are columns of partitions.
+    """
+    paths = [place.path] if chosen is None else list(chosen)
+    reader = spark.read if base is None else spark.read.option("basePath", base)
+    if place.format == JSON_LINES:
+        frame = reader.text(paths)
+        return frame.select("value", *_position("_metadata.file_block_start"))
+    frame = spark.table(place.path) if place.format == TABLE else reader.format(place.format).load(paths)
+    if _is_raw(dict(frame.dtypes)):
+        return frame
+    return frame.select("*", *_position("_metadata.row_index" if place.format == PARQUET else None))
+
+
+def _position(place: str | None) -> list[Column]:
+    """Return the columns of a row's position: its file, the place of its block there, and its place among all rows."""
+    from pyspark.sql import functions as sf
+
+    row = sf.monotonically_increasing_id().alias(_ROW)
+    if place is None:
+        return [sf.lit("").alias(_FILE), sf.lit(0).cast("bigint").alias(_BLOCK), row]
+    return [sf.col("_metadata.file_path").alias(_FILE), sf.col(place).cast("bigint").alias(_BLOCK), row]
+
+
+def count_partitions(frame: DataFrame, place: Place) -> int:
+    """Return the highest partition that a record of a place names, plus 1; 1 where none names one."""
+    from pyspark.sql import functions as sf
+
+    if place.format == JSON_LINES:
+        number = sf.get_json_object("value", "$.partition").cast("int")
+    elif "partition" in frame.columns:
+        number = sf.col("partition").cast("int")
+    else:
+        return 1
+    (row,) = frame.agg(sf.max(number)).collect()
+    return 1 if row[0] is None else max(1, row[0] + 1)
+
+
+def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFrame:
+    """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing."""
+    from functools import partial
+
+    if place.format == JSON_LINES:
+        return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
+    found = {name: kind for name, kind in frame.dtypes if name in _COLUMNS}
+    needed = ["value"] if reading.timed else ["value", "timestamp"]
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise TransportError(
+            f"{place.path}: column {missing[0]!r} is missing; a record has key, value, timestamp, headers, partition, "
+            f"offset, and this has {', '.join(name for name in frame.columns if not name.startswith('_streamkit_'))}"
+        )
+    if _is_raw(found):
+        return _raw_frame(frame, reading)
+    return frame.select(*found, _FILE, _BLOCK, _ROW).mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
+
+
+def _is_raw(columns: Mapping[str, str]) -> bool:
+    """Return whether columns are those of the log, so that Spark makes rows of them without Python."""
+    needed = {"key": "binary", "value": "binary", "timestamp": "bigint", "partition": "int", "offset": "bigint"}
+    return (
+        needed.items() <= columns.items() and columns.get("headers", arrow_rows.HEADERS_DDL) == arrow_rows.HEADERS_DDL
+    )
+
+
+def _raw_frame(frame: DataFrame, reading: FileReading) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    def checked(name: str, kind: str, highest: int, reason: str) -> Column:
+        column = sf.col(name)
+        found = sf.coalesce(column.cast("string"), sf.lit("null"))
+        refusal = sf.concat(sf.lit(f"topic {reading.topic}: {name} is "), found, sf.lit(f", {reason}"))
+        valid = sf.when(column.between(0, highest), column)
+        return valid.otherwise(sf.raise_error(refusal).cast(kind)).alias(name)
+
+    unplaced = "which is none; without the column rows count as they stand in their file"
+    return frame.select(
+        checked("partition", "int", reading.partitions - 1, f"and the topic has {reading.partitions}"),
+        "key",
+        "value",
+        sf.coalesce("timestamp", sf.lit(0)).alias("timestamp"),
+        *(["headers"] if "headers" in frame.columns else []),
+        checked("offset", "bigint", (1 << arrow_rows.PLACE_BITS) - 1, unplaced),
+    )
+
+
+@mark_errors
+def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of JSON Lines; lines of other topics and control lines are skipped."""
+    fields = _Fields(reading)
+    for batch in batches:
+        lines = arrow_rows.values_of(batch.column(0).cast("binary"))
+        rows = []
+        parse = _parser(batch.column(0))
+        for line, place in zip(lines, fields.places(batch), strict=True):
+            if not line or line.isspace():
+                continue
+            try:
+                record = parse(line)
+                if type(record) is not dict:
+                    raise SerdeError("expected an object with key, value, timestamp, headers, partition, offset")
+                if record.get("topic", reading.topic) in reading.names and "advance_wall_clock" not in record:
+                    rows.append(fields.row(record, place))
+            except (SerdeError, ValueError) as error:
+                reason = error if isinstance(error, SerdeError) else f"not JSON: {error}"
+                raise TransportError(f"topic {reading.topic}: {reason}: {_short(line)}") from error
+        if rows:
+            yield fields.batch(rows)
+
+
+@mark_errors
+def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of columns: bytes as they are, other types by the topic's serde."""
+    fields = _Fields(reading)
+    for batch in batches:
+        if not len(batch):
+            continue
+        names = [name for name in batch.schema.names if name in _COLUMNS]
+        columns = [_python(batch.column(name)) for name in names]
+        try:
+            rows = [
+                fields.row(dict(zip(names, cells, strict=True)), place)
+                for cells, place in zip(zip(*columns, strict=True), fields.places(batch), strict=True)
+            ]
+        except SerdeError as error:
+            raise TransportError(f"topic {reading.topic}: {error}") from error
+        yield fields.batch(rows)
+
+
+def _parser(lines: pa.Array) -> Callable[[bytes], Json]:
+    """Return a parser of lines: orjson, unless one of them may have an integer that is too large for it."""
+    import orjson
+    import pyarrow.compute as pc
+
+    return from_text if pc.any(pc.match_substring_regex(lines, "[0-9]{19}")).as_py() else orjson.loads
+
+
+class _Fields:
+    """Makes rows of records in JSON form."""
+
+    def __init__(self, reading: FileReading):
+        plan = load(reading.plan).plan
+        key_serde, value_serde = RecordJson(plan).reading(reading.topic)
+        self._reading = reading
+        self._key = _encoder(key_serde, "key")
+        self._value = _encoder(value_serde, "value")
+        self._last: tuple[str, int] | None = None
+        self._first_row = 0
+
+    def row(self, record: Mapping[str, Json], place: tuple[int, int]) -> arrow_rows.Row:
+        """Return the row of a record. Raises SerdeError."""
+        key, value = record.get("key"), record.get("value")
+        raw_key = None if key is None else self._key(key)
+        raw_value = None if value is None else self._value(value)
+        time = record.get("timestamp")
+        if time is None:
+            time = 0
+        elif type(time) is not int:
+            raise SerdeError(f"timestamp is {time!r}; expected milliseconds")
+        source, offset = place
+        own_offset = record.get("offset")
+        if own_offset is not None:
+            source, offset = 0, _integer(own_offset, "offset")
+        headers = record.get("headers")
+        return (
+            self._reading.topic,
+            self._partition(record.get("partition")),
+            raw_key,
+            raw_value,
+            time,
+            _headers(headers) if headers else None,
+            None,
+            source,
+            offset,
+        )
+
+    def batch(self, rows: list[arrow_rows.Row]) -> pa.RecordBatch:
+        """Return rows as an Arrow batch; the partitioner gives the partitions of those that name none."""
+        import pyarrow as pa
+
+        topics, named, keys, values, times, headers, order, sources, offsets = zip(*rows, strict=True)
+        partitions: list[int | None] = list(named)
+        count = self._reading.partitions
+        if None in partitions and count > 1:
+            by_key = partitions_of(pa.array(keys, pa.binary()), count).tolist()
+            partitions = [
+                (at if key is not None else offset % count) if number is None else number
+                for number, at, key, offset in zip(partitions, by_key, keys, offsets, strict=True)
+            ]
+        elif None in partitions:
+            partitions = [0] * len(rows)
+        return arrow_rows.to_batch((topics, partitions, keys, values, times, headers, order, sources, offsets))
+
+    def places(self, batch: pa.RecordBatch) -> list[tuple[int, int]]:
+        """Return (1 + number of the file, place in the file) of each row of a batch."""
+        files = self._reading.files
+        names = arrow_rows.values_of(batch.column(_FILE))
+        blocks = arrow_rows.values_of(batch.column(_BLOCK))
+        found = []
+        last, first = self._last, self._first_row
+        for name, block, row in zip(names, blocks, arrow_rows.values_of(batch.column(_ROW)), strict=True):
+            if (name, block) != last:
+                last, first = (name, block), row
+            # A row has at least one byte, so that the places of a block are smaller than those of the next block.
+            found.append((1 + files[same_path(name)], block + row - first) if name else (1, row))
+        self._last, self._first_row = last, first
+        return found
+
+    def _partition(self, number: Json) -> int | None:
+        if number is None:
+            return None
+        partition = _integer(number, "partition")
+        if not 0 <= partition < self._reading.partitions:
+            raise SerdeError(f"partition is {number}, and the topic has {self._reading.partitions}")
+        return partition
+
+
+def same_path(name: str) -> str:
+    """Return one form of a file's name: Spark writes file:/a and file:///a for the same one.
+
+    >>> same_path("file:///a%20b"), same_path("file:/a%20b"), same_path("s3a://lake/a")
+    ('/a b', '/a b', 's3a://lake/a')
+    """
+    return unquote(re.sub("^file:/+", "/", name))
+
+
+def _integer(number: object, what: str) -> int:
+    if type(number) is not int:
+        raise SerdeError(f"{what} is {number!r}; expected a whole number")
+    return number
+
+
+def _headers(found: Json) -> Headers | None:
+    if isinstance(found[0], Mapping):
+        # A column of structs: name (or key) and value.
+        return [(each.get("name", each.get("key")), each.get("value")) for each in found]
+    return headers_from_json(found)
+
+
+def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
+    encode, from_json = serde.encode, serde.from_json
+
+    def run(data: Json) -> bytes:
+        if type(data) is bytes:
+            return data
+        try:
+            return encode(from_json(data))
+        except SerdeError as error:
+            raise SerdeError(f"{what}: {error}") from error
+
+    return run
+
+
+def _python(array: pa.Array) -> list[Json]:
+    """Return a column as plain data: text, numbers, lists, dicts, bytes."""
+    import pyarrow.types as kinds
+
+    if kinds.is_timestamp(array.type):
+        array = array.cast("timestamp[ms]", safe=False).cast("int64")
+    found: list[Json] = array.to_pylist()
+    return found
+
+
+def _short(line: bytes) -> str:
+    text = line[:_EXCERPT_CHARACTERS].decode(errors="replace")
+    return text + ("…" if len(line) > _EXCERPT_CHARACTERS else "")
+
+
+# -- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_files(frame: DataFrame, place: Place, plan: bytes, overwrite: bool) -> None:
+    """Write rows as files of records, which Spark commits together."""
+    from functools import partial
+
+    mode = "overwrite" if overwrite else "error"
+    if place.format == JSON_LINES:
+        lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
+        write_text(lines, place.path, mode)
+        return
+    columns = ("topic", "key", "value", "timestamp", "headers", "partition")
+    frame.select(*columns).write.mode(mode).format(place.format).save(place.path)
+
+
+@mark_errors
+def write_lines(plan: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows as lines of JSON."""
+    form = RecordJson(load(plan).plan)
+    for batch in batches:
+        columns = (arrow_rows.values_of(batch.column(index)) for index in range(arrow_rows.HEADERS))
+        topics, partitions, keys, values, times = columns
+        headers = arrow_rows.headers_of(batch.column(arrow_rows.HEADERS))
+        yield lines_of(form, (topics, keys, values, times, headers, partitions))
+
+
+__all__ = ["FileReading", "count_partitions", "open_files", "read_files", "write_files"]

@@ -1,0 +1,221 @@
+"""Topics on the log: ranges of offsets as rows, and rows as records, with the clients of a live run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamkit.config.application_config import ROLES
+from streamkit.errors import TopicError, TransportError
+from streamkit.plan.model import Plan
+from streamkit.record import OutputTuple, TopicPartition
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.workers.output_collector import UNKNOWN_PARTITION
+from streamkit.runtime.spark.workers.worker import StageWork, mark_errors, run_tasks
+from streamkit.transport import open_transport
+from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_POLL_RECORDS = 20_000
+_POLL_MS = 1000
+_SENT = "sent bigint"
+_MAX_EMPTY_POLLS = 60
+"""Consecutive polls of _POLL_MS without a record, after which a range with records fails."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """How to open the log; sent to the workers."""
+
+    servers: str
+    settings: Mapping[str, Mapping[str, str]]
+    state_dir: str
+    read_committed: bool
+
+    @classmethod
+    def of(cls, plan: Plan) -> Address:
+        """Return the log of a plan, with its security settings."""
+        config = plan.config
+        servers = config["bootstrap.servers"]
+        text = servers if isinstance(servers, str) else ",".join(servers)
+        settings = {role: config.client(role) for role in ROLES}
+        return cls(text, settings, str(config["state.dir"]), config.read_committed())
+
+    @contextmanager
+    def opened(self) -> Iterator[Transport]:
+        """Open the log, and close it at the end."""
+        transport = open_transport(self.servers, self.settings, self.state_dir)
+        try:
+            yield transport
+        finally:
+            transport.close()
+
+    @contextmanager
+    def admin(self) -> Iterator[Admin]:
+        """Open the log for administration."""
+        with self.opened() as transport:
+            admin = transport.admin()
+            try:
+                yield admin
+            finally:
+                admin.close()
+
+    @contextmanager
+    def consumer(self, group: str | None = None) -> Iterator[Consumer]:
+        """Open the log for reading."""
+        with self.opened() as transport:
+            consumer = transport.consumer(group, read_committed=self.read_committed, client_id="streamkit-submit")
+            try:
+                yield consumer
+            finally:
+                consumer.close()
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """Offsets of a partition, from `start` up to `stop`."""
+
+    place: TopicPartition
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class LogReading:
+    """Ranges of the log, one for each Spark task."""
+
+    address: Address
+    ranges: tuple[LogRange, ...]
+
+
+def read_frame(spark: SparkSession, reading: LogReading) -> DataFrame:
+    """Return the records of ranges as rows, one Spark task a range."""
+    return _numbers(spark, reading).mapInArrow(partial(read_ranges, reading), arrow_rows.DDL)
+
+
+def run_frame(spark: SparkSession, reading: LogReading, work: StageWork) -> DataFrame:
+    """Return the output of a stage that reads one topic: each task reads its partition from the log, without a shuffle."""
+    return _numbers(spark, reading).mapInArrow(partial(run_ranges, reading, work), work.ddl)
+
+
+def _numbers(spark: SparkSession, reading: LogReading) -> DataFrame:
+    count = len(reading.ranges)
+    return spark.range(0, count, 1, max(1, count))
+
+
+def read_ranges(reading: LogReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the ranges that have the numbers in `batches`."""
+    yield from _read(reading, batches)
+
+
+def run_ranges(reading: LogReading, work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the output of the tasks of the ranges that have the numbers in `batches`."""
+    return run_tasks(work, _read(reading, batches))
+
+
+@mark_errors
+def _read(reading: LogReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    if not numbers:
+        return
+    with reading.address.consumer() as consumer:
+        for number in numbers:
+            yield from _read_range(consumer, reading.ranges[number])
+
+
+def _read_range(consumer: Consumer, part: LogRange) -> Iterator[pa.RecordBatch]:
+    if part.start >= part.stop:
+        return
+    consumer.assign({part.place: part.start})
+    empty = 0
+    while consumer.position(part.place) < part.stop:
+        batches = consumer.poll(_POLL_RECORDS, _POLL_MS)
+        empty = 0 if batches else empty + 1
+        if empty > _MAX_EMPTY_POLLS:
+            raise TransportError(
+                f"{part.place.topic}-{part.place.partition}: nothing came for {_MAX_EMPTY_POLLS} s at offset "
+                f"{consumer.position(part.place)} of {part.stop}"
+            )
+        for batch in batches:
+            batch = batch.before(part.stop)
+            if len(batch):
+                yield arrow_rows.constant_batch((part.place.topic, part.place.partition), batch.columns)
+    consumer.assign({})
+
+
+# -- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_log(frame: DataFrame, address: Address, suffix: str = "") -> int:
+    """Write rows to their topics, their names followed by `suffix`; return how many there were.
+
+    Each Spark task has an idempotent producer; a task that Spark runs again writes its records again.
+    """
+    rows = frame.mapInArrow(partial(send_rows, address, suffix), _SENT).collect()
+    return sum(row[0] for row in rows)
+
+
+@mark_errors
+def send_rows(address: Address, suffix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Send rows, and yield their number."""
+    import pyarrow as pa
+
+    sent = 0
+    with address.opened() as transport:
+        producer = None
+        try:
+            for batch in batches:
+                if not len(batch):
+                    continue
+                if producer is None:
+                    producer = transport.producer(client_id="streamkit-submit")
+                producer.send(_output_rows(batch, suffix))
+                sent += len(batch)
+            if producer is not None:
+                producer.flush()
+        finally:
+            if producer is not None:
+                producer.close()
+    yield pa.RecordBatch.from_arrays([pa.array([sent], pa.int64())], names=["sent"])
+
+
+def _output_rows(batch: pa.RecordBatch, suffix: str) -> list[OutputTuple]:
+    topics = arrow_rows.values_of(batch.column(arrow_rows.TOPIC))
+    if suffix:
+        topics = [topic + suffix for topic in topics]
+    columns = [
+        arrow_rows.values_of(batch.column(index)) for index in (arrow_rows.KEY, arrow_rows.VALUE, arrow_rows.TIMESTAMP)
+    ]
+    places = arrow_rows.values_of(batch.column(arrow_rows.PARTITION))
+    numbers = [None if place == UNKNOWN_PARTITION else place for place in places]
+    return list(zip(topics, *columns, arrow_rows.headers_of(batch.column(arrow_rows.HEADERS)), numbers, strict=True))
+
+
+def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int | None, Mapping[str, str]]]) -> None:
+    """Create topics that are missing: (partitions, replication factor, config) by name; None: the broker's default.
+
+    Raises TopicError where one exists with fewer partitions than the rows have.
+    """
+    with address.admin() as admin:
+        found = admin.topics(topics)
+        for name, (partitions, _, _) in topics.items():
+            if name in found and partitions is not None and found[name].partitions < partitions:
+                raise TopicError(f"topic {name} has {found[name].partitions} partitions; {partitions} are written")
+        missing = [
+            NewTopic(name, partitions or 1, config, replicas or -1)
+            for name, (partitions, replicas, config) in topics.items()
+            if name not in found
+        ]
+        admin.create_topics(missing)
+
+
+def topic_counts(address: Address, plan: Plan) -> dict[str, int]:
+    """Return the partition counts of all topics on the log. Raises UnreachableError."""
+    with address.admin() as admin:
+        return admin.partition_counts()

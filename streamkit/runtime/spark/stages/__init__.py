@@ -1,0 +1,1 @@
+"""The stages of a job, and what runs them in order."""

@@ -1,0 +1,175 @@
+"""Sub-topologies that read what they write, such as both sides of a foreign-key join, in one Spark task."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from streamkit.plan.partitions import task_count
+from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.workers.kept_stores import KeptStores
+from streamkit.runtime.spark.workers.kept_tasks import Reading, StateWriter, fill, leading_state, memory_of, resume
+from streamkit.runtime.spark.workers.output_collector import OutputCollector
+from streamkit.runtime.spark.workers.worker import (
+    BatchTask,
+    Loaded,
+    StageWork,
+    commit,
+    drain,
+    load,
+    mark_errors,
+    new_task,
+    records,
+    source_id,
+)
+from streamkit.serdes.partitioner import partition as partition_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@mark_errors
+def run_cycle(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run all tasks of a cycle over rows in the order of their times; yield all that they write.
+
+    All that follows from a record is processed before the next record, as in `try`. So the output does not depend on the
+    progress of one task at the time of another's response.
+    """
+    loaded = load(work.plan)
+    cycle = _Cycle(loaded, work)
+    try:
+        for batch in batches:
+            for rows in _runs(batch):
+                cycle.process(rows)
+                yield from cycle.output()
+        yield from cycle.finish()
+    finally:
+        cycle.close()
+
+
+class _Cycle:
+    """The tasks of a cycle, and the records that they write to each other."""
+
+    def __init__(self, loaded: Loaded, work: StageWork):
+        self._work = work
+        self._loaded = loaded
+        self._stores = work.new_stores(loaded.plan)
+        self._collector = OutputCollector(work.output, source_id(min(work.stage.subs), 0), self._stores.directory)
+        self._tasks: dict[TaskId, BatchTask] = {}
+        self._readers: dict[tuple[str, int], list[Task]] = {}
+        self._reading = Reading()
+        self._topics_read: set[str] = set()
+        self._undelivered: deque[OutputTuple] = deque()
+        self._output: list[OutputTuple] = []
+
+    def _open(self) -> None:
+        """Make the tasks, once their stores have the rows of the checkpoint."""
+        layout = self._work.layout
+        saved = {} if self._work.kept is None else self._work.kept.tasks
+        for index in self._work.stage.subs:
+            for partition in range(task_count(layout.sources[index], layout.partitions)):
+                task = new_task(self._loaded, self._work, index, partition, self._stores)
+                self._tasks[TaskId(index, partition)] = task
+                for place in task.inputs:
+                    self._readers.setdefault((place.topic, place.partition), []).append(task)
+                    self._topics_read.add(place.topic)
+        shared = saved.get(self._first())
+        if shared is not None:
+            self._reading.restore(shared)
+            self._collector.restore(shared["written"])
+        for task in self._tasks.values():
+            resume(task, saved.get(task.task_id))
+            self._collect(task)
+
+    def _named(self) -> Iterator[tuple[str, BatchTask]]:
+        return ((task.task_id, task) for task in self._tasks.values())
+
+    def _first(self) -> str:
+        """Return the id of the task that keeps what all share."""
+        return str(TaskId(min(self._work.stage.subs), 0))
+
+    def process(self, rows: pa.RecordBatch) -> None:
+        """Process rows of one topic and partition, one by one, or fill a store with them."""
+        partition = rows.column(arrow_rows.PARTITION)[0].as_py()
+        topic = rows.column(arrow_rows.TOPIC)[0].as_py()
+        if isinstance(self._stores, KeptStores) and leading_state(rows):
+            fill(self._stores, rows, partition)
+            return
+        if not self._tasks:
+            self._open()
+        self._reading.note(rows, topic, partition)
+        batch = records(rows, partition, self._reading.offsets)
+        for key, value, time, headers, offset in zip(*batch.columns, strict=True):
+            self._deliver(RecordBatch(topic, partition, Columns([key], [value], [time], [headers], [offset])))
+            self._deliver_written()
+
+    def output(self) -> Iterator[pa.RecordBatch]:
+        """Yield what the tasks have written so far."""
+        for task in self._tasks.values():
+            self._stores.commit(task)
+        if self._output:
+            yield from self._collector.collect(self._output)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Commit, and yield the rest."""
+        kept = self._work.kept
+        for task in self._tasks.values():
+            commit(task, self._work.ends)
+            self._collect(task)
+        self._deliver_written()
+        memories = {} if kept is None else {name: memory_of(task, self._loaded.plan) for name, task in self._named()}
+        yield from self.output()
+        yield from self._collector.finish()
+        if kept is None or not isinstance(self._stores, KeptStores) or not memories:
+            return
+        memories[self._first()] |= {**self._reading.to_json(), "written": self._collector.position()}
+        for name, task in self._named():
+            yield from StateWriter(kept, self._stores).write(task, memories[name])
+
+    def close(self) -> None:
+        """Close processors and stores."""
+        for task in self._tasks.values():
+            task.close()
+        self._stores.close()
+
+    def _deliver_written(self) -> None:
+        """Pass what the tasks write to the tasks that read it, until they write nothing more."""
+        while self._undelivered:
+            topic, key, value, time, headers, number = self._undelivered.popleft()
+            count = self._work.layout.partitions[topic]
+            if number is None:
+                number = 0 if key is None else partition_of(key, count)
+            offset = self._reading.offsets.get((topic, number), 0)
+            self._reading.offsets[topic, number] = offset + 1
+            stamp = -1 if time is None else time
+            self._deliver(RecordBatch(topic, number, Columns([key], [value], [stamp], [headers], [offset])))
+
+    def _deliver(self, batch: RecordBatch) -> None:
+        for task in self._readers.get((batch.topic, batch.partition), ()):
+            task.add(batch)
+            drain(task)
+            self._collect(task)
+
+    def _collect(self, task: Task) -> None:
+        if not task.output:
+            return
+        self._undelivered.extend(row for row in task.output if row[0] in self._topics_read)
+        self._output.extend(task.output)
+        del task.output[:]
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in runs of one topic and partition."""
+    import numpy as np
+
+    if not len(batch):
+        return
+    numbers = batch.column(arrow_rows.PARTITION).to_numpy()
+    topics = batch.column(arrow_rows.TOPIC).dictionary_encode().indices.to_numpy()
+    cuts = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(topics) != 0)) + 1
+    for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
+        yield batch.slice(start, stop - start)

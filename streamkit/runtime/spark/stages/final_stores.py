@@ -1,0 +1,78 @@
+"""Final topics and stores: those of which a job needs only the last record of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeGuard
+
+from streamkit.operators.core.pass_through import PassThrough, TablePassThrough
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate, TableAggregate, WindowAggregate
+from streamkit.operators.steps.stateless.filter import Filter
+from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
+from streamkit.operators.steps.stateless.peek import Peek
+from streamkit.operators.steps.stateless.print import Print
+from streamkit.operators.steps.tables.to_stream import ToStream
+from streamkit.plan.model import Plan, SinkNode, SubTopology
+
+_Aggregation = StreamAggregate | TableAggregate | WindowAggregate
+_KEEP_KEYS = (Filter, MapValues, PassThrough, Peek, Print)
+_ONE_BY_ONE = (MapValues, PassThrough, TableMapValues, TablePassThrough, ToStream)
+"""Steps whose result for a change depends on that change alone, not on earlier ones."""
+
+
+def table_topics(plan: Plan) -> frozenset[str]:
+    """Return the topics whose records are all changes of tables, with the tables' own keys."""
+    found: dict[str, bool] = {}
+    for sub in plan.sub_topologies:
+        for node in sub.nodes.values():
+            if isinstance(node, SinkNode) and node.topic is not None and not node.internal:
+                of_table = all(_is_table(sub, parent) for parent in node.parents)
+                found[node.topic] = of_table and found.get(node.topic, True)
+    return frozenset(topic for topic, of_table in found.items() if of_table)
+
+
+def _is_table(sub: SubTopology, name: str) -> bool:
+    """Return whether a node forwards a table's changes, under its keys."""
+    node = sub.nodes[name]
+    if not isinstance(node, ProcessorNode):
+        return False
+    if isinstance(node.processor, ToStream):
+        return True
+    return isinstance(node.processor, _KEEP_KEYS) and all(_is_table(sub, parent) for parent in node.parents)
+
+
+def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
+    """Return the stores of aggregations whose changes lead to `final` topics only: they forward each key's last change."""
+    if plan.config["statestore.cache.max.bytes"] <= 0:
+        return frozenset()
+    found = set()
+    for sub in plan.sub_topologies:
+        for node in sub.nodes.values():
+            processor = node.processor if isinstance(node, ProcessorNode) else None
+            if isinstance(node, ProcessorNode) and _forwards_changes(processor):
+                others = [each for each in sub.nodes.values() if each is not node]
+                is_own = not any(processor.store in getattr(each, "stores", ()) for each in others)
+                store = plan.stores[processor.store]
+                # With a time to live a row is deleted at its time, which a store of final changes can't do.
+                is_simple = store.type in ("timestamped_key_value", "window") and store.ttl is None
+                if is_own and is_simple and all(_only_to(sub, child, final) for child in node.children):
+                    found.add(processor.store)
+    return frozenset(found)
+
+
+def _forwards_changes(processor: object) -> TypeGuard[_Aggregation]:
+    """Return whether a processor is an aggregation that forwards new values only, and each of them at once."""
+    if not isinstance(processor, StreamAggregate | TableAggregate | WindowAggregate) or processor.send_old:
+        return False
+    return not getattr(processor, "on_close", False)
+
+
+def _only_to(sub: SubTopology, name: str, final: Collection[str]) -> bool:
+    """Return whether a node and those below it write to `final` topics only, a record for each change."""
+    node = sub.nodes[name]
+    if isinstance(node, SinkNode):
+        return node.topic in final
+    if not isinstance(node, ProcessorNode) or not isinstance(node.processor, _ONE_BY_ONE) or node.stores:
+        return False
+    return all(_only_to(sub, child, final) for child in node.children)

@@ -1,0 +1,191 @@
+"""The Spark stages of a plan: one for each sub-topology, in topological order, and one for those that form a cycle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamkit.errors import InvalidTopologyError
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.steps.processors.process import Process
+from streamkit.operators.steps.processors.transform_values import TransformValues
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
+from streamkit.plan.partitions import Layout
+from streamkit.runtime.execution.handlers import Handlers
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Sub-topologies that one kind of Spark task runs: a task a partition, or one task for everything in a cycle."""
+
+    number: int
+    """From 1, in the order of running."""
+    subs: tuple[int, ...]
+    inputs: tuple[str, ...]
+    """Topics on the log that other stages or applications write."""
+    outputs: tuple[str, ...]
+    """Topics on the log that it may write; those of `route` are known at run time only."""
+    tasks: int
+    cyclic: bool = False
+    """Whether its sub-topologies read what they write, so that their tasks share one Spark task and a log in it."""
+
+    def describe(self, pieces: int = 1) -> str:
+        """Return a line that describes the stage; `pieces`: how many Spark tasks each partition is cut into."""
+        noun = "sub-topology" if len(self.subs) == 1 else "sub-topologies"
+        tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
+        loop = " (a cycle: one task for all partitions)" if self.cyclic else ""
+        if pieces > 1:
+            loop = f", each cut into {pieces} by key"
+        reads, writes = ", ".join(self.inputs) or "nothing", ", ".join(self.outputs) or "nothing"
+        return f"stage {self.number}: {noun} {', '.join(map(str, self.subs))}, {tasks}{loop}: {reads} -> {writes}"
+
+
+def make_stages(plan: Plan, layout: Layout) -> list[Stage]:
+    """Return the stages in the order in which they can run."""
+    subs = {sub.id: sub for sub in plan.sub_topologies if not sub.is_global}
+    writes = {index: written_topics(plan, sub) for index, sub in subs.items()}
+    reads = {index: {*layout.sources[index], *_global_topics(plan, sub)} for index, sub in subs.items()}
+    after = {
+        index: [other for other in subs if any(topic in reads[index] for topic in writes[other])] for index in subs
+    }
+    stages: list[Stage] = []
+    for group in _components(after):
+        own = tuple(sorted(group))
+        cyclic = len(own) > 1 or own[0] in after[own[0]]
+        written = dict.fromkeys(topic for index in own for topic in writes[index])
+        sources = dict.fromkeys(topic for index in own for topic in layout.sources[index])
+        inputs = tuple(topic for topic in sources if not (cyclic and topic in written and _internal(plan, topic)))
+        tasks = 1 if cyclic else sum(1 for index, _ in layout.tasks if index in group)
+        stages.append(Stage(len(stages) + 1, own, inputs, tuple(written), tasks, cyclic))
+    return stages
+
+
+def written_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
+    """Return the topics on the log that a sub-topology may write, dead letters included, but for routed ones."""
+    found = [plan.internal_name(topic) for topic in sub.sink_topics]
+    found += [
+        topic
+        for node in sub.nodes.values()
+        if isinstance(node, ProcessorNode) and (topic := getattr(node.on_error, "topic", None))
+    ]
+    dead_letters = Handlers.of(plan.config).dead_letter_topic
+    if dead_letters is not None:
+        found.append(dead_letters)
+    return tuple(dict.fromkeys(found))
+
+
+def has_routes(plan: Plan) -> bool:
+    """Return whether records choose their topics."""
+    return any(isinstance(node, SinkNode) and node.topic is None for node in _nodes(plan))
+
+
+def topics_read(plan: Plan) -> tuple[str, ...]:
+    """Return the external topics that a plan names as sources, by name on the log."""
+    found = dict.fromkeys(topic for sub in plan.sub_topologies for topic in sub.source_topics)
+    return tuple(topic for topic in found if topic not in plan.internal_topics)
+
+
+def patterns(plan: Plan) -> list[str]:
+    """Return the patterns of a plan's sources."""
+    return [node.pattern for node in _nodes(plan) if isinstance(node, SourceNode) and node.pattern]
+
+
+def matching(plan: Plan, topic: str) -> bool:
+    """Return whether a topic matches a pattern of the plan."""
+    return any(re.fullmatch(pattern, topic) for pattern in patterns(plan))
+
+
+def refuse_clocks(plan: Plan) -> None:
+    """Raise InvalidTopologyError, with the step, where the plan reads the clock of the machine: a batch job has none."""
+    for node in _nodes(plan):
+        if isinstance(node, SourceNode):
+            clocks = [topic for topic, policy in node.timestamps.items() if policy == "wallclock"]
+            if clocks:
+                raise InvalidTopologyError(
+                    f"{plan.file}: topic {clocks[0]} has `timestamp: wallclock`; a batch job has no clock, so that it "
+                    "gives the same whenever it runs"
+                )
+        if any("now" in expression.names for expression in expressions_of(node)):
+            raise InvalidTopologyError(
+                f"{where(plan, node)}: now() reads the clock, and a batch job has none: it gives the same whenever it runs"
+            )
+
+
+def where(plan: Plan, node: PlanNode) -> str:
+    """Return where in the file a node comes from."""
+    origin = node.origin
+    if origin is None:
+        return f"{plan.file}: node {node.name}"
+    return f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}"
+
+
+def _nodes(plan: Plan) -> Iterator[PlanNode]:
+    return (node for sub in plan.sub_topologies for node in sub.nodes.values())
+
+
+def _internal(plan: Plan, topic: str) -> bool:
+    return topic in {plan.internal_name(name) for name in plan.internal_topics}
+
+
+def _global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
+    """Return the topics of the global tables that a sub-topology may read."""
+    found: list[str] = []
+    for each in plan.sub_topologies:
+        if each.is_global and any(_may_read(node, each.stores) for node in sub.nodes.values()):
+            found += each.source_topics
+    return tuple(found)
+
+
+def _may_read(node: PlanNode, stores: tuple[str, ...]) -> bool:
+    # Python processors may open any global store.
+    processor = node.processor if isinstance(node, ProcessorNode) else None
+    return isinstance(processor, Process | TransformValues) or getattr(processor, "store", None) in stores
+
+
+def expressions_of(value: object, depth: int = 6) -> Iterator[Expression]:
+    """Yield the expressions in a node: those of its processor, timestamps, routes and partitions."""
+    from streamkit.expressions import Expression
+
+    if isinstance(value, Expression):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for each in value.values():
+            yield from expressions_of(each, depth - 1)
+    elif depth and isinstance(value, tuple | list):
+        for each in value:
+            yield from expressions_of(each, depth - 1)
+    elif depth and hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from expressions_of(getattr(value, name), depth - 1)
+
+
+def _components(after: Mapping[int, list[int]]) -> list[list[int]]:
+    """Return the strongly connected components of a graph, each after those that it depends on (Tarjan)."""
+    found: list[list[int]] = []
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+
+    def visit(node: int) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in after[node]:
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            found.append(stack[at:])
+            del stack[at:]
+
+    for node in after:
+        if node not in index:
+            visit(node)
+    return found

@@ -1,0 +1,251 @@
+"""Runs the next part of an incremental job: what is new in its inputs, from the state of the runs before."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from streamkit.errors import TransportError, UsageError
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.runtime.spark.checkpoint import run_outputs
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, find_files, open_some
+from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
+from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
+from streamkit.runtime.spark.stages.job import STATE
+from streamkit.runtime.spark.submission.job_options import JobOptions, Place, Range
+from streamkit.runtime.spark.submission.spark_session import describe_job, translated
+from streamkit.runtime.spark.submission.submit_job import (
+    JobInputs,
+    Prepared,
+    Report,
+    check,
+    count_of,
+    global_topics,
+    prepare,
+    write_outputs,
+)
+from streamkit.runtime.spark.submission.trial import try_tasks
+from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run while it is not committed; token: distinguishes it from another one of the same number."""
+
+    checkpoint: Checkpoint
+    before: Manifest
+    token: str
+
+    @property
+    def number(self) -> int:
+        return self.before.run + 1
+
+    @property
+    def folder(self) -> str:
+        return f"{self.number:06}-{self.token}"
+
+
+def submit_next(plan: Plan, options: JobOptions, spark: SparkSession, report: Report = lambda line: None) -> None:
+    """Run what is new since the last run of the checkpoint, and commit it. Raises StreamkitError of many kinds, each one line."""
+    check_options(options)
+    check(plan, options)
+    with translated():
+        checkpoint = Checkpoint(spark, FileSystem(spark), options.checkpoint or "")
+        with checkpoint.opened(plan) as before:
+            run_outputs.settle(checkpoint.files, before)
+            run_outputs.check_outputs(checkpoint.files, before, options.outputs)
+            _run_next(plan, options, spark, _Run(checkpoint, before, uuid.uuid4().hex[:8]), report)
+
+
+def check_options(options: JobOptions) -> None:
+    """Raise UsageError for options that an incremental job does not have."""
+    reasons = {
+        "--write-state": (options.write_state, "writes the state of one run over all history"),
+        "--compare": (bool(options.compare), "compares the result of one run over all history"),
+        "--overwrite": (options.overwrite, "would delete what the runs before wrote"),
+        "--parallelism": (options.parallelism > 1, "cuts partitions, by which the state is kept"),
+    }
+    for name, (is_given, reason) in reasons.items():
+        if is_given:
+            raise UsageError(f"{name} and --checkpoint exclude each other: {name} {reason}")
+
+
+def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, report: Report) -> None:
+    before, checkpoint = run.before, run.checkpoint
+    _check_inputs(before, options)
+    found = {
+        topic: find_files(checkpoint.files, spark, topic, place, before.files.get(topic, ()), run.number)
+        for topic, place in options.inputs.items()
+    }
+    frames = _open(plan, options, spark, checkpoint.files, found)
+    options = replace(options, range=_continued(before, options.range))
+    prepared = prepare(plan, options, _counts(plan, options, before, frames), checkpoint.kept(before))
+    checkpoint.check_partitions(before, prepared.job.partitions)
+    topic_ids = _topic_ids(before, prepared)
+    try_tasks(prepared.job)
+    for warning in (*plan.config.warnings, *prepared.warnings):
+        report(warning)
+    if not any(each.new for each in found.values()) and not _has_records(plan, prepared):
+        report(f"nothing is new since run {before.run}" if before.run else "there is no input yet")
+        run_outputs.clean(checkpoint.files, before)
+        checkpoint.clean(before)
+        return
+    after = _execute(prepared, spark, run, _Inputs(spark, prepared, frames, found, run), report)
+    for topic, each in found.items():
+        # A file that grew while the run read it may be read in part: nothing of the run counts then.
+        find_files(checkpoint.files, spark, topic, options.inputs[topic], (*each.read, *each.new), run.number)
+    after = replace(
+        after,
+        run=run.number,
+        partitions=dict(prepared.job.partitions),
+        files={topic: (*each.read, *each.new) for topic, each in found.items()},
+        offsets=_offsets(before, prepared),
+        topic_ids=topic_ids,
+    )
+    checkpoint.publish(after, run.token)
+    run_outputs.settle(checkpoint.files, after)
+    run_outputs.clean(checkpoint.files, after)
+    checkpoint.clean(after)
+    report(f"run {after.run}: committed to {checkpoint.folder}")
+
+
+def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs, report: Report) -> Manifest:
+    """Write outputs and state where they do not count yet; return the manifest with them."""
+    job, checkpoint = prepared.job, run.checkpoint
+    outputs = job.build(spark, inputs)
+    places = {topic: place for topic, place in job.options.outputs.items() if place is not None}
+    staged = {topic: run_outputs.staged_place(place, run.number, run.token) for topic, place in places.items()}
+    describe_job(spark, f"streamkit {job.plan.application}: state")
+    checkpoint.write_state(outputs[STATE], run.folder)
+    memories = {
+        bytes(row["key"]).decode(): json.loads(bytes(row["value"]))
+        for row in outputs[MEMORY].select("key", "value").collect()
+    }
+    # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
+    in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
+    write_outputs(spark, prepared, in_order, report, staged)
+    written = {topic: run_outputs.written(checkpoint.files, run.number, place) for topic, place in staged.items()}
+    pieces = [
+        (store, int(task.partition("_")[2]), Piece(run.folder, kind, rows))
+        for task, memory in memories.items()
+        for store, (kind, rows) in memory.pop("state").items()
+    ]
+    past = run.before.outputs
+    return replace(
+        run.before.with_pieces(pieces, BASE),
+        tasks={**run.before.tasks, **memories},
+        outputs={
+            topic: Output(place.path, place.format, (*(past[topic].runs if topic in past else ()), written[topic]))
+            for topic, place in places.items()
+        },
+    )
+
+
+class _Inputs(JobInputs):
+    """The new files, the new records of the log, and the state of the runs before."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        prepared: Prepared,
+        frames: Mapping[str, DataFrame | None],
+        found: Mapping[str, FoundFiles],
+        run: _Run,
+    ):
+        super().__init__(spark, prepared, frames)
+        self._found = found
+        self._run = run
+
+    def _ranks(self, topic: str, frame: DataFrame) -> Mapping[str, int]:
+        return self._found[topic].ranks
+
+    def state(self, stores: Collection[str]) -> DataFrame | None:
+        """Return the rows of stores of the checkpoint; None where there are none."""
+        return self._run.checkpoint.state(self._run.before, stores)
+
+
+def _check_inputs(before: Manifest, options: JobOptions) -> None:
+    """Raise UsageError where a topic is read from elsewhere than in the runs before."""
+    if not before.run:
+        return
+    if options.range.start != Range().start:
+        raise UsageError(
+            f"--from {options.range.start}: the checkpoint has the offsets up to which run {before.run} read"
+        )
+    for topic in options.inputs:
+        if topic not in before.files:
+            raise UsageError(f"--input {topic}: the runs before read this topic from the log")
+    for topic in before.files:
+        if topic not in options.inputs:
+            raise UsageError(f"the runs before read {topic} from files: give --input {topic}=PATH again")
+
+
+def _open(
+    plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, found: Mapping[str, FoundFiles]
+) -> dict[str, DataFrame | None]:
+    """Return the rows of new files; of global tables those of all files, which each run reads completely."""
+    whole = set(global_topics(plan))
+    return {
+        topic: open_some(files, spark, options.inputs[topic], (*each.read, *each.new) if topic in whole else each.new)
+        for topic, each in found.items()
+    }
+
+
+def _counts(
+    plan: Plan, options: JobOptions, before: Manifest, frames: Mapping[str, DataFrame | None]
+) -> dict[str, int]:
+    """Return the partitions of topics in files: at least as many as in the runs before."""
+
+    def count(topic: str, frame: DataFrame | None, place: Place) -> int:
+        now = 1 if frame is None else count_of(plan, topic, frame, place)
+        return max(now, before.partitions.get(topic, 1))
+
+    return {topic: count(topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
+
+
+def _continued(before: Manifest, requested: Range) -> Range:
+    offsets = {
+        TopicPartition(topic, int(number)): offset
+        for topic, found in before.offsets.items()
+        for number, offset in found.items()
+    }
+    return replace(requested, continued=offsets)
+
+
+def _has_records(plan: Plan, prepared: Prepared) -> bool:
+    whole = set(global_topics(plan))
+    return any(each.stop > each.start for each in prepared.ranges if each.place.topic not in whole)
+
+
+def _offsets(before: Manifest, prepared: Prepared) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {topic: dict(each) for topic, each in before.offsets.items()}
+    for each in prepared.ranges:
+        found.setdefault(each.place.topic, {})[str(each.place.partition)] = each.stop
+    return found
+
+
+def _topic_ids(before: Manifest, prepared: Prepared) -> dict[str, str]:
+    """Return the ids of the topics on the log. Raises TransportError where one is not the topic of the runs before."""
+    topics = sorted({each.place.topic for each in prepared.ranges})
+    if not topics:
+        return dict(before.topic_ids)
+    with prepared.address.admin() as admin:
+        found = admin.topic_ids(topics)
+    for topic, now in found.items():
+        if before.topic_ids.get(topic, now) != now:
+            raise TransportError(
+                f"{topic}: the topic was deleted and made again since run {before.run} read it, so that its offsets are those "
+                "of other records; begin with a new checkpoint and a new output"
+            )
+    return {**before.topic_ids, **found}
+
+
+__all__ = ["check_options", "submit_next"]

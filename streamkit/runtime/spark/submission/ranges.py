@@ -1,0 +1,88 @@
+"""The offsets that a job reads: `--from` and `--until` as offsets of the log, resolved once before the job."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from streamkit import durations
+from streamkit.errors import TransportError, UsageError
+from streamkit.record import TopicPartition
+from streamkit.runtime.spark.rows.log_rows import Address, LogRange
+from streamkit.runtime.spark.submission.job_options import Range
+from streamkit.transport.log_interface import Consumer
+
+EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
+
+
+def find_ranges(
+    address: Address, group: str, requested: Range, topics: Mapping[str, int], from_beginning: Sequence[str] = ()
+) -> tuple[list[LogRange], list[str]]:
+    """Return the ranges of all partitions of topics, and warnings about records that retention has removed.
+
+    from_beginning: topics that are read from their beginning without regard to `--from` (global tables). Raises TransportError where
+    retention has removed the beginning of a range, UsageError for a position that is none.
+    """
+    places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+    with address.consumer(group) as consumer:
+        beginnings, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
+        first = _positions(consumer, requested.start, places, beginnings, "--from")
+        stops = _positions(consumer, requested.end, places, ends, "--until")
+    ranges, warnings = [], []
+    for place in places:
+        start = beginnings[place] if place.topic in from_beginning else requested.continued.get(place, first[place])
+        if place in requested.continued and start > ends[place]:
+            raise TransportError(
+                f"{place.topic}-{place.partition}: the runs before read up to offset {start}, and the log ends at "
+                f"{ends[place]}: the topic was deleted and made again"
+            )
+        if start < beginnings[place]:
+            text = (
+                f"{place.topic}-{place.partition}: offsets {start} to {beginnings[place] - 1} are gone from the log"
+                " (retention)"
+            )
+            if not requested.tolerate_loss:
+                raise TransportError(f"{text}; --on-data-loss warn reads what is left")
+            warnings.append(text)
+        start = max(start, beginnings[place])
+        ranges.append(LogRange(place, start, max(start, min(stops[place], ends[place]))))
+    return ranges, warnings
+
+
+def _positions(
+    consumer: Consumer, text: str, places: list[TopicPartition], default: dict[TopicPartition, int], option: str
+) -> dict[TopicPartition, int]:
+    if text == (EARLIEST if option == "--from" else LATEST):
+        return default
+    if text == COMMITTED and option == "--from":
+        committed = consumer.committed(places)
+        return {place: committed[place].offset if place in committed else default[place] for place in places}
+    if os.path.isfile(text):
+        offsets = _offsets_of(text, option)
+        return {place: offsets.get(place, default[place]) for place in places}
+    return consumer.offsets_for_times(dict.fromkeys(places, _time(text, option)))
+
+
+def _offsets_of(path: str, option: str) -> dict[TopicPartition, int]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return {
+            TopicPartition(topic, int(number)): _offset(offset)
+            for topic, offsets in found.items()
+            for number, offset in offsets.items()
+        }
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f'{option} {path}: expected {{"topic": {{"0": 42, …}}, …}}: {error}') from error
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no offset")
+    return value
+
+
+def _time(text: str, option: str) -> int:
+    words = ("earliest", "committed") if option == "--from" else ("latest",)
+    return durations.option_time(option, text, *words, "a file of offsets")

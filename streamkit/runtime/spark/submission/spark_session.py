@@ -1,0 +1,226 @@
+"""The Spark session of a job: checks before it is opened, and failures of Spark as one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from streamkit import errors
+from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError
+from streamkit.runtime.spark.workers.globals import classic_context
+from streamkit.runtime.spark.workers.worker import MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OLDEST_SPARK = (4, 1)
+_OLDEST_JAVA = 17
+_CONNECT_SECONDS = 5.0
+# With no appender at all Spark would take its own configuration instead.
+_QUIET = """rootLogger.level = off
+rootLogger.appenderRef.nowhere.ref = nowhere
+appender.nowhere.type = Null
+appender.nowhere.name = nowhere
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = off
+"""
+_NOISE = b"WARNING: Using incubator modules"
+_FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where and how a job runs."""
+
+    master: str | None = None
+    """local[N], spark://…, k8s://…, yarn, sc://…; None: the master of spark-submit or of the environment."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    py_files: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    verbose: bool = False
+
+
+def open_session(cluster: Cluster, name: str) -> SparkSession:
+    """Return a session. Raises ConfigError for a missing or too old Spark or Java, UnreachableError for the master."""
+    master = cluster.master or os.environ.get("MASTER")
+    _check_spark()
+    remote = bool(master) and str(master).startswith("sc://")
+    if not remote:
+        _check_java()
+    _check_master(master)
+    from pyspark.sql import SparkSession
+
+    if (master or "").startswith("local"):
+        # Spark takes the first python3 on the path otherwise, where streamkit may not be installed.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.remote(master) if remote else builder.master(master)
+    for key, value in _settings(cluster, remote).items():
+        builder = builder.config(key, value)
+    try:
+        with nullcontext() if cluster.verbose else _without_launch_noise():
+            return builder.getOrCreate()
+    except Exception as error:
+        raise TransportError(f"Spark did not start at {master or 'the default master'}: {reason(error)}") from error
+
+
+def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
+    found: dict[str, str] = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        # With a limit in bytes Spark computes the size of a batch after each row, which for the column of headers takes
+        # time in proportion to the batch: more than all other work of the job.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    }
+    if not remote:
+        found["spark.ui.showConsoleProgress"] = "false"
+        if not cluster.verbose:
+            found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_quiet_file()}"
+    if cluster.py_files:
+        found["spark.submit.pyFiles"] = ",".join(cluster.py_files)
+    if cluster.archives:
+        found["spark.archives"] = ",".join(cluster.archives)
+    found.update(cluster.settings)
+    return found
+
+
+def _quiet_file() -> str:
+    # Spark logs its log configuration before its settings apply; only a configuration file prevents that.
+    handle, path = tempfile.mkstemp(prefix="streamkit-", suffix=".properties")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(_QUIET)
+    return path
+
+
+@contextmanager
+def _without_launch_noise() -> Iterator[None]:
+    """Forward stderr of the JVM, without its warning about a module that Spark itself loads."""
+    real = os.dup(2)
+    reader, writer = os.pipe()
+    os.dup2(writer, 2)
+    os.close(writer)
+
+    def forward() -> None:
+        with os.fdopen(reader, "rb") as lines, os.fdopen(real, "wb", buffering=0) as out:
+            for line in lines:
+                if not line.startswith(_NOISE):
+                    out.write(line)
+
+    threading.Thread(target=forward, name="spark-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(real, 2)
+
+
+def _check_spark() -> None:
+    try:
+        import pyarrow  # noqa: F401 - so that a missing pyarrow is reported now
+        import pyspark
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'streamkit[spark]'") from error
+    version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
+    if version < _OLDEST_SPARK:
+        wanted = ".".join(map(str, _OLDEST_SPARK))
+        raise ConfigError(f"PySpark {pyspark.__version__} is too old: streamkit needs {wanted} or newer")
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    if shutil.which(java) is None:
+        where = f"there is no {java} (JAVA_HOME)" if home else "there is no `java` on the path"
+        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {where}")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} does not answer: {error}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if found and int(found.group(1)) < _OLDEST_JAVA:
+        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is Java {found.group(1)}")
+
+
+def _check_master(master: str | None) -> None:
+    """Try the address of a master: Spark itself fails only after minutes, with many lines."""
+    scheme, separator, rest = (master or "").partition("://")
+    if not separator or scheme not in ("spark", "sc"):
+        return
+    failure: Exception | None = None
+    for address in rest.partition("/")[0].split(","):
+        host, _, port = address.partition(":")
+        try:
+            socket.create_connection(
+                (host, int(port or (7077 if scheme == "spark" else 15002))), _CONNECT_SECONDS
+            ).close()
+            return
+        except (OSError, ValueError) as error:
+            failure = error
+    text = getattr(failure, "strerror", None) or failure
+    raise UnreachableError(f"no Spark master answers at {master}: {text}")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn an exception of Spark into a StreamkitError of one line: the error of the worker where one raised it."""
+    try:
+        yield
+    except (StreamkitError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        own = _own_error(error)
+        if own is not None:
+            raise own from error
+        if not _is_of_spark(error):
+            raise
+        raise TransportError(f"Spark: {reason(error)}") from error
+
+
+def _own_error(error: Exception) -> StreamkitError | None:
+    found = _FAILURE.search(str(error))
+    if found is None:
+        return None
+    name, text = json.JSONDecoder().raw_decode(found.group(1))[0]
+    kind = getattr(errors, name, StreamkitError)
+    try:
+        return kind(text)
+    except TypeError:
+        return StreamkitError(text)
+
+
+def _is_of_spark(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
+
+
+def reason(error: Exception) -> str:
+    """Return the line of Spark's exception that names the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
+    if "Traceback (most recent call last):" in lines and raised:
+        return raised[-1]
+    for line in lines:
+        if line.startswith("Caused by:"):
+            continue
+        text = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", line)
+        if not text.startswith(("An error occurred while calling", ":", "at ")):
+            return text
+        if text.startswith(": "):
+            return re.sub(r"^: (?:[a-z]\w*\.)+[A-Z]\w*: ", "", text)
+    return type(error).__name__
+
+
+def describe_job(spark: SparkSession, text: str) -> None:
+    """Set the description that Spark's UI shows for the next jobs."""
+    context = classic_context(spark)
+    if context is not None:
+        context.setJobDescription(text)

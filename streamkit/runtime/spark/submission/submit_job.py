@@ -1,0 +1,273 @@
+"""Runs a plan as a batch job with its options (`streamkit submit`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from streamkit.errors import TopicError, TransportError, UsageError
+from streamkit.plan.model import Plan
+from streamkit.runtime.spark.rows import arrow_rows, changelog_export
+from streamkit.runtime.spark.rows.files import (
+    FileReading,
+    count_partitions,
+    open_files,
+    read_files,
+    same_path,
+    write_files,
+)
+from streamkit.runtime.spark.rows.log_rows import (
+    Address,
+    LogRange,
+    LogReading,
+    ensure_topics,
+    read_frame,
+    run_frame,
+    topic_counts,
+    write_log,
+)
+from streamkit.runtime.spark.stages.job import CHANGELOGS, STATE, Job
+from streamkit.runtime.spark.stages.stage_plan import matching, patterns, topics_read, written_topics
+from streamkit.runtime.spark.submission.job_options import REST, JobOptions, Place, Range, check_input
+from streamkit.runtime.spark.submission.ranges import find_ranges
+from streamkit.runtime.spark.submission.spark_session import describe_job, translated
+from streamkit.runtime.spark.submission.topic_difference import Difference, compare
+from streamkit.runtime.spark.submission.trial import try_tasks
+from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept
+from streamkit.runtime.spark.workers.worker import OFFSETS, StageWork
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LEFTOVER = "_temporary"
+_MAX_UNSORTED = 1_000_000
+"""Records of a partition that a task which could run key by key reads unsorted. Sorting takes time, but the state of more
+keys than this may be too large for a worker's memory."""
+Report = Callable[[str], None]
+"""Shows a line of progress or a warning."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job, and the parts of the log that it reads."""
+
+    job: Job
+    address: Address
+    ranges: tuple[LogRange, ...]
+    warnings: tuple[str, ...] = ()
+
+    def of(self, topic: str) -> tuple[LogRange, ...]:
+        """Return the ranges of a topic."""
+        return tuple(each for each in self.ranges if each.place.topic == topic)
+
+    def describe(self) -> list[str]:
+        """Return the lines of a description: the stages and their inputs."""
+        lines = [stage.describe(self.job.pieces(stage)) for stage in self.job.stages]
+        for topic in self.job.sources():
+            place = self.job.options.inputs.get(topic)
+            if place is not None:
+                lines.append(f"{topic}: {place.path} ({place.format})")
+            for each in self.of(topic):
+                count = each.stop - each.start
+                lines.append(
+                    f"{topic}-{each.place.partition}: offsets {each.start} to {each.stop}, at most {count} records"
+                )
+        return lines
+
+
+def prepare(plan: Plan, options: JobOptions, file_counts: Mapping[str, int], kept: Kept | None = None) -> Prepared:
+    """Return the job of a plan; file_counts: the partitions of topics that are read from files. Uses the log, not Spark.
+
+    kept: what an incremental job continues from. Raises StreamkitError of many kinds.
+    """
+    address = Address.of(plan)
+    counts, ranges, warnings = dict(file_counts), list[LogRange](), list[str]()
+    written = {topic for sub in plan.sub_topologies for topic in written_topics(plan, sub)}
+    needed = [topic for topic in topics_read(plan) if topic not in counts and topic not in written]
+    by_pattern = patterns(plan) and not any(matching(plan, topic) for topic in counts)
+    to_log = options.writes_everything or None in options.outputs.values()
+    if needed or by_pattern or to_log or options.compare or options.write_state:
+        known = topic_counts(address, plan)
+        missing = [topic for topic in needed if topic not in known]
+        if missing:
+            raise TopicError(
+                f"topic {missing[0]} does not exist at {address.servers}; --input {missing[0]}=PATH reads files"
+            )
+        read = {topic: known[topic] for topic in needed}
+        if by_pattern:
+            read.update({topic: count for topic, count in known.items() if matching(plan, topic)})
+        ranges, warnings = find_ranges(address, plan.application, options.range, read, global_topics(plan))
+        counts = {**{name: known[name] for name in plan.external_topics if name in known}, **read, **counts}
+    elif options.range != Range():
+        raise UsageError("--from and --until select records of the log, and every input is read from files")
+    counts.update(_undetermined(plan, counts))
+    ends = {each.place: each.stop for each in ranges}
+    return Prepared(Job(plan, counts, options, ends, kept), address, tuple(ranges), tuple(warnings))
+
+
+def submit(
+    plan: Plan, options: JobOptions, spark: SparkSession, report: Report = lambda line: None
+) -> list[Difference]:
+    """Run a job in a session; return how the topics to compare differ. Raises StreamkitError of many kinds, each one line."""
+    check(plan, options)
+    with translated():
+        frames = {topic: open_files(spark, place) for topic, place in options.inputs.items()}
+        counts = {topic: count_of(plan, topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
+        prepared = prepare(plan, options, counts)
+        try_tasks(prepared.job)
+        for warning in (*plan.config.warnings, *prepared.warnings):
+            report(warning)
+        if options.write_state:
+            if options.inputs:
+                raise UsageError("--write-state needs the offsets of the log: read all topics from it")
+            changelog_export.check_seedable(plan, prepared.address, prepared.job.layout)
+        outputs = prepared.job.build(spark, JobInputs(spark, prepared, frames))
+        write_outputs(spark, prepared, outputs, report)
+        if options.write_state:
+            describe_job(spark, f"streamkit {plan.application}: state")
+            _write_state(plan, prepared, outputs, report)
+        return [_compare(spark, prepared, outputs[topic], topic) for topic in options.compare]
+
+
+def check(plan: Plan, options: JobOptions) -> None:
+    """Raise UsageError for topics that the plan does not have or that can't be read, TransportError for places that exist."""
+    for topic, place in options.inputs.items():
+        if topic not in topics_read(plan) and not matching(plan, topic):
+            raise UsageError(f"--input {topic}: the topology does not read it; it reads {', '.join(topics_read(plan))}")
+        check_input(place, topic)
+    for topic, output in options.outputs.items():
+        taken = output is not None and output.is_local and os.path.exists(output.path) and not _is_leftover(output)
+        if output is not None and taken and not options.overwrite and options.checkpoint is None:
+            raise TransportError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
+
+
+class JobInputs:
+    """The topics of files and of the log (job.Inputs)."""
+
+    def __init__(self, spark: SparkSession, prepared: Prepared, files: Mapping[str, DataFrame | None]):
+        self._spark = spark
+        self._prepared = prepared
+        self._files = files
+
+    def frame(self, topic: str) -> DataFrame:
+        """Return the records of a topic as rows."""
+        job = self._prepared.job
+        if topic not in self._files:
+            return read_frame(self._spark, LogReading(self._prepared.address, self._prepared.of(topic)))
+        place, frame = job.options.inputs[topic], self._files[topic]
+        if frame is None:
+            return self._spark.createDataFrame([], arrow_rows.DDL)
+        declared = job.plan.external_topics.get(topic)
+        names = (topic,) if declared is None else (topic, declared.entry)
+        files = self._ranks(topic, frame)
+        timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
+        reading = FileReading(job.pickled, topic, names, job.partitions[topic], files, timed)
+        return read_files(frame, place, reading)
+
+    def _ranks(self, topic: str, frame: DataFrame) -> Mapping[str, int]:
+        """Return the place of each file in the order of reading."""
+        return {name: rank for rank, name in enumerate(sorted(map(same_path, frame.inputFiles())))}
+
+    def state(self, stores: Collection[str]) -> DataFrame | None:
+        """Return None: the job begins without state."""
+        return None
+
+    def direct(self, topic: str, work: StageWork) -> DataFrame | None:
+        """Return the output of a stage that reads only this topic from the log and needs no order by key; else None."""
+        if topic in self._files:
+            return None
+        ranges = self._prepared.of(topic)
+        if work.by_key and max((each.stop - each.start for each in ranges), default=0) > _MAX_UNSORTED:
+            return None
+        return run_frame(self._spark, LogReading(self._prepared.address, ranges), work)
+
+
+def write_outputs(
+    spark: SparkSession,
+    prepared: Prepared,
+    outputs: Mapping[str, DataFrame],
+    report: Report,
+    staged: Mapping[str, Place] = MappingProxyType({}),
+) -> None:
+    """Write the outputs to their places, all but those of state. `staged`: other places in files, which are new."""
+    job, options = prepared.job, prepared.job.options
+    compared_only = set(options.compare) - set(options.outputs)
+    for topic, frame in outputs.items():
+        if topic in (CHANGELOGS, OFFSETS, STATE, MEMORY) or topic in compared_only:
+            continue
+        place = staged.get(topic) or options.outputs.get(topic)
+        describe_job(spark, f"streamkit {job.plan.application}: {topic}")
+        if place is not None:
+            write_files(frame, place, job.pickled, options.overwrite or _is_leftover(place))
+            final = options.outputs.get(topic) or place
+            report(f"{'other topics' if topic == REST else topic}: written to {final.path}")
+            continue
+        if topic != REST:
+            ensure_topics(prepared.address, {topic + options.shadow: _declaration(job, topic)})
+        count = write_log(frame, prepared.address, options.shadow)
+        name = "topics of routes" if topic == REST else topic + options.shadow
+        report(f"{name}: {count} records written to {prepared.address.servers}")
+
+
+def _declaration(job: Job, topic: str) -> tuple[int | None, int | None, Mapping[str, str]]:
+    declared = job.plan.external_topics.get(topic)
+    count = job.partitions.get(topic)
+    return (count, declared.replication_factor, declared.config) if declared is not None else (count, None, {})
+
+
+def _write_state(plan: Plan, prepared: Prepared, outputs: Mapping[str, DataFrame], report: Report) -> None:
+    job, address = prepared.job, prepared.address
+    changelog_export.create_topics(address, job.layout)
+    count = write_log(outputs[CHANGELOGS], address)
+    # At the end: a live run that finds no committed offsets starts from the beginning.
+    changelog_export.commit(plan, address, outputs[OFFSETS], prepared.ranges)
+    report(f"state: {count} records written to changelogs, offsets committed for {plan.application}")
+
+
+def _compare(spark: SparkSession, prepared: Prepared, made: DataFrame, topic: str) -> Difference:
+    job = prepared.job
+    count = topic_counts(prepared.address, job.plan).get(topic)
+    if count is None:
+        raise TopicError(f"--compare {topic}: it does not exist at {prepared.address.servers}")
+    ranges, _ = find_ranges(prepared.address, job.plan.application, Range(), {topic: count})
+    existing = read_frame(spark, LogReading(prepared.address, tuple(ranges)))
+    return compare(made, existing, job.plan, topic, job.is_final(topic))
+
+
+def global_topics(plan: Plan) -> list[str]:
+    return [topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics]
+
+
+def _is_leftover(place: Place) -> bool:
+    """Return whether a directory has only the uncommitted files of a job that was killed."""
+    return place.is_local and os.path.isdir(place.path) and set(os.listdir(place.path)) <= {_LEFTOVER}
+
+
+def count_of(plan: Plan, topic: str, frame: DataFrame, place: Place) -> int:
+    """Return the number of partitions of a topic in files: as declared, or as its records name them."""
+    declared = plan.external_topics.get(topic)
+    if declared is not None and declared.partitions is not None:
+        return declared.partitions
+    return count_partitions(frame, place)
+
+
+def _undetermined(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of topics that neither files nor the log have: as declared, else the largest of the inputs."""
+    widest = max(counts.values(), default=1)
+    found = {}
+    for topic in plan.external_topics.values():
+        if topic.name in counts:
+            continue
+        if topic.partitions is not None or (topic.read and topic.written):
+            found[topic.name] = topic.partitions or widest
+    return found
+
+
+def declared_counts(plan: Plan, topics: Iterable[str]) -> dict[str, int]:
+    """Return the declared counts of topics, 1 where none is declared, to show stages without reading the files."""
+    return {
+        topic: plan.external_topics[topic].partitions or 1 if topic in plan.external_topics else 1 for topic in topics
+    }

@@ -1,0 +1,109 @@
+"""The differences between the result of a job and the records of a topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamkit.plan.model import Plan
+from streamkit.runtime.records import RecordJson
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Counts of rows: of keys for a table, else of records by key and number among the key's records."""
+
+    topic: str
+    equal: int
+    different: int
+    missing: int
+    """In the result, not in the topic."""
+    surplus: int
+    """In the topic, not in the result."""
+    examples: tuple[dict[str, object], ...]
+    """{"key", "n", "now", "reprocessed"}, values in JSON form."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether both are the same."""
+        return not (self.different or self.missing or self.surplus)
+
+
+def compare(made: DataFrame, existing: DataFrame, plan: Plan, topic: str, is_table: bool) -> Difference:
+    """Compare rows with the existing ones of a topic, key by key and in order; of a table only the last of each key."""
+    from pyspark.sql import functions as sf
+
+    left, right = _numbered(made, is_table), _numbered(existing, is_table)
+    pairs = left.alias("made").join(
+        right.alias("existing"),
+        sf.col("made.key").eqNullSafe(sf.col("existing.key")) & (sf.col("made.n") == sf.col("existing.n")),
+        "full_outer",
+    )
+    same = sf.col("made.value").eqNullSafe(sf.col("existing.value"))
+    pairs = pairs.select(
+        sf.coalesce("made.key", "existing.key").alias("key"),
+        sf.coalesce("made.n", "existing.n").alias("n"),
+        sf.col("made.value").alias("made"),
+        sf.col("existing.value").alias("existing"),
+        sf.when(sf.col("made.n").isNull(), "surplus")
+        .when(sf.col("existing.n").isNull(), "missing")
+        .when(same, "equal")
+        .otherwise("different")
+        .alias("verdict"),
+    ).persist()
+    counts = {row["verdict"]: row["count"] for row in pairs.groupBy("verdict").count().collect()}
+    shown = pairs.filter(pairs.verdict != "equal").orderBy("key", "n").limit(EXAMPLES).collect()
+    pairs.unpersist()
+    equal, different, missing, surplus = (
+        counts.get(verdict, 0) for verdict in ("equal", "different", "missing", "surplus")
+    )
+    examples = tuple(_example(RecordJson(plan), topic, row) for row in shown)
+    return Difference(topic, equal, different, missing, surplus, examples)
+
+
+def _numbered(frame: DataFrame, is_table: bool) -> DataFrame:
+    """Return key, value and number of each record among those of its key; of a table only the last one, unless it is null."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    order = [sf.col("order"), sf.col("source"), sf.col("offset")]
+    if is_table:
+        last = Window.partitionBy("key").orderBy(*[column.desc() for column in order])
+        ranked = frame.withColumn("n", sf.row_number().over(last)).filter("n = 1")
+        return ranked.filter(ranked.value.isNotNull()).select("key", "value", "n")
+    return frame.withColumn("n", sf.row_number().over(Window.partitionBy("key").orderBy(*order))).select(
+        "key", "value", "n"
+    )
+
+
+def _example(form: RecordJson, topic: str, row: Row) -> dict[str, object]:
+    def value(data: bytearray | None) -> object:
+        raw = None if data is None else bytes(data)
+        return form.decode((topic, key, raw, 0, None, None))["value"]
+
+    key = None if row["key"] is None else bytes(row["key"])
+    return {
+        "key": form.decode((topic, key, None, 0, None, None))["key"],
+        "n": row["n"],
+        "now": value(row["existing"]),
+        "reprocessed": value(row["made"]),
+    }
+
+
+def describe(found: Difference) -> list[str]:
+    """Return the lines of a report on differences."""
+    from streamkit.serdes.formats.json_text import to_text
+
+    lines = [
+        f"{found.topic}: {found.equal} equal, {found.different} different, {found.missing} missing from the topic, "
+        f"{found.surplus} only in the topic"
+    ]
+    for each in found.examples:
+        key, now, made = (to_text(each[name]).decode() for name in ("key", "now", "reprocessed"))
+        lines.append(f"  key {key}, record {each['n']}: now {now}, reprocessed {made}")
+    return lines

@@ -1,0 +1,192 @@
+"""The state that a job keeps between runs: how a task continues from it, and how it gives it as rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from streamkit.errors import StateError
+from streamkit.record import TopicPartition
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.stages.stage_plan import where
+from streamkit.runtime.spark.workers import volatile
+from streamkit.runtime.spark.workers.kept_stores import KeptStores
+from streamkit.serdes.plain import Json
+from streamkit.transport.log_interface import CommittedOffset
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.spark.workers.worker import BatchTask
+
+MEMORY = "memory of tasks"
+"""In place of a topic, in rows with what a task has beside its stores. No topic can have this name."""
+_STATE = "state of "
+DELTA, BASE = "delta", "base"
+STATE_SOURCE, STATE_ORDER = -1, -(1 << 62)
+"""By these columns the rows of stores come before all records of their partition."""
+_BATCH = 20_000
+_KINDS = (DELTA, BASE)
+
+
+def state_of(store: str) -> str:
+    """Return what stands in place of a topic in the rows of a store."""
+    return _STATE + store
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a job continues from; sent to the workers."""
+
+    tasks: Mapping[str, Json] = field(default_factory=dict)
+    """What each task had beside its stores, by the task's id."""
+    deltas: frozenset[tuple[str, int]] = frozenset()
+    """The stores, with their partitions, of which only the changes are written; of the others all rows are."""
+
+    def orders_of(self, subs: Collection[int]) -> dict[tuple[str, int], int]:
+        """Return the highest timestamps (ms) by topic and partition that the tasks of sub-topologies had read."""
+        return {
+            (topic, partition): time
+            for name, saved in self.tasks.items()
+            if int(name.partition("_")[0]) in subs
+            for topic, partition, time in saved.get("orders", ())
+        }
+
+
+@dataclass
+class Reading:
+    """The positions of a Spark task in its input."""
+
+    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The next offset of each partition whose records have none of the log."""
+    orders: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The highest timestamp so far (ms), by which topics merge."""
+
+    def restore(self, saved: Json) -> None:
+        """Continue after the positions that `memory_of` gave."""
+        self.offsets = {(topic, partition): offset for topic, partition, offset in saved["offsets"]}
+        self.orders = {(topic, partition): time for topic, partition, time in saved["orders"]}
+
+    def note(self, rows: pa.RecordBatch, topic: str, partition: int) -> None:
+        """Note the highest timestamp of rows of one topic, where they have one."""
+        order = rows.column(arrow_rows.ORDER)
+        if len(rows) and not order.null_count:
+            self.orders[topic, partition] = order[len(rows) - 1].as_py()
+
+    def to_json(self) -> dict[str, Json]:
+        """Return what `restore` takes."""
+        return {
+            name: [[*place, each] for place, each in sorted(getattr(self, name).items())]
+            for name in ("offsets", "orders")
+        }
+
+
+def resume(task: BatchTask, saved: Json) -> None:
+    """Start a task where it stood; `saved`: what `memory_of` gave, None for a new one. Raises StateError."""
+    if saved is None:
+        task.start({})
+        return
+    volatile.load(task.volatile_objects(), saved["volatile"])
+    # The offset is not used: the job itself keeps what it has read.
+    task.start({TopicPartition(topic, number): CommittedOffset(0, text) for topic, number, text in saved["times"]})
+    timers = task.timers
+    schedules = []
+    for index, due, cancelled in saved["timers"]:
+        if index >= len(timers):
+            raise StateError(f"task {task.task_id}: a processor schedules fewer timers than in the run before")
+        timers[index].due, timers[index].cancelled = due, cancelled
+        schedules.append(timers[index])
+    task.restore_timers(schedules)
+
+
+def memory_of(task: BatchTask, plan: Plan) -> dict[str, Json]:
+    """Commit a task, and return what it has beside its stores. Raises StateError."""
+    task.touch(task.inputs)
+    found = task.prepare_commit(lambda place: 0)
+    places = {id(timer): index for index, timer in enumerate(task.timers)}
+    schedules = []
+    for timer in task.stream_timers():
+        index = places[id(timer)]
+        if index < task.first_timers:
+            schedules.append([index, timer.due, timer.cancelled])
+        elif not timer.cancelled:
+            raise StateError(
+                f"{where(plan, task.spec.program.nodes[timer.node])}: a timer that a processor schedules outside `init` can't be kept in a checkpoint"
+            )
+    return {
+        "times": [[*place, each.metadata] for place, each in sorted(found.items())],
+        "volatile": volatile.save(task.volatile_objects()),
+        "timers": schedules,
+    }
+
+
+# -- Rows ------------------------------------------------------------------------------------------------------------
+
+
+def leading_state(batch: pa.RecordBatch) -> int:
+    """Return how many rows at the beginning of a batch are rows of stores."""
+    if arrow_rows.NAMES[arrow_rows.SOURCE] not in batch.schema.names:
+        return 0
+    sources: np.ndarray = batch.column(batch.schema.get_field_index("source")).to_numpy()
+    others = (sources != STATE_SOURCE).nonzero()[0]
+    return int(others[0]) if len(others) else len(batch)
+
+
+def fill(stores: KeptStores, rows: pa.RecordBatch, partition: int) -> None:
+    """Fill stores with their rows of a checkpoint."""
+    import pyarrow.compute as pc
+
+    topics = rows.column(arrow_rows.TOPIC)
+    for topic in topics.unique().to_pylist():
+        of_store = rows.filter(pc.equal(topics, topic))
+        keys, values = (arrow_rows.values_of(of_store.column(column)) for column in (arrow_rows.KEY, arrow_rows.VALUE))
+        stores.fill(topic.removeprefix(_STATE), partition, list(zip(keys, values, strict=True)))
+
+
+class StateWriter:
+    """Writes the state of a task at the end of a run as rows, which the job collects and writes to the checkpoint."""
+
+    def __init__(self, kept: Kept, stores: KeptStores):
+        self._kept = kept
+        self._stores = stores
+
+    def write(self, task: BatchTask, memory: dict[str, Json]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task's stores, and one with its memory and the numbers of these rows."""
+        counts: dict[str, Json] = {}
+        for name in task.spec.sub_topology.stores:
+            complete = (name, task.partition) not in self._kept.deltas
+            count = 0
+            rows = self._stores.state(name, task.partition, complete)
+            while chunk := list(islice(rows, _BATCH)):
+                count += len(chunk)
+                yield _batch(state_of(name), task.partition, chunk, int(complete))
+            if count or complete:
+                counts[name] = [_KINDS[complete], count]
+        text = json.dumps({**memory, "state": counts}).encode()
+        yield _batch(MEMORY, task.partition, [(task.task_id.encode(), text)], 0)
+
+
+def _batch(topic: str, partition: int, rows: Iterable[tuple[bytes, bytes | None]], kind: int) -> pa.RecordBatch:
+    keys, values = zip(*rows, strict=True)
+    count = len(keys)
+    return arrow_rows.to_batch(
+        (
+            [topic] * count,
+            [partition] * count,
+            keys,
+            values,
+            [-1] * count,
+            [None] * count,
+            [0] * count,
+            [kind] * count,
+            [0] * count,
+        )
+    )
+
+
+__all__ = ["BASE", "DELTA", "MEMORY", "Kept", "Reading", "StateWriter", "fill", "leading_state", "memory_of", "resume"]

@@ -1,0 +1,183 @@
+"""The output of tasks as rows for the next stage: with their partitions, and their places in the order of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamkit.errors import ProcessingError
+from streamkit.record import OutputTuple
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.partitioning import partitions_of
+from streamkit.runtime.spark.workers.final_records import FinalRecords
+from streamkit.serdes.partitioner import partition as partition_of
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+BATCH = 20_000
+MAX_KEYS = 300_000
+"""Final records of a topic that are kept in memory."""
+UNKNOWN_PARTITION = -1
+"""The partition of a record for a topic whose partition count is not known."""
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """Which records a job keeps, and their partitions."""
+
+    partitions: Mapping[str, int]
+    """Counts by topic on the log."""
+    topics: frozenset[str] | None = None
+    """Topics whose records are read or written; None: all."""
+    final: frozenset[str] = frozenset()
+    """Topics that get only the final record of each key."""
+    forbidden: frozenset[str] = frozenset()
+    """Topics that a route may not choose: the file reads them, in a stage that may have run before."""
+
+
+class OutputCollector:
+    """Collects the output of the tasks of one Spark task (RecordCollector).
+
+    source: the number of the task as a writer; directory: gives the directory for what is too large for memory.
+    """
+
+    def __init__(self, spec: OutputSpec, source: int, directory: Callable[[], Path]):
+        self._spec = spec
+        self._directory = directory
+        self._source = source
+        self._sequence = 0
+        self._highest: dict[tuple[str, int], int] = {}
+        self._final: dict[str, FinalRecords] = {}
+
+    def position(self) -> Json:
+        """Return what decides the places of the next rows: their number, and the highest timestamps so far."""
+        return [self._sequence, [[*place, highest] for place, highest in sorted(self._highest.items())]]
+
+    def restore(self, position: Json) -> None:
+        """Continue after a `position`."""
+        self._sequence, highest = position
+        self._highest = {(topic, place): time for topic, place, time in highest}
+
+    def collect(self, output: list[OutputTuple]) -> Iterator[pa.RecordBatch]:
+        """Empty a task's output and yield its rows, without final records."""
+        rows = self._kept(output)
+        del output[:]
+        for start in range(0, len(rows), BATCH):
+            yield self._batch(rows[start : start + BATCH])
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the final records."""
+        for records in self._final.values():
+            rows = records.drain()
+            while chunk := list(islice(rows, BATCH)):
+                yield self._batch(chunk)
+        self._final = {}
+
+    def _kept(self, output: list[OutputTuple]) -> list[OutputTuple]:
+        spec = self._spec
+        topics = {row[0] for row in output}
+        refused = topics & spec.forbidden
+        if refused:
+            raise ProcessingError(
+                f"a route chose topic {min(refused)}, which the file also reads; a batch job can't feed it back"
+            )
+        rows = output
+        if spec.topics is not None and not topics <= spec.topics:
+            kept = spec.topics
+            rows = [row for row in output if row[0] in kept]
+        if topics.isdisjoint(spec.final) or not rows:
+            return list(rows)
+        return self._without_final(rows, {row[0] for row in rows})
+
+    def _without_final(self, rows: Sequence[OutputTuple], topics: set[str]) -> list[OutputTuple]:
+        """Put the rows of final topics aside; return the others."""
+        final = self._spec.final
+        if len(topics) == 1 and topics <= final:
+            self._put_final(next(iter(topics)), rows)
+            return []
+        for topic in topics & final:
+            self._put_final(topic, [row for row in rows if row[0] == topic])
+        return [row for row in rows if row[0] not in final]
+
+    def _put_final(self, topic: str, rows: Sequence[OutputTuple]) -> None:
+        if topic not in self._final:
+            path = f"final-{len(self._final)}"
+            self._final[topic] = FinalRecords(lambda: self._directory() / path, MAX_KEYS)
+        self._final[topic].put(rows)
+
+    def _batch(self, rows: list[OutputTuple]) -> pa.RecordBatch:
+        count = len(rows)
+        topics, keys, values, times, headers, partitions = zip(*rows, strict=True)
+        numbers = self._numbers(count)
+        places = self._places(topics, keys, partitions, numbers)
+        stamps = [-1 if time is None else time for time in times]
+        order = self._order(topics, places, stamps)
+        return arrow_rows.to_batch(
+            (topics, places, keys, values, stamps, headers, order, [self._source] * count, numbers)
+        )
+
+    def _numbers(self, count: int) -> list[int]:
+        """Return the places of the next rows among all that the task writes."""
+        first = self._sequence
+        self._sequence += count
+        return list(range(first, first + count))
+
+    def _places(
+        self,
+        topics: tuple[str, ...],
+        keys: tuple[bytes | None, ...],
+        partitions: tuple[int | None, ...],
+        numbers: list[int],
+    ) -> list[int]:
+        counts = self._spec.partitions
+        names = set(topics)
+        if len(names) == 1 and (count := counts.get(topics[0])) and partitions.count(None) == len(partitions):
+            return self._by_keys(keys, count, numbers)
+        places = []
+        for topic, key, partition, number in zip(topics, keys, partitions, numbers, strict=True):
+            places.append(_place(counts.get(topic), key, number) if partition is None else partition)
+        return places
+
+    def _by_keys(self, keys: tuple[bytes | None, ...], count: int, numbers: list[int]) -> list[int]:
+        import pyarrow as pa
+
+        column = pa.array(keys, pa.binary())
+        found: list[int] = partitions_of(column, count).tolist()
+        if column.null_count:
+            return [
+                _place(count, None, number) if key is None else at
+                for at, key, number in zip(found, keys, numbers, strict=True)
+            ]
+        return found
+
+    def _order(self, topics: tuple[str, ...], places: list[int], stamps: list[int]) -> NDArray[np.int64]:
+        """Return the highest timestamp so far of each row's partition: by it tasks merge what they read."""
+        import numpy as np
+
+        times = np.array(stamps, dtype=np.int64)
+        found = np.empty_like(times)
+        numbers = np.array(places)
+        names = np.array(topics) if len(set(topics)) > 1 else None
+        for topic in set(topics):
+            of_topic = None if names is None else names == topic
+            for place in np.unique(numbers if of_topic is None else numbers[of_topic]).tolist():
+                rows = numbers == place if of_topic is None else of_topic & (numbers == place)
+                before = self._highest.get((topic, place), -1)
+                highest = np.maximum.accumulate(np.maximum(times[rows], before))
+                self._highest[topic, place] = int(highest[-1])
+                found[rows] = highest
+        return found
+
+
+def _place(count: int | None, key: bytes | None, number: int) -> int:
+    if count is None:
+        return UNKNOWN_PARTITION
+    # A producer chooses any partition for a record without a key. A job takes them in turn, so that each run gives the same.
+    return number % count if key is None else partition_of(key, count)

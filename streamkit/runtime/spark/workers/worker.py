@@ -1,0 +1,381 @@
+"""The tasks in Spark's Python workers: each processes the rows of its partition in the order of a live task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from itertools import pairwise
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from streamkit.compile import Program, compile_sub_topology
+from streamkit.errors import StreamkitError
+from streamkit.plan.model import Plan, SubTopology
+from streamkit.plan.partitions import Layout
+from streamkit.record import Columns, RecordBatch, TaskId, TopicPartition
+from streamkit.runtime.execution.collecting import collect_rarely, keep_memory
+from streamkit.runtime.execution.handlers import Handlers
+from streamkit.runtime.execution.queues import Idling
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec, log_to_stderr
+from streamkit.runtime.records import RecordJson
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.json_output import LINES_DDL, JsonOutputCollector
+from streamkit.runtime.spark.stages.stage_plan import Stage
+from streamkit.runtime.spark.workers.globals import GlobalTables
+from streamkit.runtime.spark.workers.kept_stores import KeptStores
+from streamkit.runtime.spark.workers.kept_tasks import (
+    Kept,
+    Reading,
+    StateWriter,
+    fill,
+    leading_state,
+    memory_of,
+    resume,
+)
+from streamkit.runtime.spark.workers.output_collector import OutputCollector, OutputSpec
+from streamkit.runtime.spark.workers.spill import SpillingStores
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamkit.runtime.execution.punctuation import Punctuator
+    from streamkit.transport.log_interface import CommittedOffset
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MARK = "streamkit-failure:"
+"""Stands before the JSON of an error in the text of Spark's exceptions."""
+OFFSETS = "committed offsets"
+"""In place of a topic, in rows with the offsets that a task would commit. No topic can have this name."""
+_NO_IDLING = Idling(-1)
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """All that a Spark task needs to run a stage; sent to the workers, which compile the plan again."""
+
+    plan: bytes
+    """A pickled Plan whose stores neither cache nor log."""
+    stage: Stage
+    layout: Layout
+    """The tasks and their input partitions."""
+    output: OutputSpec
+    global_tables: GlobalTables | None = None
+    ends: Mapping[TopicPartition, int] | None = None
+    """The end offsets of the input, where the tasks are to give the offsets that they would commit."""
+    spill_bytes: int = 128 * 1024 * 1024
+    """The size at which a store moves from memory to disk."""
+    by_key: bool = False
+    """Whether rows are sorted by buckets of keys, so that a task needs the state of a key in its bucket only."""
+    max_rows: int = 200_000
+    """The number of rows after which a task drops the state of the buckets that it has processed."""
+    as_json: bool = False
+    """Whether the output is lines of JSON rather than rows."""
+    kept: Kept | None = None
+    """What the tasks continue from, where the job keeps its state; None where it does not."""
+
+    def new_stores(self, plan: Plan) -> SpillingStores:
+        """Return what opens the stores of a task."""
+        return SpillingStores(plan, self.spill_bytes) if self.kept is None else KeptStores(plan, self.spill_bytes)
+
+    @property
+    def ddl(self) -> str:
+        """The columns of the output, for Spark."""
+        return LINES_DDL if self.as_json else arrow_rows.DDL
+
+
+class Loaded:
+    """A plan in this process, with its programs."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.subs: dict[int, SubTopology] = {sub.id: sub for sub in plan.sub_topologies}
+        self._programs: dict[int, Program] = {}
+
+    def program(self, index: int) -> Program:
+        """Return the program of a sub-topology, compiled once a process."""
+        if index not in self._programs:
+            self._programs[index] = compile_sub_topology(self.plan, self.subs[index])
+        return self._programs[index]
+
+
+_loaded: dict[bytes, Loaded] = {}
+
+
+def load(plan: bytes) -> Loaded:
+    """Return a pickled plan, loaded once a process: Spark runs several tasks in one."""
+    digest = hashlib.sha256(plan).digest()
+    if digest not in _loaded:
+        _loaded.clear()
+        _loaded[digest] = Loaded(pickle.loads(plan))
+    return _loaded[digest]
+
+
+class BatchTask(Task):
+    """A task without a clock."""
+
+    def __init__(self, spec: TaskSpec, environment: TaskEnvironment):
+        self.timers: list[Punctuator] = []
+        """Those that processors have scheduled, in this order."""
+        self.first_timers = 0
+        """How many of them the processors scheduled in `init`."""
+        super().__init__(spec, environment)
+
+    def schedule(
+        self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
+    ) -> Punctuator:
+        """Call back at "stream_time" intervals. Raises StreamkitError for "wall_clock"."""
+        if kind == "wall_clock":
+            raise StreamkitError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
+        timer = super().schedule(node, interval_ms, kind, callback, start)
+        self.timers.append(timer)
+        return timer
+
+    def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Start, and note how many timers there are then."""
+        super().start(committed)
+        self.first_timers = len(self.timers)
+
+    def stream_timers(self) -> tuple[Punctuator, ...]:
+        """Return the timers by stream time, in the order of their heap."""
+        return self._stream_punctuators.schedules
+
+    def restore_timers(self, timers: Iterable[Punctuator]) -> None:
+        """Set the timers to those of `stream_timers`."""
+        self._stream_punctuators.restore(timers)
+
+    def volatile_objects(self) -> dict[str, object]:
+        """Return the stores, and the objects of the program, by name (volatile.save)."""
+        return {**self._bound.instances, **{f"store {name}": store for name, store in self.stores.items()}}
+
+    def wall_clock(self) -> int:
+        """Raise StreamkitError."""
+        raise StreamkitError("a batch job has no wall clock, so that it gives the same whenever it runs")
+
+
+def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores: SpillingStores) -> BatchTask:
+    """Return the task of a sub-topology's partition, not started."""
+    plan, counts = loaded.plan, work.output.partitions
+    task_id = TaskId(index, partition)
+    inputs = work.layout.inputs(task_id)
+    spec = TaskSpec(str(task_id), partition, loaded.subs[index], loaded.program(index), inputs)
+    environment = TaskEnvironment(
+        plan,
+        clock=lambda: 0,
+        open_store=stores.open,
+        partitions=lambda topic: counts.get(topic, 1),
+        handlers=Handlers.of(plan.config),
+        idling=_NO_IDLING,
+        emit_intervals=EmitIntervals(0, 0),  # a batch job has no clock
+        global_stores={} if work.global_tables is None else work.global_tables.stores(loaded),
+        print_line=lambda text: print(text, file=sys.stderr),
+        log_line=log_to_stderr,
+        max_request_size=plan.config.max_request_size,
+    )
+    return BatchTask(spec, environment)
+
+
+def mark_errors(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Decorate what runs in a worker: a StreamkitError gets a mark by which the driver finds it in Spark's exception."""
+
+    @wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> Iterator[T]:
+        try:
+            yield from function(*arguments, **options)
+        except StreamkitError as error:
+            raise RuntimeError(f"{MARK}{json.dumps([type(error).__name__, str(error)])}") from error
+
+    return run
+
+
+@mark_errors
+def run_tasks(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the task of each partition over rows sorted by partition and by the order of its task; yield their output."""
+    collect_rarely()
+    keep_memory()
+    loaded = load(work.plan)
+    running: _Running | None = None
+    try:
+        for batch in batches:
+            for partition, part in by_partition(batch):
+                if running is None or running.partition != partition:
+                    if running is not None:
+                        yield from running.finish()
+                    running = _Running(loaded, work, partition)
+                yield from running.process(part)
+        if running is not None:
+            yield from running.finish()
+            running = None
+    finally:
+        if running is not None:
+            running.close()
+
+
+class _Running:
+    """The task of one partition while it runs."""
+
+    def __init__(self, loaded: Loaded, work: StageWork, partition: int):
+        self.partition = partition
+        (index,) = work.stage.subs
+        self._work = work
+        self._loaded = loaded
+        self._reading = Reading()
+        arguments = (work.output, source_id(index, partition), lambda: self._stores.directory())
+        self._collector = (
+            JsonOutputCollector(*arguments, RecordJson(loaded.plan)) if work.as_json else OutputCollector(*arguments)
+        )
+        self._rows = 0
+        self._bucket = -1
+        self._task: BatchTask | None = None
+        self._stores: SpillingStores = work.new_stores(loaded.plan)
+
+    def _open(self) -> BatchTask:
+        """Make the task, once its stores have the rows of the checkpoint."""
+        (index,) = self._work.stage.subs
+        task = self._task = new_task(self._loaded, self._work, index, self.partition, self._stores)
+        saved = None if self._work.kept is None else self._work.kept.tasks.get(task.task_id)
+        resume(task, saved)
+        if saved is not None:
+            self._reading.restore(saved)
+            self._collector.restore(saved["written"])
+        return task
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Process rows; yield output."""
+        kept = leading_state(batch) if isinstance(self._stores, KeptStores) else 0
+        if isinstance(self._stores, KeptStores) and kept:
+            fill(self._stores, batch.slice(0, kept), self.partition)
+            batch = batch.slice(kept)
+            if not len(batch):
+                return
+        rows = arrow_rows.batch_with_all_columns(batch, self._work.stage.inputs[0])
+        if arrow_rows.PLACE in batch.schema.names:
+            buckets = batch.column(arrow_rows.PLACE).to_numpy() >> arrow_rows.PLACE_BITS
+            rest = int(buckets.searchsorted(self._bucket, "right"))
+            if self._rows >= self._work.max_rows and rest < len(rows):
+                yield from self._process(rows.slice(0, rest))
+                yield from self.finish()
+                self._stores = self._work.new_stores(self._loaded.plan)
+                self._rows, rows = 0, rows.slice(rest)
+            self._rows += len(rows)
+            self._bucket = int(buckets[-1])
+        yield from self._process(rows)
+
+    def _process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        task = self._task or self._open()
+        for columns in by_topic(batch):
+            each = records(columns, self.partition, self._reading.offsets)
+            self._reading.note(columns, each.topic, self.partition)
+            task.add(each)
+        drain(task)
+        self._stores.commit(task)
+        if task.output:
+            yield from self._collector.collect(task.output)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Commit once, at the end of the input or of a bucket of keys; yield the rest of the output."""
+        task, kept = self._task, self._work.kept
+        if task is not None and kept is not None and isinstance(self._stores, KeptStores):
+            memory = memory_of(task, self._loaded.plan)
+            yield from self._collector.collect(task.output)
+            yield from self._collector.finish()
+            memory |= {**self._reading.to_json(), "written": self._collector.position()}
+            yield from StateWriter(kept, self._stores).write(task, memory)
+        elif task is not None:
+            commit(task, self._work.ends)
+            yield from self._collector.collect(task.output)
+            yield from self._collector.finish()
+        self.close()
+
+    def close(self) -> None:
+        """Close processors and stores."""
+        task, self._task = self._task, None
+        try:
+            if task is not None:
+                task.close()
+        finally:
+            self._stores.close()
+
+
+def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
+    """Flush the caches of a task; where `ends` are known, add the offsets that it would commit to its output."""
+    if ends is None:
+        task.flush_stores()
+        return
+    task.commit_needed = True
+    # Repartition topics are empty for a live run: only the stream time in the metadata counts.
+    found = task.prepare_commit(lambda place: ends.get(place, 0))
+    task.output.extend(
+        (OFFSETS, json.dumps(place).encode(), json.dumps([each.offset, each.metadata]).encode(), 0, None, 0)
+        for place, each in found.items()
+    )
+
+
+def drain(task: Task) -> None:
+    """Process all records in the queues of a task."""
+    while task.has_records() or task.expiring:
+        # A processor that requests a commit ends a round of process().
+        task.process(sys.maxsize)
+        task.commit_requested = False
+
+
+def source_id(index: int, partition: int) -> int:
+    """Return the number of a task as a writer, at least 1: 0 is the log."""
+    return (index << 32) + partition + 1
+
+
+def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each partition of a batch, which is sorted by partition."""
+    import numpy as np
+
+    numbers = batch.column("partition").to_numpy()
+    if not len(numbers):
+        return
+    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    for start, stop in pairwise(bounds):
+        yield int(numbers[start]), batch.slice(start, stop - start)
+
+
+def by_topic(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each topic of a batch, in their order.
+
+    The task's queues merge these rows into the order of the batch again: at most one queue begins with a late record, and
+    it is the queue that is next.
+    """
+    topics = batch.column(arrow_rows.TOPIC).unique().to_pylist()
+    if len(topics) == 1:
+        yield batch
+        return
+    import pyarrow.compute as pc
+
+    for topic in topics:
+        yield batch.filter(pc.equal(batch.column(arrow_rows.TOPIC), topic))
+
+
+def records(batch: pa.RecordBatch, partition: int, offsets: dict[tuple[str, int], int]) -> RecordBatch:
+    """Return the rows of one topic as a batch of records; `offsets`: the next ones, for rows that are not of the log."""
+    topic = batch.column(arrow_rows.TOPIC)[0].as_py()
+    count = len(batch)
+    if batch.column(arrow_rows.SOURCE)[0].as_py() == 0:
+        numbers = arrow_rows.values_of(batch.column(arrow_rows.OFFSET))
+    else:
+        first = offsets.get((topic, partition), 0)
+        offsets[topic, partition] = first + count
+        numbers = list(range(first, first + count))
+    return RecordBatch(
+        topic,
+        partition,
+        Columns(
+            arrow_rows.values_of(batch.column(arrow_rows.KEY)),
+            arrow_rows.values_of(batch.column(arrow_rows.VALUE)),
+            arrow_rows.values_of(batch.column(arrow_rows.TIMESTAMP)),
+            arrow_rows.headers_of(batch.column(arrow_rows.HEADERS)),
+            numbers,
+        ),
+    )
