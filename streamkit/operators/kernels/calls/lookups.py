@@ -1,0 +1,321 @@
+"""`enrich`: calls of a function for the records of a run, in parallel; results join the records in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from streamkit.errors import ProcessingError, RetriableError, StoppedError, StreamkitError
+from streamkit.operators.kernels.calls.daemon_threads import DaemonThreads
+from streamkit.operators.kernels.calls.event_loop import EventLoop, acquire, release
+from streamkit.operators.kernels.calls.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
+from streamkit.operators.kernels.calls.value_columns import results_of
+from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
+from streamkit.record import FullContext, Key, Value
+from streamkit.user_metrics import UserCounter, UserTimer
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import TaskServices
+
+HELD_FOR_EACH_CALL = 16
+"""Records that are held back for each call that may run at once: so many rounds of calls are waited for at most."""
+LONGEST_BACKOFF_SECONDS = 30.0
+STOP_SECONDS = 5.0
+"""How long calls may go on after the application was stopped."""
+LARGEST_KEY = 20_000
+"""Types, values and lengths in the key of an argument; twice the parts of the argument."""
+
+_PLAIN = frozenset((str, int, bytes, bool, type(None)))
+
+JoinForward: TypeAlias = Callable[[Key, Value, Value, int, FullContext], None]
+"""(key, value, result, timestamp, context): joins a result with its record and forwards that."""
+
+
+class LookupOptions(NamedTuple):
+    """How functions are called; times in milliseconds. batch: arguments of one call, 0 for a single one that is no list."""
+
+    concurrency: int
+    timeout: int
+    retries: int
+    backoff: int
+    batch: int
+    cache_size: int
+    cache_ttl: int | None
+
+
+class LookupCache:
+    """Results by argument, the least recently used ones evicted; they are valid for `ttl` milliseconds of the machine's clock."""
+
+    def __init__(self, size: int, ttl: int | None):
+        self._size = size
+        self._ttl = None if ttl is None else ttl / 1000
+        self._rows: OrderedDict[Hashable, tuple[Value, float]] = OrderedDict()
+
+    def get(self, key: Hashable) -> tuple[Value] | None:
+        """Return a valid result in a tuple."""
+        found = self._rows.get(key)
+        if found is None:
+            return None
+        if self._ttl is not None and time.monotonic() - found[1] >= self._ttl:
+            del self._rows[key]
+            return None
+        self._rows.move_to_end(key)
+        return (found[0],)
+
+    def put(self, key: Hashable, result: Value) -> None:
+        """Add a result."""
+        self._rows[key] = result, time.monotonic()
+        self._rows.move_to_end(key)
+        if len(self._rows) > self._size:
+            self._rows.popitem(last=False)
+
+
+class Lookup(UserCode):
+    """The user's function, or an object of their class, called on an event loop or in a thread."""
+
+    method = "__call__"
+    parameters = ("argument",)
+
+    def __init__(
+        self,
+        target: Callable[..., Value],
+        context: ProcessorContext,
+        options: LookupOptions,
+        stopping: Callable[[], bool],
+    ):
+        super().__init__(target, context)
+        self._arguments = ()
+        self._options = options
+        self._stopping = stopping
+        self._grace = min(options.timeout / 1000, STOP_SECONDS)
+        self.place = context.place
+        self.loop: EventLoop | None = None
+        self._threads: DaemonThreads | None = None
+        self._is_async = False
+        self._calls = context.step_metric(UserCounter, "enrich", "calls")
+        self._failures = context.step_metric(UserCounter, "enrich", "failures")
+        self._retries = context.step_metric(UserCounter, "enrich", "retries")
+        self._time = context.step_metric(UserTimer, "enrich", "call")
+
+    def init(self) -> None:
+        """Take the thread's event loop, and make the object of a class and its threads."""
+        self.loop = acquire()
+        super().init()
+        # A function, or an object with an async `__call__`.
+        called = (self._function, inspect.getattr_static(type(self._function), "__call__", None))
+        self._is_async = any(map(inspect.iscoroutinefunction, called))
+        if not self._is_async:
+            self._threads = DaemonThreads(self._options.concurrency, f"{self.name}-calls")
+
+    def close(self) -> None:
+        """Close the object, end the threads and give the loop back."""
+        loop = self.loop
+        if loop is None:
+            return
+        try:
+            super().close()
+        finally:
+            self.loop = None
+            if self._threads is not None:
+                self._threads.shutdown()
+            release(loop)
+
+    def finish(self, result: object) -> None:
+        """Wait for an `init` or a `close` that is async."""
+        if inspect.iscoroutine(result) and self.loop is not None:
+            self.loop.run(result, self._stopping, self._grace)
+
+    def run(self, arguments: Sequence[Value]) -> list[Value | Failed]:
+        """Return the results of calls for all arguments. Raises StoppedError, and ProcessingError where the loop has ended."""
+        assert self.loop is not None
+        try:
+            return self.loop.run(self.all(arguments), self._stopping, self._grace)
+        except (ProcessingError, StoppedError) as error:
+            raise type(error)(f"{self.place}: {self.name}: {error}") from error
+
+    async def all(self, arguments: Sequence[Value]) -> list[Value | Failed]:
+        """Return the results of calls for all arguments in their order, at most `concurrency` of them at once."""
+        results: list[Value | Failed] = [None] * len(arguments)
+        size = self._options.batch or 1
+        places = iter(range(0, len(arguments), size))
+        workers = min(self._options.concurrency, -(-len(arguments) // size))
+        await asyncio.gather(*(self._work(places, arguments, results) for _ in range(workers)))
+        return results
+
+    async def _work(self, places: Iterator[int], arguments: Sequence[Value], results: list[Value | Failed]) -> None:
+        batch = self._options.batch
+        for place in places:
+            if not batch:
+                results[place] = await self._answer(arguments[place])
+                continue
+            part = list(arguments[place : place + batch])
+            results[place : place + len(part)] = self._each(await self._answer(part), len(part))
+
+    def _each(self, answer: Value | Failed, count: int) -> list[Value | Failed]:
+        """Return the answers of a call with a list."""
+        if isinstance(answer, Failed):
+            return [answer] * count
+        try:
+            found = results_of(answer)
+            if len(found) != count:
+                message = f"{self.name} returned {len(found)} results for {count} arguments; expected one for each, in their order"
+                raise StreamkitError(message)
+        except Exception as error:
+            # Also what a generator raises.
+            return [Failed(error)] * count
+        return [Failed(each) if isinstance(each, Exception) else each for each in found]
+
+    async def _answer(self, argument: Value) -> Value | Failed:
+        """Return what a call answers, after retries, or its failure."""
+        retries = self._options.retries
+        for attempt in range(retries + 1):
+            found = await self._attempt(argument)
+            if not isinstance(found, Failed) or not isinstance(found.error, RetriableError) or attempt == retries:
+                break
+            self._retries.add(1)
+            await asyncio.sleep(min(self._options.backoff / 1000 * 2**attempt, LONGEST_BACKOFF_SECONDS))
+        if isinstance(found, Failed):
+            self._failures.add(1)
+        return found
+
+    async def _attempt(self, argument: Value) -> Value | Failed:
+        self._calls.add(1)
+        began = time.perf_counter()
+        limit = asyncio.timeout(self._options.timeout / 1000)
+        try:
+            async with limit:
+                # In a task of its own, so that a function that cancels its task cancels this call alone.
+                return await asyncio.ensure_future(self._called(argument))
+        except Exception as error:
+            if limit.expired():
+                late = StreamkitError(f"{self.name} did not answer within {self._options.timeout} ms")
+                late.__cause__ = error
+                return Failed(late)
+            return Failed(error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return Failed(StreamkitError(f"{self.name} was cancelled"))
+        finally:
+            self._time.record(time.perf_counter() - began)
+
+    async def _called(self, argument: Value) -> Value:
+        try:
+            if self._is_async:
+                return await self._function(argument)
+            return await self._in_thread(argument)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Outside of a task they would end the loop.
+            raise StreamkitError(f"{self.name} raised {type(error).__name__}") from error
+
+    async def _in_thread(self, argument: Value) -> Value:
+        assert self._threads is not None
+        future = self._threads.submit(self._function, argument)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self._threads.abandon(future)
+            raise
+
+
+class LookupStep(HoldingStep):
+    """Holds records back, calls the function for them, and forwards each joined with its result.
+
+    steps: the node's index, the function that joins and forwards, that of failures, and whether records are held back alone.
+    """
+
+    def __init__(
+        self,
+        rt: TaskServices,
+        user: tuple[Callable[..., Value], ProcessorContext],
+        options: LookupOptions,
+        replays: Replays,
+        steps: tuple[int, JoinForward, Fail, bool],
+    ):
+        node, forward, fail, alone = steps
+        size = HELD_FOR_EACH_CALL * options.concurrency * (options.batch or 1)
+        super().__init__(replays, node, 0 if alone else size, fail)
+        target, context = user
+        self._join_forward = forward
+        self._cache = LookupCache(options.cache_size, options.cache_ttl) if options.cache_size else None
+        self._lookup = Lookup(target, context, options, rt.stopping)
+        self._hits = context.step_metric(UserCounter, "enrich", "cache_hits")
+        self._misses = context.step_metric(UserCounter, "enrich", "cache_misses")
+
+    def init(self) -> None:
+        """Take the event loop, and make the object of a class."""
+        self.report(self._lookup.place)
+        self._lookup.init()
+
+    def close(self) -> None:
+        """Close the object, and give the event loop back."""
+        self.clear()
+        self._lookup.close()
+
+    def results(self, records: Sequence[HeldRecord]) -> Sequence[Value | Failed]:
+        arguments = [record.argument for record in records]
+        if self._cache is None:
+            return self._lookup.run(arguments)
+        return self._through_cache(self._cache, arguments)
+
+    def _through_cache(self, cache: LookupCache, arguments: list[Value]) -> list[Value | Failed]:
+        """Return results; equal arguments are looked up once, those that have no key each for itself."""
+        keys: list[Hashable] = [cache_key(argument) or place for place, argument in enumerate(arguments)]
+        found: dict[Hashable, Value | Failed] = {}
+        missing: dict[Hashable, Value] = {}
+        for key, argument in zip(keys, arguments, strict=True):
+            if key in found or key in missing:
+                continue
+            known = cache.get(key)
+            if known is None:
+                missing[key] = argument
+            else:
+                found[key] = known[0]
+        self._misses.add(len(missing))
+        self._hits.add(len(keys) - len(missing))
+        if missing:
+            for key, result in zip(missing, self._lookup.run(list(missing.values())), strict=True):
+                found[key] = result
+                if not isinstance(result, Failed) and type(key) is tuple:
+                    cache.put(key, result)
+        return [found[key] for key in keys]
+
+    def deliver(self, record: HeldRecord, result: Value) -> None:
+        self._join_forward(record.key, record.value, result, record.timestamp, record.context)
+
+
+def cache_key(argument: Value) -> tuple[object, ...] | None:
+    """Return what equal arguments have in common, by their types too; None for those that the cache does not keep.
+
+    These are arguments of more than LARGEST_KEY / 2 parts, or with a part of another type than JSON's, tuples and bytes: equality and
+    text of such objects need not tell them apart.
+
+    >>> cache_key(1) == cache_key(True), cache_key({"a": 1}) == cache_key({"a": 1})
+    (False, True)
+    """
+    parts: list[object] = []
+    open_ = [argument]
+    # Without recursion, for values of any depth; the bound ends it for those that contain themselves.
+    while open_:
+        part = open_.pop()
+        kind = type(part)
+        parts.append(kind)
+        if kind in _PLAIN:
+            parts.append(part)
+        elif kind is float:
+            # The text tells 0.0 from -0.0, and is the same for all NaN.
+            parts.append(repr(part))
+        elif kind is dict or kind is list or kind is tuple:
+            parts.append(len(part))
+            open_.extend(itertools.chain.from_iterable(part.items()) if kind is dict else part)
+            if len(parts) + len(open_) > LARGEST_KEY:
+                return None
+        else:
+            return None
+    return tuple(parts)
