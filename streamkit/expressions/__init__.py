@@ -1,4 +1,4 @@
-"""The expression language: text from a YAML file is checked and becomes a piece of Python.
+"""The expression language: the text of a YAML file is checked and translated to a piece of Python.
 
 >>> from streamkit.code import symbol
 >>> expression = parse("value.price * 1.2 if value.taxed else value.price", ("key", "value"))
@@ -13,19 +13,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from streamkit.code import ATOM
 from streamkit.errors import Position, Problem, TopologyError
-from streamkit.expressions.calls import load_callable, load_object
-from streamkit.expressions.core import BUDGET
-from streamkit.expressions.functions import Function, Library, _mark
-from streamkit.expressions.growth import growth_of
-from streamkit.expressions.model import Expression, Link
-from streamkit.expressions.piece import literal
+from streamkit.expressions.analysis.growth import growth_of
+from streamkit.expressions.calls import CallableRef, load_callable, load_object
+from streamkit.expressions.checked_expression import Expression, Link
+from streamkit.expressions.functions import Function, Library, _mark, reference_key
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translate import Translator
-from streamkit.expressions.translate_counted import CountedTranslator
+from streamkit.expressions.translation.core import BUDGET
+from streamkit.expressions.translation.piece import literal
+from streamkit.expressions.translation.translate import Translator
+from streamkit.expressions.translation.translate_counted import CountedTranslator
 
 __all__ = [
     "Expression",
@@ -52,7 +51,7 @@ def parse(
     """Check an expression over record names and translate it.
 
     `position` is that of the first character of `text` in the file; `locate(line, column)`, both from 0, maps places
-    inside a text of several lines. Raises TopologyError with every problem and its place.
+    in a text of several lines to the file. Raises TopologyError with every problem and its place.
 
     >>> parse("valu.user", ("key", "value"), Position("app.yaml", 3, 10))
     Traceback (most recent call last):
@@ -65,7 +64,7 @@ def parse(
         raise TopologyError(problems)
     library = functions if isinstance(functions, Library) else Library(functions)
     names = tuple(names)
-    # With charges first: constant parts are evaluated within bounds, whatever they are.
+    # The translation with charges first: it evaluates every constant part within bounds.
     counted = _translated(CountedTranslator(names, library.counted, source.place), tree, source)
     growth = growth_of(tree, names, library.functions)
     if not growth.is_bounded:
@@ -99,8 +98,8 @@ def _translated(translator: Translator, tree: ast.expr, source: Source) -> Expre
     )
 
 
-def constant(value: Any, position: Position | None = None) -> Expression:
-    """Return the expression of a number, a boolean or None, which stands for itself.
+def constant(value: object, position: Position | None = None) -> Expression:
+    """Return the expression of a number, a boolean or None: the constant itself.
 
     >>> constant(5).code({})
     <code: 5>
@@ -118,10 +117,10 @@ def constant(value: Any, position: Position | None = None) -> Expression:
     )
 
 
-def called(ref: Any, arguments: Iterable[str], position: Position | None = None) -> Expression:
+def called(ref: CallableRef, arguments: Iterable[str], position: Position | None = None) -> Expression:
     """Return the expression of `{call: module:callable}`: the callable, with these record names as its arguments."""
     arguments = tuple(arguments)
-    name = f"_x_c_{_mark('call', f'{ref.folder}:{ref.module}:{ref.attribute}')}"
+    name = f"_x_c_{_mark('call', reference_key(ref))}"
     sources = ["(\0headers\0 or [])" if each == "headers" else f"\0{each}\0" for each in arguments]
     template = f"{name}({', '.join(sources)})"
     links = (Link(name, call=ref),)
@@ -133,7 +132,7 @@ def _unique(problems: list[Problem]) -> list[Problem]:
 
 
 def _brackets(text: str) -> int:
-    # Brackets inside literals count too: the bound is far above what people write.
+    # Brackets in literals count too: the bound is far above those of ordinary expressions.
     depth = deepest = 0
     for character in text:
         if character in "([{":

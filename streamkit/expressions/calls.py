@@ -1,35 +1,84 @@
-"""Python callables that a topology names: `module:object`, looked for beside the YAML file first."""
+"""Imports the Python callables that a topology names: `module:object`, from the YAML file's folder first."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import threading
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Protocol
 
-from streamkit.errors import Problem, StreamkitError, TopologyError
+from streamkit.errors import Position, Problem, StreamkitError, TopologyError
+from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
 
 _lock = threading.RLock()
-_modules: dict[tuple[str, str], Any] = {}
+_modules: dict[tuple[str, str], ModuleType] = {}
 
 
-def load_callable(ref: Any) -> Any:
-    """Return the callable (function or class) of a reference with `module`, `attribute`, `folder`, `position`.
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a call by name (`with:`); `data`: its value in the file, as JSON."""
 
-    Raises TopologyError (StreamkitError where the reference has no position) that names module or attribute,
-    with the nearest attribute.
+    name: str
+    data: str
+    position: Position | None = field(default=None, compare=False)
+
+    @property
+    def value(self) -> Value:
+        """The value: a new one each time, so that calls that change theirs do not affect each other."""
+        return json.loads(self.data)
+
+
+class CallableRef(Protocol):
+    """A topology's reference to a Python object: `module:attribute`, searched in `folder` first.
+
+    A reference may also have a `position`: its place in the file.
+    """
+
+    @property
+    def module(self) -> str:
+        """The module's full name."""
+
+    @property
+    def attribute(self) -> str:
+        """The object's name in the module; dots lead to attributes of it."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the topology file."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The arguments by name."""
+
+
+def load_callable(ref: CallableRef) -> Callable[..., Value]:
+    """Return the callable (function or class) of a reference; with arguments, a `functools.partial` of both.
+
+    Raises TopologyError (StreamkitError where the reference has no position) that names module, attribute or argument,
+    with the nearest one.
     """
     found = load_object(ref)
     if not callable(found):
         raise _wrong(ref, f"{ref.module}:{ref.attribute} is a value of type {type(found).__name__} and can't be called")
-    return found
+    if not ref.arguments:
+        return found
+    from streamkit.expressions.call_signatures import Misfit, bound  # inspect is slow to import
+
+    try:
+        return bound(found, {each.name: each.value for each in ref.arguments})
+    except Misfit as error:
+        raise _wrong(ref, str(error)) from None
 
 
-def load_object(ref: Any) -> Any:
-    """Return any object of a reference; errors as those of `load_callable`."""
-    found = _module(ref)
+def load_object(ref: CallableRef) -> object:
+    """Return the object of a reference. Raises the errors of `load_callable`."""
+    found: object = _module(ref)
     for part in ref.attribute.split("."):
         if part.startswith("_") or not hasattr(found, part):
             public = [name for name in dir(found) if not name.startswith("_")]
@@ -38,12 +87,12 @@ def load_object(ref: Any) -> Any:
     return found
 
 
-def _wrong(ref: Any, message: str) -> StreamkitError:
+def _wrong(ref: CallableRef, message: str) -> StreamkitError:
     position = getattr(ref, "position", None)
     return TopologyError([Problem(position, message)]) if position is not None else StreamkitError(message)
 
 
-def _module(ref: Any) -> Any:
+def _module(ref: CallableRef) -> ModuleType:
     folder = os.path.abspath(ref.folder or ".")
     with _lock:
         known = _modules.get((folder, ref.module))
@@ -52,7 +101,7 @@ def _module(ref: Any) -> Any:
     return known
 
 
-def _import(ref: Any, folder: str) -> Any:
+def _import(ref: CallableRef, folder: str) -> ModuleType:
     name = ref.module
     try:
         return _import_beside(folder, name) if _is_beside(folder, name) else importlib.import_module(name)
@@ -60,7 +109,7 @@ def _import(ref: Any, folder: str) -> Any:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise _wrong(ref, f"there is no module {name!r} beside the file or on the Python path") from None
         raise _wrong(ref, f"module {name!r} can't be imported: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _wrong(ref, f"module {name!r} can't be imported: {type(error).__name__}: {error}") from error
 
 
@@ -69,9 +118,9 @@ def _is_beside(folder: str, name: str) -> bool:
     return os.path.isfile(top + ".py") or os.path.isdir(top)
 
 
-def _import_beside(folder: str, name: str) -> Any:
+def _import_beside(folder: str, name: str) -> ModuleType:
     top = name.partition(".")[0]
-    # Two files may each have a module of the same name beside them; neither may get the other's.
+    # Two files in different folders may each have a module of one name; neither may get the other's.
     others = {key: sys.modules[key] for key in list(sys.modules) if _within(key, top)}
     if any(_stands_in(folder, module) for module in others.values()):
         return importlib.import_module(name)
@@ -88,7 +137,7 @@ def _import_beside(folder: str, name: str) -> Any:
                 del sys.modules[key]
             sys.modules.update(others)
         if folder not in sys.path:
-            # For imports that the module makes later, inside its functions; last, so that nothing is shadowed.
+            # For imports in the module's functions; last in the path, so that it shadows no other module.
             sys.path.append(folder)
 
 
@@ -96,6 +145,6 @@ def _within(name: str, top: str) -> bool:
     return name == top or name.startswith(top + ".")
 
 
-def _stands_in(folder: str, module: Any) -> bool:
+def _stands_in(folder: str, module: ModuleType) -> bool:
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
     return bool(file) and os.path.abspath(file).startswith(folder + os.sep)

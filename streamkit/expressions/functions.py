@@ -5,12 +5,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit.errors import Position, Problem
-from streamkit.expressions.model import Link
-from streamkit.expressions.piece import IMPURE, LAZY
+from streamkit.expressions.calls import CallableRef
+from streamkit.expressions.checked_expression import Link
 from streamkit.expressions.syntax import Locate, Source
+from streamkit.expressions.translation.piece import IMPURE, LAZY
+
+if TYPE_CHECKING:
+    from streamkit.expressions.translation.translate import Translator
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,9 @@ class Function:
     name: str
     params: tuple[str, ...] = ()
     expr: str | None = None
-    call: Any = None
+    call: CallableRef | None = None
     position: Position = field(default=Position("<functions>", 1, 1), compare=False)
-    """Where the name stands, for problems of the function as a whole."""
+    """The place of the name, for problems of the function itself."""
     expr_position: Position | None = field(default=None, compare=False)
     locate: Locate | None = field(default=None, compare=False)
 
@@ -31,7 +35,7 @@ class Linked:
     """A function ready for use in expressions; `name` is the one in generated code."""
 
     params: tuple[str, ...] = ()
-    call: Any = None
+    call: CallableRef | None = None
     links: tuple[Link, ...] = ()
     helpers: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
@@ -41,14 +45,14 @@ class Linked:
     uses_budget = False
     problems: tuple[Problem, ...] = ()
 
-    def __init__(self, name: str, **fields: Any):
+    def __init__(self, name: str, **fields: object):
         self.name = name
         for field_name, value in fields.items():
             setattr(self, field_name, value)
 
     @property
     def broken(self) -> bool:
-        """Whether the function itself is wrong, and so no expression that uses it is right."""
+        """Whether the function has problems, which every expression that uses it has too."""
         return bool(self.problems)
 
 
@@ -58,7 +62,7 @@ _DEEPEST = 50
 class Library(Mapping[str, Linked]):
     """All functions of a file, each checked once, on first use.
 
-    `problems` lists what is wrong with any of them; expressions that use a broken one report the same problems.
+    `problems` has those of all functions; expressions that use a function with problems report the same ones.
     """
 
     def __init__(self, functions: Mapping[str, Function] | None = None, counts: bool = False):
@@ -71,7 +75,7 @@ class Library(Mapping[str, Linked]):
 
     @property
     def counted(self) -> Library:
-        """The same functions, translated so that they draw on a record's budget."""
+        """The same functions, translated with charges to a record's budget."""
         if self._counted is None:
             self._counted = Library(self.functions, counts=True)
         return self._counted
@@ -111,8 +115,7 @@ class Library(Mapping[str, Linked]):
 
     def _link(self, function: Function) -> Linked:
         if function.call is not None:
-            reference = f"{function.call.folder}:{function.call.module}:{function.call.attribute}"
-            name = f"_x_c_{_mark(function.name, reference)}"
+            name = f"_x_c_{_mark(function.name, reference_key(function.call))}"
             return Linked(name, call=function.call, links=(Link(name, call=function.call),))
         before = len(self._problems)
         self._check_params(function)
@@ -132,15 +135,21 @@ class Library(Mapping[str, Linked]):
             seen.add(param)
 
 
+def reference_key(call: CallableRef) -> str:
+    """Return a text that identifies a callable with its arguments."""
+    arguments = "".join(f":{each.name}={each.data}" for each in call.arguments)
+    return f"{call.folder}:{call.module}:{call.attribute}{arguments}"
+
+
 def _mark(name: str, text: str) -> str:
     # Generated code puts the functions of all its expressions into one namespace.
     return f"{name}_{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def _translated(function: Function, source: Source, library: Library, problems: list[Problem]) -> Linked:
-    from streamkit.expressions.core import BUDGET
-    from streamkit.expressions.translate import Translator
-    from streamkit.expressions.translate_counted import CountedTranslator
+    from streamkit.expressions.translation.core import BUDGET
+    from streamkit.expressions.translation.translate import Translator
+    from streamkit.expressions.translation.translate_counted import CountedTranslator
 
     tree = source.parse(problems)
     if tree is None:
@@ -172,5 +181,5 @@ def _translated(function: Function, source: Source, library: Library, problems: 
     )
 
 
-def _impure(translator: Any) -> bool:
+def _impure(translator: Translator) -> bool:
     return any(link.call is not None for link in translator.links.values())

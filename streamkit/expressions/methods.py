@@ -1,15 +1,16 @@
-"""Methods that expressions may call: the public ones of plain types that change nothing, some of them bounded.
+"""Methods that expressions may call: the public ones of plain types that change nothing, some of them with limits.
 
-Allowed by name: no name here changes a value in place on any plain type, which a test checks.
+They are allowed by name: no method of one of these names changes a value of a plain type in place, which a test checks.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from streamkit.errors import LimitError
-from streamkit.expressions.helpers import bounded, codec, collected, decode
-from streamkit.expressions.limits import MAX_BITS, MAX_BYTES, refuse_size
+from streamkit.expressions.evaluation.helpers import bounded, codec, collected, decode
+from streamkit.expressions.expression_limits import MAX_BITS, MAX_BYTES, size_error
+from streamkit.record import Value
 
 _TEXT = """capitalize center count endswith expandtabs find index isalnum isalpha isascii isdigit islower isspace
  istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind rindex rjust rpartition
@@ -28,6 +29,8 @@ BY_KIND: dict[str, frozenset[str]] = {
     "float": frozenset(("as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer")),
 }
 ALLOWED = frozenset().union(*BY_KIND.values())
+BY_KIND["random"] = frozenset(("boolean", "choice", "exponential", "integer", "normal", "number", "uuid", "zipf"))
+"""The draws of `random`, in the expressions of generators; no value has these methods."""
 MUTATING = frozenset(
     [
         "append",
@@ -59,83 +62,83 @@ RESULT_KINDS = {
 }
 
 
-def _need_text(receiver: Any, name: str) -> None:
+def _need_text(receiver: Value, name: str) -> None:
     if not isinstance(receiver, (str, bytes)):
         raise AttributeError(f"{name}() is a method of str and bytes, not of {type(receiver).__name__}")
 
 
-def _padding(name: str) -> Any:
-    def pad(receiver: Any, width: Any, *fill: Any) -> Any:
+def _padding(name: str) -> Callable[..., Value]:
+    def pad(receiver: Value, width: Value, *fill: Value) -> Value:
         _need_text(receiver, name)
         if isinstance(width, int) and width > MAX_BYTES:
-            raise refuse_size(f"text made by {name}()", width)
+            raise size_error(f"text made by {name}()", width)
         return getattr(receiver, name)(width, *fill)
 
     return pad
 
 
-def _expandtabs(receiver: Any, tabsize: Any = 8) -> Any:
+def _expandtabs(receiver: Value, tabsize: Value = 8) -> Value:
     _need_text(receiver, "expandtabs")
     tab = "\t" if isinstance(receiver, str) else b"\t"
     size = len(receiver) + receiver.count(tab) * max(tabsize, 0)
     if size > MAX_BYTES:
-        raise refuse_size("text made by expandtabs()", size)
+        raise size_error("text made by expandtabs()", size)
     return receiver.expandtabs(tabsize)
 
 
-def _replace(receiver: Any, old: Any, new: Any, count: Any = -1) -> Any:
+def _replace(receiver: Value, old: Value, new: Value, count: Value = -1) -> Value:
     _need_text(receiver, "replace")
     if (len(receiver) + 1) * (len(new) + 1) > MAX_BYTES:
         times = receiver.count(old) if count < 0 else min(receiver.count(old), count)
         size = len(receiver) + times * (len(new) - len(old))
         if size > MAX_BYTES:
-            raise refuse_size("text made by replace()", size)
+            raise size_error("text made by replace()", size)
     return receiver.replace(old, new, count)
 
 
-def _join(receiver: Any, items: Any) -> Any:
+def _join(receiver: Value, items: Value) -> Value:
     _need_text(receiver, "join")
     items = items if isinstance(items, (list, tuple)) else collected(items, "a list made by join()")
     size = sum(map(len, items)) + len(receiver) * len(items)
     if size > MAX_BYTES + len(receiver):
-        raise refuse_size("text made by join()", size)
+        raise size_error("text made by join()", size)
     return receiver.join(items)
 
 
-def _translate(receiver: Any, table: Any, *delete: Any, **named: Any) -> Any:
+def _translate(receiver: Value, table: Value, *delete: Value, **named: Value) -> Value:
     _need_text(receiver, "translate")
     if isinstance(receiver, str) and isinstance(table, dict):
         longest = max((len(text) for text in table.values() if isinstance(text, str)), default=1)
         if longest > 1 and len(receiver) * longest > MAX_BYTES:
-            raise refuse_size("text made by translate()", len(receiver) * longest)
+            raise size_error("text made by translate()", len(receiver) * longest)
     return receiver.translate(table, *delete, **named)
 
 
-def _encode(receiver: Any, encoding: Any = "utf-8", errors: Any = "strict") -> bytes:
+def _encode(receiver: Value, encoding: Value = "utf-8", errors: Value = "strict") -> bytes:
     if not isinstance(receiver, str):
         raise AttributeError(f"encode() is a method of str, not of {type(receiver).__name__}")
     return bounded(receiver.encode(*codec(encoding, errors)), "bytes made by encode()")
 
 
-def _hex(receiver: Any, *arguments: Any, **named: Any) -> str:
+def _hex(receiver: Value, *arguments: Value, **named: Value) -> str:
     if isinstance(receiver, bytes):
         size = len(receiver) * (3 if arguments or named else 2)
         if size > MAX_BYTES:
-            raise refuse_size("text made by hex()", size)
+            raise size_error("text made by hex()", size)
     elif not isinstance(receiver, float):
         raise AttributeError(f"hex() is a method of bytes and float, not of {type(receiver).__name__}")
-    return receiver.hex(*arguments, **named)
+    return str(receiver.hex(*arguments, **named))
 
 
-def _to_bytes(receiver: Any, length: Any = 1, byteorder: Any = "big", *, signed: Any = False) -> bytes:
+def _to_bytes(receiver: Value, length: Value = 1, byteorder: Value = "big", *, signed: Value = False) -> bytes:
     if not isinstance(receiver, int):
         raise AttributeError(f"to_bytes() is a method of int, not of {type(receiver).__name__}")
     if length > MAX_BYTES:
-        raise refuse_size("bytes made by to_bytes()", length)
+        raise size_error("bytes made by to_bytes()", length)
     return receiver.to_bytes(length, byteorder, signed=signed)
 
 
-def _from_bytes(receiver: Any, data: Any, byteorder: Any = "big", *, signed: Any = False) -> int:
+def _from_bytes(receiver: Value, data: Value, byteorder: Value = "big", *, signed: Value = False) -> int:
     if not isinstance(receiver, int):
         raise AttributeError(f"from_bytes() is a method of int, not of {type(receiver).__name__}")
     if len(data) > MAX_BITS // 8:
@@ -143,7 +146,7 @@ def _from_bytes(receiver: Any, data: Any, byteorder: Any = "big", *, signed: Any
     return int.from_bytes(data, byteorder, signed=signed)
 
 
-GUARDED: dict[str, Any] = {
+GUARDED: dict[str, Callable[..., Value]] = {
     **{name: _padding(name) for name in ("ljust", "rjust", "center", "zfill")},
     "expandtabs": _expandtabs,
     "replace": _replace,
@@ -155,6 +158,6 @@ GUARDED: dict[str, Any] = {
     "to_bytes": _to_bytes,
     "from_bytes": _from_bytes,
 }
-"""Methods that can make much out of little; called as `_x_m_NAME(receiver, …)`."""
+"""Methods whose results may be much larger than their arguments; called as `_x_m_NAME(receiver, …)`."""
 
 METHOD_HELPERS = {f"_x_m_{name}": helper for name, helper in GUARDED.items()}

@@ -1,4 +1,4 @@
-"""What other languages write in another way than expressions do: names and operators, for messages about mistakes."""
+"""Names and operators of other languages, and their spelling in expressions, for messages about mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = {
     "none": "None",
     "undefined": "None",
 }
-"""Names of constants elsewhere, and what an expression writes for them."""
+"""Names of constants in other languages, and those of expressions."""
 
 _OPERATORS = {
     "&&": "and",
@@ -33,14 +33,14 @@ _OPERATORS = {
     "->": "lambda x: …",
 }
 _TEXT = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
-# Operators of the language first, so that no part of one is taken for another's.
+# Longer operators first, so that no part of one matches as another.
 _TOKENS = re.compile(rf"{_TEXT}|===|!==|=>|->|==|!=|<=|>=|:=|\*\*|//|<>|&&|\|\||\?\?|\?\.|\+\+|[?!=]")
 
 
 def foreign_operator(text: str) -> tuple[int, str] | None:
     """Return the offset of the first operator of another language in a text, and a sentence about it; None without one.
 
-    An `=` behind a parameter's name is one of expressions too, so that it counts only outside of brackets.
+    Expressions have `=` too, after a parameter's name, so that it counts outside of brackets only.
 
     >>> foreign_operator("value.a && value.b")
     (8, "write 'and' for '&&'")

@@ -1,4 +1,4 @@
-"""From the text of an expression to a syntax tree, with places in the YAML file."""
+"""Parses the text of an expression, and maps places in it to the YAML file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 
 from streamkit.errors import Position, Problem
-from streamkit.expressions.limits import MAX_DEPTH, MAX_TEXT
+from streamkit.expressions.expression_limits import MAX_DEPTH, MAX_TEXT
 from streamkit.expressions.spellings import foreign_operator
 
 Locate = Callable[[int, int], Position]
@@ -15,14 +15,14 @@ Locate = Callable[[int, int], Position]
 
 
 class Source:
-    """The text of one expression and where it stands."""
+    """The text of one expression and its place in the file."""
 
     def __init__(self, text: str, position: Position | None, locate: Locate | None = None):
         self.text = text
         self.given = position
         self.position = position or Position("<expression>", 1, 1)
         self.locate = locate
-        self._lines = text.split("\n")
+        self._text_lines = text.split("\n")
 
     def at(self, line: int, column: int) -> Position:
         """Return the place in the file of a place in the text (both from 0)."""
@@ -34,9 +34,9 @@ class Source:
         return Position(start.file, start.line + line, column + 1)
 
     def place(self, node: ast.AST) -> Position:
-        """Return where a node begins."""
+        """Return the place where a node begins."""
         if isinstance(node, ast.Attribute):
-            # The name after the dot is what a message is about.
+            # Messages about an attribute point to the name after the dot.
             line, offset = getattr(node, "end_lineno", 1) - 1, getattr(node, "end_col_offset", 0)
             offset -= len(node.attr.encode())
         else:
@@ -44,14 +44,14 @@ class Source:
         return self._from_wrapped(line, offset)
 
     def _from_wrapped(self, line: int, offset: int) -> Position:
-        # The text is parsed in brackets, which shift its first line; offsets count bytes of UTF-8.
+        # The text is parsed in brackets, which shift its first line by one; offsets count bytes of UTF-8.
         offset -= 1 if line == 0 else 0
-        line = min(line, len(self._lines) - 1)
-        encoded = self._lines[line].encode("utf-8", "replace")
+        line = min(line, len(self._text_lines) - 1)
+        encoded = self._text_lines[line].encode("utf-8", "replace")
         return self.at(line, len(encoded[: max(offset, 0)].decode("utf-8", "ignore")))
 
     def parse(self, problems: list[Problem]) -> ast.expr | None:
-        """Return the tree, or None after reporting why there is none."""
+        """Return the tree, or None after adding a problem."""
         message = None
         if not self.text.strip():
             message = "an expression is expected, but the text is empty"
@@ -79,8 +79,8 @@ class Source:
     def _tree(self) -> ast.expr:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Inside brackets lines may break anywhere. Two kinds of brackets, so that none can close ours early;
-            # the line break ends a comment.
+            # In brackets, lines may break anywhere. The text is parsed in two kinds of brackets, so that it can't close the
+            # added one itself; the line break ends a comment.
             tree = ast.parse(f"({self.text}\n)", mode="eval").body
             other = ast.parse(f"[{self.text}\n]", mode="eval").body
         if isinstance(other, ast.ListComp):
@@ -88,7 +88,9 @@ class Source:
         if isinstance(other, ast.List) and not other.elts:
             raise SyntaxError("there is only a comment", ("", 1, 2, self.text))
         if self.text.rstrip(" \t").endswith("\\"):
-            raise SyntaxError("a backslash at the end", ("", len(self._lines), len(self._lines[-1]) + 1, self.text))
+            raise SyntaxError(
+                "a backslash at the end", ("", len(self._text_lines), len(self._text_lines[-1]) + 1, self.text)
+            )
         return tree
 
     def _syntax_problem(self, error: SyntaxError) -> Problem:
@@ -100,14 +102,14 @@ class Source:
             return Problem(place, f"not an expression: {advice}")
         line, column = (error.lineno or 1) - 1, (error.offset or 1) - 1
         message = (error.msg or "invalid syntax").partition(" Perhaps you forgot a comma")[0].rstrip(".")
-        if line >= len(self._lines):
-            line, column = len(self._lines) - 1, len(self._lines[-1])
+        if line >= len(self._text_lines):
+            line, column = len(self._text_lines) - 1, len(self._text_lines[-1])
             _, _, opened = message.partition("does not match opening parenthesis ")
-            # The closing bracket is ours, which the user never wrote.
+            # The closing bracket is the added one, which the user did not write.
             message = f"{opened[:3]} is never closed" if opened else "it ends too early"
         elif line == 0:
             column -= 1
-        column = min(max(column, 0), len(self._lines[line]))
+        column = min(max(column, 0), len(self._text_lines[line]))
         return Problem(self.at(line, column), f"not an expression: {message}")
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from streamkit.errors import LimitError, TopologyError
 from streamkit.expressions import Function, parse
-from streamkit.expressions.budget import Budget
-from streamkit.expressions.limits import MAX_SECONDS
+from streamkit.expressions.evaluation.budget import Budget
+from streamkit.expressions.expression_limits import MAX_SECONDS
 
 SPACE = 2 << 30
 NAMES = ("key", "value", "aggregate", "timestamp", "headers", "topic", "partition", "offset")
@@ -232,7 +232,7 @@ def attempt(text: str, value: Any) -> dict[str, Any]:
     except LimitError as error:
         found |= {"end": "limit", "message": str(error)}
     except RecursionError:
-        # As the runtime names it (streamkit.runtime.reasons).
+        # As the runtime names it (streamkit.runtime.execution.reasons).
         found |= {"end": "error", "message": "a value is nested too deeply"}
     except Exception as error:
         found |= {"end": "error", "message": f"{type(error).__name__}: {error}"[:200]}

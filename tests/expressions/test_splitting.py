@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkit.expressions import counting, regex
-from streamkit.expressions.budget import Budget
-from streamkit.expressions.limits import LimitError
+from streamkit.expressions.evaluation import counting, regex
+from streamkit.expressions.evaluation.budget import Budget
+from streamkit.expressions.expression_limits import LimitError
 
 PATTERNS = st.one_of(
     st.text("ab,;: -#é\n", min_size=1, max_size=3).filter(lambda each: "-" not in each or len(each) == 1),

@@ -1,0 +1,1 @@
+"""What translated expressions call at run time, and what limits them."""

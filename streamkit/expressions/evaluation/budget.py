@@ -1,0 +1,193 @@
+"""The budget of one record in the expressions of all steps: bytes of the values made, and elementary steps.
+
+An elementary step is 20 to 50 ns of work: a visited member of a container, 32 bytes of text, a tenth of a loop's
+iteration. Only expressions whose values may be large, or which may take long, charge the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from time import thread_time
+from typing import TypeVar
+
+from streamkit.errors import LimitError, TimeLimitError
+from streamkit.expressions.expression_limits import MAX_STEPS, MAX_TOTAL, SLOT
+from streamkit.record import Value
+from streamkit.rounds import LARGE, made
+
+T = TypeVar("T")
+
+ROUND = 10
+"""Steps of one iteration of a loop."""
+ROW = 512
+"""Bytes that a forwarded record counts in addition to its value."""
+_CHUNK = 32
+"""Bytes of text that one step copies or reads."""
+_KEPT = 256
+"""Bytes from which the size of a container is kept while a record is processed."""
+_LOOK = 2_000_000
+"""Steps between two reads of the clock."""
+_LONGEST = 30.0
+_SMALL = frozenset((int, float, bool, type(None)))
+_TEXT = frozenset((str,))
+_INTEGERS = frozenset((int, bool))
+_BIG = 1 << 63
+
+
+class Budget:
+    """The bytes and steps that are left to the present record; `start` begins the next one.
+
+    A task has one for its program; its name in generated code is `_y_b`.
+    """
+
+    __slots__ = ("_known", "_look", "_until", "bytes", "max_bytes", "max_steps", "seconds", "steps")
+
+    def __init__(self, max_bytes: int = MAX_TOTAL, max_steps: int = MAX_STEPS, seconds: float = _LONGEST):
+        self.max_bytes = max_bytes
+        self.max_steps = max_steps
+        self.seconds = seconds
+        self._known: dict[int, tuple[Value, int]] = {}
+        self.bytes = max_bytes
+        self.start()
+
+    def start(self) -> None:
+        """Begin a record with the full budget."""
+        if self.max_bytes - self.bytes > LARGE:
+            made(self.max_bytes - self.bytes)
+        self.bytes = self.max_bytes
+        self.steps = self.max_steps
+        self._look = self.max_steps - _LOOK if self.max_steps > _LOOK else 0
+        self._until = 0.0
+        if self._known:
+            self._known.clear()
+
+    def pause(self) -> tuple[int, int]:
+        """Begin a record that was buffered; return the argument of `resume` to go on with the present one."""
+        left = self.bytes, self.steps
+        self.start()
+        return left
+
+    def resume(self, left: tuple[int, int]) -> None:
+        """Go on with the record that was paused."""
+        self.bytes, self.steps = left[0], left[1] - ROUND
+        self._look = min(self._look, max(self.steps, 0))
+
+    # -- Charging --
+
+    def spend(self, steps: int) -> None:
+        """Charge steps. Raises LimitError when too few are left."""
+        self.steps -= steps
+        if self.steps < self._look:
+            self._check()
+
+    def _check(self) -> None:
+        if self.steps < 0:
+            raise LimitError(f"the record takes more than {self.max_steps} steps (expression.max.steps)")
+        self._look = max(self.steps - _LOOK, 0)
+        # The steps are the limit; the clock is for work that they do not measure well.
+        if not self._until:
+            self._until = thread_time() + self.seconds
+        elif thread_time() > self._until:
+            raise TimeLimitError(f"the record takes longer than {self.seconds:g} seconds")
+
+    def take(self, size: int) -> None:
+        """Charge the bytes of a value that is made, and the steps of making it. Raises LimitError."""
+        self.bytes -= size
+        if self.bytes < 0:
+            raise LimitError(f"the record makes more than {self.max_bytes} bytes (expression.max.bytes)")
+        self.spend(1 + size // _CHUNK)
+
+    def item(self, value: T) -> T:
+        """Charge the size of a value that is made, and return it."""
+        kind = value.__class__
+        if kind is str or kind is bytes:
+            # A cast would cost a call for each value.
+            if len(value) < _CHUNK:  # type: ignore[arg-type]
+                self.steps -= 1
+                self.bytes -= SLOT
+            else:
+                is_narrow = kind is bytes or value.isascii()  # type: ignore[attr-defined]
+                self.take(SLOT + (len(value) if is_narrow else 2 * len(value)))  # type: ignore[arg-type]
+        elif kind in _SMALL:
+            self.steps -= 1
+        else:
+            self.take(SLOT + self.size(value))
+        return value
+
+    def row(self, value: Value) -> None:
+        """Charge a further record: one of several that a step makes of a record, or one that is written."""
+        self.take(ROW + self.size(value))
+
+    def weigh(self, value: T) -> T:
+        """Charge the steps of reading all of a value, and return it."""
+        if value.__class__ not in _SMALL:
+            self.spend(1 + self.size(value) // SLOT)
+        return value
+
+    def key(self, value: T) -> T:
+        """Charge the steps of hashing a value, and return it."""
+        if value.__class__ is tuple:
+            self.spend(1 + self.size(value) // SLOT)
+        return value
+
+    def loop(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items, and charge an iteration for each."""
+        for item in items:
+            self.steps -= ROUND
+            if self.steps < self._look:
+                self._check()
+            yield item
+
+    def spread(self, items: Iterable[T]) -> tuple[T, ...]:
+        """Return the items that a `*` unpacks, and charge all of them."""
+        written = tuple(islice(items, max(self.bytes, 0) // SLOT + 1))
+        self.item(written)
+        return written
+
+    # -- Sizes --
+
+    def size(self, value: Value) -> int:
+        """Return about how many bytes plain data has when it is written out, shared parts each time.
+
+        Large containers are visited once for each record, since they do not change.
+
+        >>> Budget().size(["ab", [1, "c"]])
+        35
+        """
+        kind = value.__class__
+        if kind is str:
+            return len(value) if value.isascii() else 2 * len(value)
+        if kind in _SMALL:
+            return 0 if kind is not int or -_BIG < value < _BIG else value.bit_length() // 3
+        if kind is bytes:
+            return len(value)
+        return self._size_of_container(value)
+
+    def _size_of_container(self, value: Value) -> int:
+        known = self._known.get(id(value))
+        if known is not None:
+            return known[1]
+        if isinstance(value, dict):
+            total = 2 * SLOT * len(value) + self._size_of_all(value) + self._size_of_all(value.values())
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            total = SLOT * len(value) + self._size_of_all(value)
+        elif isinstance(value, (str, bytes)):
+            return len(value)
+        else:
+            return 2 * SLOT * len(value) if hasattr(value, "__len__") else 0
+        self.steps -= 1 + len(value)
+        if total >= _KEPT:
+            self._known[id(value)] = (value, total)
+        return total
+
+    def _size_of_all(self, items: Value) -> int:
+        kinds = set(map(type, items))
+        # Long lists are nearly always of one type, which makes a check of each element unnecessary.
+        if kinds == _TEXT:
+            return sum(map(len, items)) * (1 if all(map(str.isascii, items)) else 2)
+        if kinds <= _INTEGERS:
+            return 0 if not kinds or max(map(int.bit_length, items)) < 64 else sum(map(self.size, items))
+        if int not in kinds and kinds <= _SMALL:
+            return 0
+        return sum(map(self.size, items))

@@ -1,0 +1,1 @@
+"""Run-time work of the steps that Kafka Streams does not have."""

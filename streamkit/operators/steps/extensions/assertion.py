@@ -1,0 +1,83 @@
+"""`assert`: an error for each record that does not fulfil a condition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call, literal, negated
+from streamkit.errors import StreamkitError
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Expr, Field, Text
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.upstream import Stream
+from streamkit.operators.steps.extensions.stream_node import add_stream_node
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class Assert(Processor):
+    """Fails for records whose condition is false, with `message`."""
+
+    condition: Expression
+    message: str
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        test = gen.var("p")
+        with gen.guard(node):
+            gen.assign(test, gen.expr(self.condition))
+            with gen.when(negated(test)):
+                gen.do(call(gen.name_of(fail, "fail"), literal(self.message)))
+        gen.forward(node)
+
+
+class AssertOperator(Operator[Stream]):
+    """`assert` (KStream.process with a processor that raises)."""
+
+    name: ClassVar[str] = "assert"
+    is_extension = True
+    main = "if"
+    fields = (
+        Field("if", Expr(), "The condition, by Python's truth; null is false.", required=True),
+        Field("message", Text(), "The message of the error.", default="the condition does not hold"),
+        NAME,
+    )
+    summary = (
+        "Forwards the records for which the condition holds; any other is an error of the step with `message`, and "
+        "`on_error` decides what happens then: the application ends (the default), the record is dropped, or it goes to a "
+        "dead-letter topic with the message in its headers."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: checked-orders
+topics:
+  orders: {value: json}
+  valid: {value: json}
+pipelines:
+  valid:
+    stream: orders
+    steps:
+      - assert: {if: value.cents >= 0, message: an amount is negative, on_error: continue}
+    to: valid
+""",
+        input="""{"topic": "orders", "key": "a", "value": {"cents": 5}, "timestamp": 0}
+{"topic": "orders", "key": "b", "value": {"cents": -5}, "timestamp": 1}
+""",
+        output="""{"topic": "valid", "key": "a", "value": {"cents": 5}, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        message = step.get("message", "the condition does not hold")
+        return add_stream_node(step, upstream, builder, "STREAMKIT-ASSERT-", Assert(step.options["if"], message))
+
+
+def fail(message: str) -> NoReturn:
+    """Raise StreamkitError with the message of an assertion."""
+    raise StreamkitError(f"assert: {message}")

@@ -1,0 +1,139 @@
+"""`deduplicate`: the first record of each id."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call, literal, method, symbol
+from streamkit.errors import Problem
+from streamkit.graph.node import GraphNode, ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, STORE, Duration, Expr, Field, SerdeField
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step, StoreOptions
+from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.step_serdes import required_serde, serde_or_none
+from streamkit.operators.core.step_stores import define_store, with_type
+from streamkit.operators.core.upstream import Stream
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.state.definitions import StoreDef
+
+PREFIX = "STREAMKIT-DEDUPLICATE-"
+
+
+@frozen
+class Deduplicate(Processor):
+    """Drops records whose id a record less than `within` (ms) earlier had; `ids`: the store of ids."""
+
+    by: Expression
+    within: int
+    ids: str
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        arguments = (symbol("rt"), gen.store(self.ids), literal(self.within))
+        known = gen.prologue(("ids", self.ids), "ids", call(gen.kernel("extensions.known_ids", "KnownIds"), *arguments))
+        found, passes = gen.var("id"), gen.var("p")
+        with gen.guard(node):
+            gen.assign(found, gen.expr(self.by))
+            gen.assign(passes, method(known, "is_first", found, gen.record.time))
+        with gen.when(passes):
+            gen.forward(node)
+
+    def why_nothing(self) -> str:
+        return "a record with the same id came before it"
+
+
+class DeduplicateOperator(Operator[Stream]):
+    """`deduplicate` (KStream.process with a processor and a store)."""
+
+    name: ClassVar[str] = "deduplicate"
+    is_extension = True
+    fields = (
+        Field("by", Expr(), "The id of a record.", required=True),
+        Field("within", Duration(1), "How long after a record others with its id are duplicates.", required=True),
+        Field("id_serde", SerdeField(), "The serde of ids in the store; equal ids have equal bytes.", default="json"),
+        Field("store", STORE.kind, "The [store](#stores) of the ids: `name`, `type`, `logging`, `config`."),
+        NAME,
+    )
+    summary = (
+        "Forwards the first record of each id and drops those with the same id whose timestamps are less than `within` "
+        "later; a record that is `within` or more after the one that passed is a first one again. First is what the task "
+        "reads first. No two records of one id that pass have timestamps less than `within` apart.\n\n"
+        "A record whose id is null passes. A record that is `within` or more behind stream time is late: it is dropped and "
+        "counted (`dropped-records`), whatever its id, because ids of that time may be forgotten; a late record less than "
+        "that behind is a duplicate if its id has passed. Keys and values, null too, are not looked at and stay as they are.\n\n"
+        "Records are compared within their partition. Where the stream's keys have changed it repartitions first, so that "
+        "records of a key meet; if `by` is not the key, records with the same id must have the same key, or come after "
+        "`select_key`. The store has a row for each id with the timestamp of the record that passed, for at most "
+        "2 × `within` of stream time; it has a changelog and no cache."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: once
+topics:
+  payments: {value: json}
+  once: {value: json}
+pipelines:
+  once:
+    stream: payments
+    steps:
+      - deduplicate: {by: value.id, within: 10m}
+    to: once
+""",
+        input="""{"topic": "payments", "key": "ada", "value": {"id": 1}, "timestamp": 0}
+{"topic": "payments", "key": "ada", "value": {"id": 1}, "timestamp": 5000}
+{"topic": "payments", "key": "ada", "value": {"id": 2}, "timestamp": 6000}
+{"topic": "payments", "key": "ada", "value": {"id": 1}, "timestamp": 600000}
+""",
+        output="""{"topic": "once", "key": "ada", "value": {"id": 1}, "timestamp": 0}
+{"topic": "once", "key": "ada", "value": {"id": 2}, "timestamp": 6000}
+{"topic": "once", "key": "ada", "value": {"id": 1}, "timestamp": 600000}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        store: StoreOptions | None = step.get("store")
+        if store is not None:
+            for option in ("caching", "retention", "segment_interval", "versioned", "ttl"):
+                if getattr(store, option) is not None:
+                    yield Problem(
+                        store.position or step.at("store"),
+                        f"deduplicate: its store has no option `{option}`; `within` decides how long ids are kept",
+                    )
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        name = builder.graph.names.named(step.get("name"), PREFIX)
+        store = self._store(step, builder)
+        parent: GraphNode = upstream.node
+        below = upstream
+        if upstream.repartition_required:
+            serdes = (
+                required_serde(upstream.key_serde, "key", step, "the repartition topic"),
+                required_serde(upstream.value_serde, "value", step, "the repartition topic"),
+            )
+            repartition = repartition_node(builder, name, serdes)
+            builder.graph.add(upstream.node, repartition)
+            parent = repartition
+            below = upstream.below(name, repartition, sources=(repartition.source_name,), repartition_required=False)
+        node = ProcessorGraphNode(
+            name, Deduplicate(step.options["by"], step.options["within"], store.name), stores=(store,)
+        )
+        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+        builder.graph.add(parent, node)
+        return below.below(name, node)
+
+    def _store(self, step: Step, builder: Context) -> StoreDef:
+        options: StoreOptions | None = step.get("store")
+        within: int = step.options["within"]
+        if 2 * within > 2**63 - 1:
+            raise BuildError(step.at("within"), "deduplicate: `within` is too long: ids are kept for twice as long")
+        name = options.name if options is not None and options.name is not None else builder.graph.names.store(PREFIX)
+        serdes = (step.get("id_serde") or builder.serde("json"), builder.serde("long"))
+        made = define_store(name, serdes, with_type(options, builder.store_defaults.in_memory))
+        return dataclasses.replace(made, type="key_value", caching=False, ttl=2 * within)

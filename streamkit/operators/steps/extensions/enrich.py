@@ -1,0 +1,177 @@
+"""`enrich`: the result of a function, such as of a service or a database, for each record; calls run in parallel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import Code, call, literal, symbol, tuple_of
+from streamkit.expressions import load_callable
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.batch_code import emit_context, emit_holding_step
+from streamkit.operators.codegen.record_variables import Slot, record_of_parameters
+from streamkit.operators.codegen.table_code import RT
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import (
+    NAME,
+    STREAM_NAMES,
+    VALUE_SERDE,
+    WITH,
+    CacheField,
+    Callable_,
+    Duration,
+    Expr,
+    Field,
+    Integer,
+)
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import CacheOptions, CallRef, Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+MODULE = "calls.lookups"
+RESULT = symbol("r")
+
+
+@frozen
+class CallOptions:
+    """How the function is called; times in milliseconds. batch 0: with one argument that is no list."""
+
+    concurrency: int
+    timeout: int
+    retries: int
+    backoff: int
+    batch: int
+    cache: CacheOptions | None
+
+
+@frozen
+class Enrich(Processor):
+    """Holds records back until a run ends, calls the function for all of them, and joins the results in their order.
+
+    by None: the function gets the value. value None: the result is the new value.
+    """
+
+    call: CallRef
+    by: Expression | None
+    value: Expression | None
+    options: CallOptions
+
+    needs_context: ClassVar[bool] = True
+    holds_records: ClassVar[bool] = True
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        options = self.options
+        cache = options.cache or CacheOptions(0, None)
+        times = (options.concurrency, options.timeout, options.retries, options.backoff, options.batch)
+        made_options = call(gen.kernel(MODULE, "LookupOptions"), *map(literal, (*times, cache.size, cache.ttl)))
+        user = tuple_of(gen.name_of(load_callable(self.call), "user"), emit_context(gen, node, ()))
+        # Where other nodes write to the same places, one record after the other goes on.
+        steps = tuple_of(gen.index(node), self._joined(node, gen), symbol("fail"), literal(gen.mixes_order(node)))
+        made = call(gen.kernel(MODULE, "LookupStep"), RT, user, made_options, gen.replays(), steps)
+        emit_holding_step(gen, node, made, self.by)
+
+    def _joined(self, node: Node, gen: CodeWriter) -> Code:
+        """Return the name of a function that joins a result with its record, and forwards the record."""
+
+        def write(name: Code) -> None:
+            function = gen.function(name, "k", "v", "r", "t", "c")
+            with function, gen.with_record(record_of_parameters()), gen.separate_budget():
+                value = RESULT
+                if self.value is not None:
+                    value = gen.var("v")
+                    gen.assign(value, gen.expr(self.value, result=RESULT))
+                gen.forward(node, value=Slot(value))
+
+        return gen.deferred_function(("joined", node.name), "j", write)
+
+
+class EnrichOperator(Operator[Stream]):
+    """`enrich` (KStream.processValues with calls that Kafka Streams makes one by one)."""
+
+    name: ClassVar[str] = "enrich"
+    is_extension = True
+    main = "call"
+    fields = (
+        Field("call", Callable_(("argument",)), "The function or class that looks up: `module:Name`.", required=True),
+        WITH,
+        Field("by", Expr(), "What the function gets, and what the cache knows results by; the value where absent."),
+        Field(
+            "value",
+            Expr((*STREAM_NAMES, "result"), ("key", "value", "result")),
+            "The new value; the result where absent.",
+        ),
+        Field("concurrency", Integer(1), "How many calls may run at once in a stream thread.", default=64),
+        Field("timeout", Duration(1), "How long one call may take.", default="30s"),
+        Field("retries", Integer(0), "How often a call that raises `RetriableError` is repeated.", default=0),
+        Field(
+            "backoff",
+            Duration(0),
+            "The time before the first repetition; it doubles for each further one.",
+            default="100ms",
+        ),
+        Field(
+            "batch", Integer(1), "The function takes a list of up to so many arguments, and returns as many results."
+        ),
+        Field("cache", CacheField(), "Results that are kept in memory: at most `size`, each for `ttl`."),
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Calls a function with a part of each record and joins its result with the record: a look-up in a service, a database or "
+        "a model elsewhere. The function is `async`, or an ordinary one, which runs in a thread; or a class whose objects are "
+        "called. The calls for the records of a run are made in parallel. Records go on in their order, each when it and all before "
+        "it have their results, and are committed after that. See [enrich](#functions-that-look-up).\n\n"
+        "Kafka Streams has no such step; the node is named `STREAMKIT-ENRICH-…`."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: greetings
+topics:
+  visits: {value: json}
+  greetings: {value: json}
+pipelines:
+  greetings:
+    stream: visits
+    steps:
+      - enrich:
+          call: "streamkit.operators.steps.processors.samples:language_of"
+          by: value.country
+          timeout: 2s
+          cache: {size: 1000, ttl: 10m}
+          value: "{'user': value.user, 'language': result}"
+    to: greetings
+""",
+        input="""{"topic": "visits", "key": "k", "value": {"user": "ann", "country": "at"}, "timestamp": 0}
+{"topic": "visits", "key": "k", "value": {"user": "bob", "country": "fr"}, "timestamp": 1}
+""",
+        output="""{"topic": "greetings", "key": "k", "value": {"user": "ann", "language": "de"}, "timestamp": 0}
+{"topic": "greetings", "key": "k", "value": {"user": "bob", "language": "fr"}, "timestamp": 1}
+""",
+    )
+
+    def types(self, inference: TypeInference) -> Types:
+        inference.option_type("by")
+        return Types(inference.upstream_types.key, inference.option_type("value"))
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        serde = step.get("value_serde", builder.default_value)
+        name = builder.graph.names.named(step.get("name"), "STREAMKIT-ENRICH-")
+        options = CallOptions(
+            step.get("concurrency", 64),
+            step.get("timeout", 30_000),
+            step.get("retries", 0),
+            step.get("backoff", 100),
+            step.get("batch", 0),
+            step.get("cache"),
+        )
+        processor = Enrich(step.options["call"], step.get("by"), step.get("value"), options)
+        node = ProcessorGraphNode(name, processor, value_changing=True)
+        node.serdes = (serde_or_none(upstream.key_serde), serde)
+        builder.graph.add(upstream.node, node)
+        return upstream.below(name, node, value_serde=serde)

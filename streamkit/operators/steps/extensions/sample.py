@@ -1,0 +1,93 @@
+"""`sample`: a fixed part of the records, the same ones on each replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call, item, literal
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Expr, Field, Fraction, Integer
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.upstream import Stream
+from streamkit.operators.steps.extensions.stream_node import add_stream_node
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class Sample(Processor):
+    """Forwards records whose hash is below a bound. by None: the hash is that of the key."""
+
+    rate: float
+    by: Expression | None
+    seed: int
+
+    needs_context: ClassVar[bool] = True
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        keep = gen.var("p")
+        sampler = gen.kernel("extensions.sampler", "Sampler")
+        made = gen.prologue(
+            ("sample", self.rate, self.seed), "sample", call(sampler, *map(literal, (self.rate, self.seed)))
+        )
+        with gen.guard(node):
+            chosen = gen.object_of(gen.record.key) if self.by is None else gen.expr(self.by)
+            place = (item(gen.record.context, at) for at in (1, 2, 3))
+            gen.assign(keep, call(made, chosen, *place))
+        with gen.when(keep):
+            gen.forward(node)
+
+    def why_nothing(self) -> str:
+        return "it is not in the sample"
+
+
+class SampleOperator(Operator[Stream]):
+    """`sample` (KStream.filter with a hash of the record)."""
+
+    name: ClassVar[str] = "sample"
+    is_extension = True
+    main = "rate"
+    fields = (
+        Field("rate", Fraction(), "The part of the records that is kept, from 0 to 1.", required=True),
+        Field("by", Expr(), "What decides; the record's key where absent."),
+        Field("seed", Integer(0), "Another number keeps other records.", default=0),
+        NAME,
+    )
+    summary = (
+        "Keeps a part of the records and drops the others. A hash (BLAKE2b) of `seed` and of the result of `by` decides, so "
+        "that all records with the same result are kept or dropped together, on every instance and on each replay; of many different "
+        "results about `rate` are kept, and a higher `rate` keeps all that a lower one does. Equal numbers have equal hashes "
+        "(1, 1.0), and the order of an object's fields does not matter. Where `by` gives null, the place of the record "
+        "decides (topic, partition and offset), so that records are kept or dropped one by one."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: some-users
+topics:
+  clicks: {value: string}
+  some: {value: string}
+pipelines:
+  some:
+    stream: clicks
+    steps:
+      - sample: {rate: 0.5, seed: 1}
+    to: some
+""",
+        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
+{"topic": "clicks", "key": "bob", "value": "/", "timestamp": 1}
+{"topic": "clicks", "key": "ada", "value": "/cart", "timestamp": 2}
+{"topic": "clicks", "key": "eve", "value": "/", "timestamp": 3}
+""",
+        output="""{"topic": "some", "key": "ada", "value": "/", "timestamp": 0}
+{"topic": "some", "key": "bob", "value": "/", "timestamp": 1}
+{"topic": "some", "key": "ada", "value": "/cart", "timestamp": 2}
+""",
+    )
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        processor = Sample(step.options["rate"], step.get("by"), step.get("seed", 0))
+        return add_stream_node(step, upstream, builder, "STREAMKIT-SAMPLE-", processor)

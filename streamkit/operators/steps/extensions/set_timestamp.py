@@ -1,0 +1,84 @@
+"""`set_timestamp`: another timestamp for each record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call
+from streamkit.errors import StreamkitError
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.upstream import Stream
+from streamkit.operators.steps.extensions.stream_node import add_stream_node
+from streamkit.serdes.shown import shown
+from streamkit.state.keys import MAX_LONG
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.record import Value
+
+
+@frozen
+class SetTimestamp(Processor):
+    """Replaces the timestamp (ms) by that of an expression."""
+
+    timestamp: Expression
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        time = gen.var("t")
+        with gen.guard(node):
+            gen.assign(time, call(gen.name_of(checked_timestamp, "timestamp"), gen.expr(self.timestamp)))
+        gen.forward(node, time=time)
+
+
+class SetTimestampOperator(Operator[Stream]):
+    """`set_timestamp` (KStream.process with a processor that forwards `record.withTimestamp`)."""
+
+    name: ClassVar[str] = "set_timestamp"
+    is_extension = True
+    main = "to"
+    fields = (
+        Field("to", Expr(), "The new timestamp in milliseconds, a whole number of at least 0.", required=True),
+        NAME,
+    )
+    summary = (
+        "Gives each record another timestamp, which windows, joins and topics further down use. Anything but a whole "
+        "number of at least 0, null too, is an error of the step. The stream time of the task does not change: it follows "
+        "from the records that the task reads. To set it too, give the topic a `timestamp`, or `repartition` after this "
+        "step."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: event-times
+topics:
+  events: {value: json}
+  timed: {value: json}
+pipelines:
+  timed:
+    stream: events
+    steps:
+      - set_timestamp: value.seconds * 1000
+    to: timed
+""",
+        input="""{"topic": "events", "key": "a", "value": {"seconds": 5}, "timestamp": 0}
+""",
+        output="""{"topic": "timed", "key": "a", "value": {"seconds": 5}, "timestamp": 5000}
+""",
+    )
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        processor = SetTimestamp(step.options["to"])
+        return add_stream_node(step, upstream, builder, "STREAMKIT-SETTIMESTAMP-", processor)
+
+
+def checked_timestamp(value: Value) -> int:
+    """Return a timestamp. Raises StreamkitError for a value that is none."""
+    if type(value) is int and 0 <= value <= MAX_LONG:
+        return value
+    raise StreamkitError(
+        f"set_timestamp: a timestamp is a whole number of milliseconds of at least 0, not {shown(value, 80)}"
+    )

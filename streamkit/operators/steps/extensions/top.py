@@ -1,0 +1,83 @@
+"""`top`: the values of the highest ranks, for each group and window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from streamkit.errors import Problem
+from streamkit.expressions.analysis.types import ListOf
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, STORE, Expr, Field, Integer, SerdeField
+from streamkit.operators.core.operator import Example, Operator
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import GroupedStream, Table, WindowedStream
+from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream
+
+LONGEST = 10_000
+
+
+class TopOperator(Operator[GroupedStream | WindowedStream]):
+    """`top` (KGroupedStream.aggregate with a list)."""
+
+    name: ClassVar[str] = "top"
+    is_extension = True
+    fields = (
+        Field("n", Integer(), f"How many values the list has at most, up to {LONGEST:,}.", required=True),
+        Field("by", Expr(("key", "value")), "The rank of a value; higher ranks come first.", required=True),
+        STORE,
+        Field("value_serde", SerdeField(), "The serde of the list.", default="json"),
+        NAME,
+    )
+    accepts = ("grouped_stream", "windowed_stream")
+    summary = (
+        "Keeps the `n` values with the highest ranks of each group, per window if the group is windowed. The result is a "
+        "table of lists, the highest rank first; of equal ranks the value that came first is ahead, and a value that equals "
+        "the last rank of a full list does not get into it. For the lowest ranks write `by: -value.x`. A row is updated each "
+        "time its list changes, with the highest timestamp of the records that changed it; sliding windows and sessions are "
+        "updated by each record. A cache (see [stores](#stores)) holds updates back until the commit, as for other "
+        "aggregations. Values are kept as they are: choose fields with `map_values` before.\n\n"
+        "A record without key or value, or whose rank is null or NaN, is dropped and counted. Ranks that can't be compared, "
+        "such as a number and text, are an error of the step. A record that is late for its window is dropped; without "
+        "windows lists know no time, and no value leaves a list but for a higher rank. With a `ttl`, a row ends that long "
+        "after its last change. When two sessions become one, of equal ranks those of the earlier session are ahead."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: best-scores
+topics:
+  scores: {value: json}
+  best: {value: json}
+pipelines:
+  best:
+    stream: scores
+    steps:
+      - group_by_key
+      - top: {n: 2, by: value.points}
+      - to_stream
+    to: best
+""",
+        input="""{"topic": "scores", "key": "chess", "value": {"who": "ada", "points": 3}, "timestamp": 0}
+{"topic": "scores", "key": "chess", "value": {"who": "bob", "points": 5}, "timestamp": 1}
+{"topic": "scores", "key": "chess", "value": {"who": "eve", "points": 3}, "timestamp": 2}
+{"topic": "scores", "key": "chess", "value": {"who": "kim", "points": 4}, "timestamp": 3}
+""",
+        output="""{"topic": "best", "key": "chess", "value": [{"who": "ada", "points": 3}], "timestamp": 0}
+{"topic": "best", "key": "chess", "value": [{"who": "bob", "points": 5}, {"who": "ada", "points": 3}], "timestamp": 1}
+{"topic": "best", "key": "chess", "value": [{"who": "bob", "points": 5}, {"who": "kim", "points": 4}], "timestamp": 3}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        if step.get("n", 1) > LONGEST:
+            yield Problem(step.at("n"), f"top: `n` is at most {LONGEST:,}, not {step.options['n']:,}")
+
+    def types(self, inference: TypeInference) -> Types:
+        inference.option_type("by")
+        return Types(inference.aggregated_key, inference.stored_type(ListOf(inference.upstream_types.value)))
+
+    def build(self, step: Step, upstream: GroupedStream | WindowedStream, builder: Context) -> Table:
+        serde = step.get("value_serde") or builder.serde("json")
+        aggregation = Aggregation("top", step.options["by"], limit=step.options["n"])
+        return aggregate_stream(step, builder, upstream, aggregation, "STREAMKIT-TOP-", serde)
