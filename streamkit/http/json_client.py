@@ -1,34 +1,28 @@
-"""One request to an instance of an application, and its answer in JSON."""
+"""Requests to an instance of an application, whose answers are JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from http.client import HTTPException, HTTPResponse
+from typing import IO
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-
-class Answer(NamedTuple):
-    """A status code and what came with it; content is None where that was no JSON."""
-
-    status: int
-    content: Any
-
-    @property
-    def error(self) -> str | None:
-        """The text of the instance's error; None where the answer has none."""
-        return str(self.content["error"]) if isinstance(self.content, dict) and "error" in self.content else None
+from streamkit.errors import InstanceError
+from streamkit.serdes.plain import Json
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: object, newurl: str
+    ) -> Request | None:
         return None
 
 
 class JsonClient:
-    """An instance at a URL; `ask` may be called from several threads."""
+    """An instance at a URL; any thread may call `request`."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float, *, direct: bool = False):
         """direct: without proxies of the environment and without redirects, for instances of one group."""
@@ -37,25 +31,38 @@ class JsonClient:
         self._timeout_s = timeout_s
         self._opener = build_opener(ProxyHandler({}), _NoRedirects()) if direct else build_opener()
 
-    def ask(self, path: str, parameters: Mapping[str, Any] | None = None, method: str = "GET") -> Answer:
-        """Return the answer of any status; parameters that are None are left out.
+    def request(self, path: str, parameters: Mapping[str, object] | None = None, method: str = "GET") -> Json:
+        """Return the content of an answer; parameters that are None are left out.
 
-        Raises OSError or http.client.HTTPException where no answer comes.
+        Raises InstanceError: for an error with its text, for an answer that is no JSON, and where no answer comes.
         """
         query = urlencode({name: value for name, value in (parameters or {}).items() if value is not None})
         target = f"{self.url}{path}?{query}" if query else f"{self.url}{path}"
         try:
-            response = self._opener.open(Request(target, headers=self._headers, method=method), timeout=self._timeout_s)
+            status, body = self._send(Request(target, headers=self._headers, method=method))
+        except (OSError, HTTPException) as error:
+            raise InstanceError(_reason(error)) from error
+        try:
+            content: Json = json.loads(body)
+        except ValueError:
+            raise InstanceError(f"{self.url} answers {status} with something else than JSON", status) from None
+        if status >= 300:
+            is_error = isinstance(content, dict) and "error" in content
+            raise InstanceError(str(content["error"]) if is_error else f"{self.url} answers {status}", status)
+        return content
+
+    def _send(self, request: Request) -> tuple[int, bytes]:
+        response: HTTPResponse | HTTPError
+        try:
+            response = self._opener.open(request, timeout=self._timeout_s)
         except HTTPError as error:
             response = error
         with response:
-            try:
-                return Answer(response.status, json.loads(response.read()))
-            except ValueError:
-                return Answer(response.status, None)
+            return response.status or 0, response.read()
 
 
-def reason_of(error: BaseException) -> BaseException:
-    """Return the error below the one of urllib, which only wraps it."""
+def _reason(error: OSError | HTTPException) -> str:
+    """Return the text of the error below the one of urllib, which only wraps it."""
     reason = getattr(error, "reason", None)
-    return reason if isinstance(reason, BaseException) else error
+    inner = reason if isinstance(reason, BaseException) else error
+    return str(getattr(inner, "strerror", None) or inner)

@@ -1,33 +1,25 @@
-"""The other instances of an application: which one has what, and asking them over HTTP (application.server)."""
+"""The other instances of an application: the owners of keys, and requests to them over HTTP (application.server)."""
 
 from __future__ import annotations
 
-import http.client
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamkit.errors import StoreUnavailableError
-from streamkit.http.json_client import JsonClient, reason_of
+from streamkit.errors import InstanceError, InstanceGoneError, StoreUnavailableError
+from streamkit.http.json_client import JsonClient
+from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.instance.client import Application
 
 TIMEOUT_SECONDS = 15.0
-"""More than a query waits for a busy thread at the other end."""
-
-
-class RefusedError(Exception):
-    """An answer that is an error of the caller's: a status code, and one line."""
-
-    def __init__(self, status: int, text: str):
-        super().__init__(text)
-        self.status = status
+"""Longer than a query of the other instance waits for a busy stream thread."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Where a key is: instances by host:port, the active one None while no instance has it."""
+    """The instances that have a key, by host:port; `active` is None while none has its active task."""
 
     partition: int | None
     active: str | None
@@ -35,54 +27,58 @@ class Owner:
 
 
 class Peers:
-    """Finds instances by what the group knows, and asks them."""
+    """Finds the instances of the group, and sends requests to them."""
 
-    def __init__(self, application: Application, token: str | None, at_once: int):
-        """`at_once`: connections to other instances at a time; more wait."""
+    def __init__(self, application: Application, token: str | None, max_requests: int):
+        """max_requests: requests to other instances at the same time; more wait."""
         self._application = application
         self._token = token
-        self._free = threading.BoundedSemaphore(at_once)
+        self._free = threading.BoundedSemaphore(max_requests)
 
     @property
     def own(self) -> str:
-        """The host:port of this instance, empty where it tells none."""
+        """The host:port of this instance, empty where application.server is not set."""
         return str(self._application.plan.config.get("application.server") or "")
 
     def others(self) -> list[str]:
-        """Return the other instances that say where they answer."""
+        """Return the other instances that set application.server."""
         servers = (each.server for each in self._application.metadata_for_all())
         return sorted({server for server in servers if server} - {self.own})
 
     def owner(self, store: str, key: bytes) -> Owner:
-        """Return where a key of a store is. Raises StoreUnavailableError before the start."""
+        """Return the owner of a key of a store. Raises StoreUnavailableError before the start."""
         if not self.own:
-            # Other instances can't ask this one, so it asks none.
+            # Other instances can't send requests to this one, so it sends none to them.
             return Owner(None, self.own)
         found = self._application.key_metadata(store, key)
         return Owner(found.partition, found.active, found.standbys)
 
-    def ask(self, address: str, path: str, parameters: dict[str, str], method: str = "GET") -> Any:
-        """Return what another instance answers.
+    def request(
+        self,
+        address: str,
+        path: str,
+        parameters: dict[str, str],
+        *,
+        method: str = "GET",
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> Json:
+        """Return the answer of another instance.
 
-        Raises StoreUnavailableError where it does not answer or says 503, RefusedError for other errors.
+        Raises InstanceGoneError where it does not answer, StoreUnavailableError where it answers 503 or refuses the token;
+        InstanceError for other errors, with their status.
         """
         if not self._free.acquire(timeout=TIMEOUT_SECONDS):
             raise StoreUnavailableError(f"too many requests to other instances: {address} is not asked")
         try:
-            client = JsonClient(f"http://{address}", self._token, TIMEOUT_SECONDS, direct=True)
-            answer = client.ask(path, parameters, method)
-        except (OSError, http.client.HTTPException) as error:
-            raise StoreUnavailableError(f"the instance at {address} does not answer: {reason_of(error)}") from error
+            client = JsonClient(f"http://{address}", self._token, timeout_seconds, direct=True)
+            return client.request(path, parameters, method)
+        except InstanceError as error:
+            if error.status is None:
+                raise InstanceGoneError(f"the instance at {address} does not answer: {error}") from error
+            if error.status in (401, 403):
+                raise StoreUnavailableError(f"the instance at {address} refuses this one: {error}") from error
+            if error.status == 503:
+                raise StoreUnavailableError(str(error)) from error
+            raise
         finally:
             self._free.release()
-        if answer.content is None:
-            text = f"the instance at {address} answers {answer.status} with something else than JSON"
-        elif answer.status == 200:
-            return answer.content
-        else:
-            text = answer.error or str(answer.content)
-        if answer.status in (401, 403):
-            raise StoreUnavailableError(f"the instance at {address} refuses this one: {text}")
-        if answer.status == 503:
-            raise StoreUnavailableError(text)
-        raise RefusedError(answer.status, text)

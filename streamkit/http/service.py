@@ -1,29 +1,52 @@
-"""What the endpoints work on."""
+"""The objects that endpoints use."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from streamkit.http.limits import Traffic
+from streamkit.http.event_stream import SharedAnswer, Streams
+from streamkit.http.history import History
 from streamkit.http.peers import Peers
+from streamkit.http.server.server_limits import Limits, Traffic
+from streamkit.plan.describe.node_steps import node_steps
+from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.instance.client import Application
+
+READERS = 4
+"""Requests that read topics at the same time."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """An application, and the other instances of it."""
+    """An application, the other instances of it, and what the server keeps between requests."""
 
     application: Application
     peers: Peers
+    history: History
+    streams: Streams
     traffic: Traffic = field(default_factory=Traffic)
+    steps: Json = None
+    """The step of each node, as the file was at the start."""
+    status: SharedAnswer = field(default_factory=SharedAnswer)
+    """The status of all instances, for streams."""
+    readers: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(READERS))
+    """Taken by requests that read topics, each of which opens clients of its own."""
+    replaying: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the request that replays dead letters."""
 
     @classmethod
-    def of(cls, application: Application, token: str | None, asked_at_once: int, traffic: Traffic) -> Service:
+    def of(
+        cls, application: Application, token: str | None, limits: Limits, traffic: Traffic, closing: threading.Event
+    ) -> Service:
         """Return the service of an application.
 
-        token: what the other instances ask for; asked_at_once: connections to them at a time.
+        token: that of the other instances, to which there are as many requests at a time as connections here; closing: is
+        set when the server closes.
         """
-        return cls(application, Peers(application, token, asked_at_once), traffic)
+        peers = Peers(application, token, limits.connections)
+        history, streams = History(application, closing), Streams(closing)
+        return cls(application, peers, history, streams, traffic, node_steps(application.plan))

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,33 @@ class Browser:
         """Have pages shown in dark colours."""
         feature = {"name": "prefers-color-scheme", "value": "dark"}
         self._call("Emulation.setEmulatedMedia", features=[feature])
+
+    def press(self, key: str, times: int = 1) -> None:
+        """Press and release a key, such as Tab, Enter or ArrowRight, or one character."""
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        for _ in range(times):
+            for kind in ("keyDown", "keyUp"):
+                self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=text if kind == "keyDown" else "",
+                    windowsVirtualKeyCode={"Tab": 9, "Enter": 13}.get(key, 0))  # fmt: skip
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the mouse at a point, move it to another one, and release it."""
+        self._mouse("mousePressed", start)
+        for part in (0.3, 0.6, 1):
+            self._mouse("mouseMoved", tuple(a + (b - a) * part for a, b in zip(start, end, strict=True)), buttons=1)
+        self._mouse("mouseReleased", end)
+
+    def click(self, selector: str) -> None:
+        """Click the middle of the first element that a selector names."""
+        middle = self.evaluate(
+            f"(box => [box.x + box.width / 2, box.y + box.height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
+        )
+        self._mouse("mousePressed", middle)
+        self._mouse("mouseReleased", middle)
+
+    def _mouse(self, kind: str, at: Sequence[float], buttons: int = 0) -> None:
+        pressed = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+        self._call("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], buttons=buttons, **pressed)
 
     def offline(self) -> None:
         """Cut the page off from every network."""

@@ -5,70 +5,166 @@ python -m tests.browser.screenshots DIRECTORY
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.text import Text
-from streamkit_cli.live import render
 
 from streamkit.plan import load
 from streamkit.plan.describe import describe
-from streamkit.runtime.local.client import Application
-from streamkit.transport.base import NewTopic
+from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import NewTopic
+from streamkit_cli.running.live import render
 from tests.broker.support import until
 from tests.browser.chromium import Browser
+from tests.browser.killed import killed_instance
+from tests.browser.large import large_topology
 from tests.http.support import served
 from tests.requirements import MissingTool, require
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "topologies" / "word-count"
+DRAWING = "topology.svg"
 WIDTH, HEIGHT = 1440, 1200
 COLUMNS, LINES = 110, 40
 LINES_A_ROUND = 300
 ROUND_SECONDS = 0.2
+POINTS = 8
+"""Points of the charts, one every five seconds."""
+_PAGES = (
+    (False, "page.png", (WIDTH, HEIGHT)),
+    (True, "page-dark.png", (WIDTH, HEIGHT)),
+    (False, "page-phone.png", (390, 1200)),
+)
 
 
 def main(directory: Path) -> None:
-    """Write page.png, page-dark.png, topology.svg, run.svg and status.svg."""
+    """Write the pictures of the page, topology.svg, run.svg and status.svg."""
     try:
         require("browser")
     except MissingTool as error:
         sys.exit(f"a picture {error}")
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "topology.svg").write_text(describe(load(EXAMPLE / "topology.yaml"), "svg"), encoding="utf-8")
+    (directory / DRAWING).write_text(drawing(), encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, _at_work(Path(folder)) as (address, application):
-        for dark, name in ((False, "page.png"), (True, "page-dark.png")):
-            _page(address, directory / name, dark=dark)
+        for dark, name, size in _PAGES:
+            with _page(address, size, dark=dark) as browser:
+                browser.screenshot(directory / name)
         command = ["streamkit", "status", f"http://{address}"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         _terminal(directory / "status.svg", " ".join(command), Text(done.stdout))
         _terminal(directory / "run.svg", "streamkit run topology.yaml", render(application.status(), LINES))
+    with tempfile.TemporaryDirectory() as folder:
+        _killed(Path(folder), directory / "page-killed.png")
+    with tempfile.TemporaryDirectory() as folder:
+        _large(Path(folder), directory / "page-large.png")
     print(*sorted(path.name for path in directory.iterdir()))
 
 
-def _page(address: str, path: Path, *, dark: bool) -> None:
-    browser = Browser(WIDTH, HEIGHT)
+def drawing() -> str:
+    """Return the drawing of the example; its tips name the file as it is given, so from the folder of the project."""
+    with chdir(ROOT):
+        return describe(load((EXAMPLE / "topology.yaml").relative_to(ROOT)), "svg")
+
+
+@contextmanager
+def _page(address: str, size: tuple[int, int], *, dark: bool = False) -> Iterator[Browser]:
+    """Give a browser that shows the overview of an application at work, with charts."""
+    browser = Browser(*size)
     try:
         if dark:
             browser.dark()
         browser.open(f"http://{address}/")
-        browser.until("document.querySelectorAll('#graph .line.busy').length >= 3")
-        browser.until("byId('instances-total').innerText === '2' && byId('tasks-total').innerText === '4'")
-        browser.evaluate("byId('kind').value = 'prefix'; fields(); byId('q-prefix').value = 'st'")
-        browser.evaluate("byId('query').requestSubmit()")
-        browser.until("document.querySelectorAll('#answer tbody tr').length > 2")
+        browser.until("document.querySelectorAll('#graph .line.busy').length >= 1")
+        browser.until(f"Number((document.querySelector('.chart') || {{dataset: {{}}}}).dataset.points) >= {POINTS}")
         browser.evaluate("document.activeElement.blur()")
-        browser.screenshot(path)
+        yield browser
     finally:
         browser.close()
+
+
+def _killed(folder: Path, path: Path) -> None:
+    stop = threading.Event()
+
+    def visit(write: Callable[[int], None]) -> None:
+        while not stop.wait(ROUND_SECONDS):
+            write(LINES_A_ROUND)
+
+    with killed_instance(folder) as (left, killed, write):
+        writer = threading.Thread(target=visit, args=(write,))
+        writer.start()
+        try:
+            with _page(left.address, (WIDTH, HEIGHT)) as browser:
+                killed.end(signal.SIGKILL)
+                browser.until("document.querySelectorAll('#waiting tr.lost').length === 2")
+                browser.until("byId('state').innerText === 'GONE' && current.lag > 5000")
+                browser.screenshot(path)
+        finally:
+            stop.set()
+            writer.join()
+
+
+def _large(folder: Path, path: Path) -> None:
+    log = EmbeddedTransport(folder / "log")
+    stop = threading.Event()
+    writer = threading.Thread(target=_sell, args=(log, stop))
+    try:
+        config = {"commit.interval.ms": 500}
+        with served(folder / "a", log, text=large_topology(), **config) as (address, _):
+            writer.start()
+            with _page(address, (WIDTH, HEIGHT)) as browser:
+                browser.until("document.querySelectorAll('#graph .line.busy').length >= 15")
+                browser.screenshot(path)
+            stop.set()
+            writer.join()
+    finally:
+        stop.set()
+        log.close()
+
+
+def _sell(log: EmbeddedTransport, stop: threading.Event) -> None:
+    producer = log.producer()
+    first = 0
+    while not stop.wait(ROUND_SECONDS):
+        first += 40
+        now = time.time_ns() // 1_000_000
+        rows: list[tuple] = []
+        for number in range(first, first + 40):
+            user = b"u%d" % (number % 97)
+            country = b'{"country": "%s"}' % (b"de", b"fr", b"pl")[number % 3]
+            order = {
+                "amount": number * 37 % 2000,
+                "shop": f"shop-{number % 7}",
+                "device": "web",
+                "channel": "ads",
+                "colour": "red",
+            }
+            rows.append(("orders", user, json.dumps(order).encode(), now, None, None))
+            rows.append(
+                (
+                    "payments",
+                    user,
+                    json.dumps({"paid": number * 53 % 9000, "card": f"c{number % 5}"}).encode(),
+                    now,
+                    None,
+                    None,
+                )
+            )
+            rows.append(("customers", user, country, now, None, None))
+        producer.send(rows)
+        producer.flush()
+    producer.close()
 
 
 @contextmanager
@@ -102,10 +198,8 @@ def _write(log: EmbeddedTransport, stop: threading.Event) -> None:
     producer = log.producer()
     number = 0
     while not stop.wait(ROUND_SECONDS):
-        rows = [
-            ("lines", None, lines[(number + at) % len(lines)], 1 + number + at, None, at % 2)
-            for at in range(LINES_A_ROUND)
-        ]
+        now = time.time_ns() // 1_000_000
+        rows = [("lines", None, lines[(number + at) % len(lines)], now, None, at % 2) for at in range(LINES_A_ROUND)]
         producer.send(rows)
         producer.flush()
         number += LINES_A_ROUND

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from streamkit.http.server import HttpServer
+from streamkit.http.server.http_server import HttpServer
 from streamkit.plan import load
-from streamkit.runtime.local.client import Application
-from streamkit.transport.base import NewTopic
+from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
 
 SHOP = """\

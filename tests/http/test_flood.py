@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 from streamkit.record import TopicPartition
-from streamkit.transport.base import NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S, command
 from tests.http import flood

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from streamkit.transport import open_transport
-from streamkit.transport.base import NewTopic, Transport
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import NewTopic, Transport
 from tests.broker.support import fresh, until
 from tests.cli.support import command
 from tests.http.support import request

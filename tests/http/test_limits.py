@@ -16,14 +16,15 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamkit.config import Config
-from streamkit.http import acceptor, app, limits, server
-from streamkit.http.acceptor import Acceptor
-from streamkit.http.json_client import Answer, JsonClient
-from streamkit.http.limits import BODY_BYTES, HEAD_BYTES, Limits, Traffic
+from streamkit.http import endpoint_app
+from streamkit.http.json_client import JsonClient
 from streamkit.http.peers import Peers
-from streamkit.http.server import HttpServer
+from streamkit.http.server import acceptor, http_server, server_limits
+from streamkit.http.server.acceptor import Acceptor
+from streamkit.http.server.http_server import HttpServer
+from streamkit.http.server.server_limits import BODY_BYTES, HEAD_BYTES, Limits, Traffic
 from streamkit.plan import load
-from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.http.support import SHOP, request
@@ -204,10 +205,15 @@ def test_a_client_that_has_ended_its_side_gets_its_answer(tmp_path):
             assert rest(connection) == b""
 
 
+def test_the_port_that_the_system_chose_is_logged(tmp_path, caplog):
+    with caplog.at_level(logging.INFO), serving(tmp_path) as to:
+        assert f"the HTTP server listens at http://127.0.0.1:{to.port}/" in caplog.messages
+
+
 def test_the_limit_follows_from_the_files_that_the_process_may_open(monkeypatch):
     config = Config("a")
     for files, found in ((None, (100, None)), (1024, (100, 768)), (256, (64, 192)), (3, (1, 3))):
-        monkeypatch.setattr(limits, "open_files", lambda files=files: files)
+        monkeypatch.setattr(server_limits, "open_files", lambda files=files: files)
         made = Limits.of(config)
         assert (made.connections, made.reserved, made.idle_seconds) == (*found, 10.0)
 
@@ -258,7 +264,7 @@ def test_without_descriptors_accepting_pauses(monkeypatch):
 
 
 def test_a_server_that_fails_is_started_again(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(server, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(http_server, "_AGAIN_SECONDS", 0.01)
     calls: list[int] = []
     run = uvicorn.Server.run
 
@@ -290,7 +296,7 @@ def metrics_of(to: HttpServer) -> str:
 
 
 def test_requests_that_wait_for_other_instances_hold_up_no_probe_and_no_instance(tmp_path, monkeypatch):
-    monkeypatch.setattr(app, "_THREADS", 1)
+    monkeypatch.setattr(endpoint_app, "_THREADS", 1)
     asked, go_on = threading.Event(), threading.Event()
 
     def silent(self) -> list[str]:
@@ -315,11 +321,11 @@ def test_only_so_many_requests_to_other_instances_at_a_time(monkeypatch):
 
     def nested(client, path, parameters, method):
         with pytest.raises(Exception, match="too many requests to other instances: b:1 is not asked") as caught:
-            peers.ask("b:1", "/status", {})
+            peers.request("b:1", "/status", {})
         inner.append(caught.value)
-        return Answer(200, {})
+        return {}
 
-    monkeypatch.setattr(JsonClient, "ask", nested)
-    assert peers.ask("a:1", "/status", {}) == {}
+    monkeypatch.setattr(JsonClient, "request", nested)
+    assert peers.request("a:1", "/status", {}) == {}
     assert len(inner) == 1
-    assert peers.ask("a:1", "/status", {}) == {}
+    assert peers.request("a:1", "/status", {}) == {}

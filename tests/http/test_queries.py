@@ -9,7 +9,7 @@ import pytest
 
 from streamkit import serdes
 from streamkit.errors import QueryError
-from streamkit.http.store_queries import key_bytes
+from streamkit.http.endpoints.store_queries import key_bytes
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.http.support import USERS, processed, request, served, write_shop
 
@@ -78,7 +78,7 @@ def test_windows_of_a_key_and_of_all(shop):
     assert [row["key"]["key"] for row in pages(shop, "/stores/per-window/windows", limit=6, **late)] == USERS
 
 
-def test_sessions(shop):
+def test_sessions_are_read_by_key_and_by_time(shop):
     rows = pages(shop, "/stores/per-session/sessions", limit=1, key="user-02")
     assert [(row["key"]["start"], row["key"]["end"], row["value"]) for row in rows] == [
         (1, 3001, 2),

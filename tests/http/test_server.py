@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamkit.errors import ConfigError, UsageError
-from streamkit.http.server import HttpServer, parse_address
+from streamkit.http.server.http_server import HttpServer, parse_address
 from streamkit.plan import load
-from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.http.support import SHOP, USERS, processed, request, served, write_shop
@@ -115,11 +115,14 @@ def test_every_endpoint_is_documented_and_answers(shop):
         for method, operation in operations.items():
             names = {parameter["name"]: parameter for parameter in operation["parameters"]}
             assert ("{store}" in path) == ("store" in names)
+            assert ("{topic}" in path) == (names.get("topic", {}).get("in") == "path")
             if method == "get":
+                streamed = "text/event-stream" in operation["responses"]["200"]["content"]
                 store = {"windows": "per-window", "sessions": "per-session", "versions": "prices"}
                 kind = path.rpartition("/")[2]
-                needed = {name: "user-01" for name, each in names.items() if each["required"] and name != "store"}
-                answer = request(shop, path.replace("{store}", store.get(kind, "counts")), headers=TOKEN, **needed)
+                needed = {name: "user-01" for name, each in names.items() if each["required"] and each["in"] == "query"}
+                target = path.replace("{store}", store.get(kind, "counts")).replace("{topic}", "orders")
+                answer = request(shop, target, method="HEAD" if streamed else "GET", headers=TOKEN, **needed)
                 assert answer.status == 200, (path, answer.text)
 
 
@@ -150,7 +153,7 @@ def test_a_port_in_use_is_one_clear_line():
         HttpServer("no.such.host.invalid", 0)
 
 
-def test_addresses():
+def test_an_address_is_a_host_and_a_port():
     assert parse_address("0.0.0.0:80") == ("0.0.0.0", 80)
     for wrong in ("host", "host:", "host:99999", "::1:80", ""):
         with pytest.raises(UsageError, match="expected HOST:PORT"):

@@ -10,7 +10,7 @@ from streamkit.plan.model import Plan
 
 
 def _svg(plan: Plan) -> str:
-    # What draws is loaded by those who want a drawing.
+    # Only a drawing needs these modules.
     from streamkit.plan.describe.drawing.svg import describe_svg
 
     return describe_svg(plan)

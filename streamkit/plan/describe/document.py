@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
-from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 
 
-def describe_document(plan: Plan) -> dict[str, Any]:
+def describe_document(plan: Plan) -> dict[str, object]:
     """Return the topology as JSON-ready data."""
     return {
         "application": plan.application,
@@ -67,12 +67,12 @@ def describe_dot(plan: Plan) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _node(node: SourceNode | ProcessorNode | SinkNode) -> dict[str, Any]:
+def _node(node: PlanNode) -> dict[str, object]:
     if isinstance(node, SourceNode):
         read = {"topics": list(node.topics)} if node.pattern is None else {"pattern": node.pattern}
         return {"type": "source", "name": node.name, **read, "successors": list(node.children)}
     if isinstance(node, SinkNode):
-        written = {"topic": node.topic} if node.topic is not None else {"route": node.route.text}
+        written = {"topic": node.topic} if node.topic is not None else {"route": node.target}
         return {"type": "sink", "name": node.name, **written, "predecessors": list(node.parents)}
     return {
         "type": "processor",
@@ -94,14 +94,14 @@ def _topic_of(kind: str, ends: list[str]) -> list[str]:
 
 
 def _edges(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yield (kind, from, to); topics and stores carry their kind in front of the name."""
+    """Yield (kind, from, to); the names of topics and stores have their kind as prefix."""
     for each in plan.sub_topologies:
         for name, node in each.nodes.items():
             if isinstance(node, SourceNode):
                 for topic in node.topics or (node.pattern or "",):
                     yield "topic", f"topic {topic}", name
             elif isinstance(node, SinkNode):
-                yield "topic", name, f"topic {node.topic if node.topic is not None else node.route.text}"
+                yield "topic", name, f"topic {node.target}"
             if not isinstance(node, SinkNode):
                 for child in node.children:
                     yield "record", name, child
@@ -111,7 +111,7 @@ def _edges(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 class _Ids(dict[str, str]):
-    """Short identifiers for names, handed out on first use."""
+    """Short identifiers by name, made on first use."""
 
     def __init__(self, prefix: str):
         super().__init__()

@@ -1,38 +1,40 @@
 """A red-black tree that behaves like java.util.TreeSet even where its elements change their order after insertion.
 
-Topology.describe() prints such sets, so the shape of the tree shows in its text (facts, section 2).
+Topology.describe() prints such sets in the order of their trees, so its text depends on the shape of the tree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Generic, TypeVar
+
+Element = TypeVar("Element")
 
 
-class _Entry:
+class _Entry(Generic[Element]):
     __slots__ = ("element", "left", "parent", "red", "right")
 
-    def __init__(self, element: Any, parent: _Entry | None):
+    def __init__(self, element: Element, parent: _Entry[Element] | None):
         self.element = element
         self.parent = parent
-        self.left: _Entry | None = None
-        self.right: _Entry | None = None
+        self.left: _Entry[Element] | None = None
+        self.right: _Entry[Element] | None = None
         self.red = False
 
 
-class TreeSet:
-    """Elements ordered by `compare` at the time of their insertion; never sorted again."""
+class TreeSet(Generic[Element]):
+    """Elements in the order of `compare` at the time of their insertion; the set never sorts them again."""
 
-    def __init__(self, compare: Callable[[Any, Any], int]):
+    def __init__(self, compare: Callable[[Element, Element], int]):
         self._compare = compare
-        self._root: _Entry | None = None
+        self._root: _Entry[Element] | None = None
 
-    def add(self, element: Any) -> None:
+    def add(self, element: Element) -> None:
         """Insert an element unless the search meets an equal one."""
         if self._root is None:
             self._root = _Entry(element, None)
             return
-        entry: _Entry | None = self._root
+        entry: _Entry[Element] | None = self._root
         while entry is not None:
             parent = entry
             order = self._compare(element, entry.element)
@@ -46,8 +48,8 @@ class TreeSet:
             parent.right = added
         self._rebalance(added)
 
-    def __iter__(self) -> Iterator[Any]:
-        stack: list[_Entry] = []
+    def __iter__(self) -> Iterator[Element]:
+        stack: list[_Entry[Element]] = []
         entry = self._root
         while stack or entry is not None:
             while entry is not None:
@@ -57,7 +59,7 @@ class TreeSet:
             yield last.element
             entry = last.right
 
-    def _rebalance(self, entry: _Entry) -> None:
+    def _rebalance(self, entry: _Entry[Element]) -> None:
         entry.red = True
         while entry.parent is not None and entry.parent.red:
             parent = entry.parent
@@ -80,7 +82,7 @@ class TreeSet:
         assert self._root is not None
         self._root.red = False
 
-    def _rotate(self, entry: _Entry, left: bool) -> None:
+    def _rotate(self, entry: _Entry[Element], left: bool) -> None:
         riser = entry.right if left else entry.left
         assert riser is not None
         moved = riser.left if left else riser.right

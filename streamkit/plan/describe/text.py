@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from streamkit.graph.hashing import hash_order
+from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.plan.describe.redblack import TreeSet
-from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 
 
 def describe_text(plan: Plan) -> str:
-    """Return what Java's `topology.describe().toString()` gives for the same topology."""
+    """Return the text of Java's `topology.describe().toString()` for the same topology."""
     parts = ["Topologies:\n "]
     for sub_topology in plan.sub_topologies:
         parts.append("  ")
@@ -17,15 +18,15 @@ def describe_text(plan: Plan) -> str:
 
 
 class _Described:
-    """A node while the description is made; `size` counts the paths that lead down from it."""
+    """A node and its place in the description; `size` counts the paths that lead down from it."""
 
-    def __init__(self, node: SourceNode | ProcessorNode | SinkNode, rank: int):
+    def __init__(self, node: PlanNode, rank: int):
         self.node = node
         self.name = node.name
         self.rank = rank
         self.size = 1
-        self.predecessors = TreeSet(_compare)
-        self.successors = TreeSet(_compare)
+        self.predecessors = TreeSet[_Described](_compare)
+        self.successors = TreeSet[_Described](_compare)
         self.sort_name = node.name.encode("utf-16-be")
 
 
@@ -54,19 +55,19 @@ def _global_block(sub_topology: SubTopology) -> str:
 
 
 def _connect(sub_topology: SubTopology) -> dict[str, _Described]:
-    """Link nodes in the order of Java's HashMap, growing sizes along the paths known so far."""
+    """Connect nodes in the order of Java's HashMap; each connection adds to the sizes along the paths so far."""
     described = {name: _Described(node, rank) for rank, (name, node) in enumerate(sub_topology.nodes.items())}
     for name in hash_order(hash_order(described, copied=False), copied=False):
         current = described[name]
-        for parent_name in getattr(current.node, "parents", ()):
+        for parent_name in () if isinstance(current.node, SourceNode) else current.node.parents:
             parent = described[parent_name]
             current.predecessors.add(parent)
             parent.successors.add(current)
-            _grow(parent, current.size)
+            _add_size(parent, current.size)
     return described
 
 
-def _grow(node: _Described, delta: int) -> None:
+def _add_size(node: _Described, delta: int) -> None:
     """Add `delta` once for every path upward; counted by node, since paths may be exponentially many."""
     counts = {node: 1}
     while counts:
@@ -83,7 +84,7 @@ def _node_text(described: _Described) -> str:
         read = f"[{', '.join(hash_order(node.topics))}]" if node.pattern is None else node.pattern
         return f"Source: {node.name} (topics: {read})\n      --> {_names(described.successors)}"
     if isinstance(node, SinkNode):
-        target = f"topic: {node.topic}" if node.topic is not None else f"extractor class: {node.route.text}"
+        target = f"topic: {node.target}" if node.topic is not None else f"extractor class: {node.target}"
         return f"Sink: {node.name} ({target})\n      <-- {_names(described.predecessors)}"
     stores = ", ".join(hash_order(hash_order(node.stores, copied=False)))
     return (
@@ -92,5 +93,5 @@ def _node_text(described: _Described) -> str:
     )
 
 
-def _names(nodes: TreeSet) -> str:
+def _names(nodes: TreeSet[_Described]) -> str:
     return ", ".join(each.name for each in nodes) or "none"

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple, TypeAlias
 
 SWEEPS = 12
-_LANE = 14.0
+_LANE_WIDTH = 14.0
 """The width of an edge that passes through a layer."""
+
+
+class _Lane(NamedTuple):
+    """The place of an edge in a layer between those of its ends."""
+
+    upper: str
+    lower: str
+    layer: int
+
+
+_Item: TypeAlias = str | _Lane
+"""An item of a layer: a node by its name, or the lane of an edge."""
+_Edge: TypeAlias = tuple[str, str]
+_Point: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -26,42 +40,42 @@ class Layout:
 
     width: float
     height: float
-    centres: dict[Any, tuple[float, float]]
-    bends: dict[tuple[Any, Any], list[tuple[float, float]]]
+    centres: dict[str, _Point]
+    bends: dict[_Edge, list[_Point]]
 
 
 @dataclass
 class _Graph:
-    sizes: dict[Any, Size]
-    layers: list[list[Any]] = field(default_factory=list)
-    above: dict[Any, list[Any]] = field(default_factory=dict)
-    below: dict[Any, list[Any]] = field(default_factory=dict)
-    chains: dict[tuple[Any, Any], list[Any]] = field(default_factory=dict)
-    ends: dict[tuple[Any, Any], float] = field(default_factory=dict)
-    """By (node, neighbour): how far right of the node's centre their edge ends."""
+    sizes: dict[_Item, Size]
+    layers: list[list[_Item]] = field(default_factory=list)
+    above: dict[_Item, list[_Item]] = field(default_factory=dict)
+    below: dict[_Item, list[_Item]] = field(default_factory=dict)
+    lanes: dict[_Edge, list[_Lane]] = field(default_factory=dict)
+    ends: dict[tuple[_Item, _Item], float] = field(default_factory=dict)
+    """By (item, neighbour): how far right of the item's centre their edge ends."""
 
-    def link(self, upper: Any, lower: Any) -> None:
+    def link(self, upper: _Item, lower: _Item) -> None:
         self.below.setdefault(upper, []).append(lower)
         self.above.setdefault(lower, []).append(upper)
 
-    def share(self, node: Any, neighbour: Any) -> float:
-        """Return where on the node's width, from 0 to below 1, the edge to a neighbour ends."""
-        width = self.sizes[node].width
-        return min(0.99, max(0.0, 0.5 + self.ends.get((node, neighbour), 0.0) / width)) if width else 0.5
+    def share(self, item: _Item, neighbour: _Item) -> float:
+        """Return the part of the item's width, from 0 to below 1, at which the edge to a neighbour ends."""
+        width = self.sizes[item].width
+        return min(0.99, max(0.0, 0.5 + self.ends.get((item, neighbour), 0.0) / width)) if width else 0.5
 
 
 def lay_out(
-    sizes: Mapping[Any, Size],
-    edges: Sequence[tuple[Any, Any]],
+    sizes: Mapping[str, Size],
+    edges: Sequence[_Edge],
     *,
     gap: float,
     layer_gap: float,
-    last: frozenset[Any] = frozenset(),
-    ends: Mapping[tuple[Any, Any], float] | None = None,
+    last: frozenset[str] = frozenset(),
+    ends: Mapping[_Edge, float] | None = None,
 ) -> Layout:
     """Place nodes from top to bottom; equal input, equal output.
 
-    `last`: nodes that belong in the last layer. `ends`: by edge, how far right of the centre of its wider end it ends.
+    `last`: nodes that belong in the last layer. `ends`: by edge, its distance to the right of the centre of its wider end.
 
     >>> layout = lay_out({"a": Size(10, 10), "b": Size(10, 10)}, [("a", "b")], gap=5, layer_gap=20)
     >>> layout.centres, layout.height
@@ -77,41 +91,41 @@ def lay_out(
     return _placed(graph, across, layer_gap, edges)
 
 
-def _without_cycles(nodes: list[Any], edges: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Turn round the edges that close a cycle, found depth first in the order of nodes."""
-    targets: dict[Any, list[Any]] = {}
+def _without_cycles(nodes: list[str], edges: Sequence[_Edge]) -> list[_Edge]:
+    """Reverse the edges that close a cycle in a depth-first search in the order of nodes."""
+    targets: dict[str, list[str]] = {}
     for upper, lower in edges:
         targets.setdefault(upper, []).append(lower)
-    state: dict[Any, int] = {}
-    back: set[tuple[Any, Any]] = set()
+    state: dict[str, int] = {}
+    back: set[_Edge] = set()
     for root in nodes:
         stack = [(root, iter(targets.get(root, ())))] if root not in state else []
         state.setdefault(root, 1)
         while stack:
             node, rest = stack[-1]
-            following = next(rest, None)
-            if following is None:
+            target = next(rest, None)
+            if target is None:
                 state[node] = 2
                 stack.pop()
-            elif state.get(following) == 1:
-                back.add((node, following))
-            elif following not in state:
-                state[following] = 1
-                stack.append((following, iter(targets.get(following, ()))))
-    turned = [(edge[1], edge[0]) if edge in back else edge for edge in edges if edge[0] != edge[1]]
-    return list(dict.fromkeys(turned))
+            elif state.get(target) == 1:
+                back.add((node, target))
+            elif target not in state:
+                state[target] = 1
+                stack.append((target, iter(targets.get(target, ()))))
+    forward = [(edge[1], edge[0]) if edge in back else edge for edge in edges if edge[0] != edge[1]]
+    return list(dict.fromkeys(forward))
 
 
-def _ranks(nodes: list[Any], edges: list[tuple[Any, Any]], last: frozenset[Any]) -> dict[Any, int]:
-    """Return each node's layer: as far up as what stands above it allows."""
-    parents: dict[Any, list[Any]] = {node: [] for node in nodes}
-    children: dict[Any, list[Any]] = {node: [] for node in nodes}
+def _ranks(nodes: list[str], edges: list[_Edge], last: frozenset[str]) -> dict[str, int]:
+    """Return each node's layer: the first one below all its parents."""
+    parents: dict[str, list[str]] = {node: [] for node in nodes}
+    children: dict[str, list[str]] = {node: [] for node in nodes}
     for upper, lower in edges:
         parents[lower].append(upper)
         children[upper].append(lower)
     missing = {node: len(parents[node]) for node in nodes}
     ready = [node for node in nodes if not missing[node]]
-    ranks: dict[Any, int] = {}
+    ranks: dict[str, int] = {}
     for node in ready:
         ranks[node] = max((ranks[parent] + 1 for parent in parents[node]), default=0)
         for child in children[node]:
@@ -123,35 +137,33 @@ def _ranks(nodes: list[Any], edges: list[tuple[Any, Any]], last: frozenset[Any])
         if node in last:
             ranks[node] = deepest
         elif not parents[node] and children[node]:
-            # A root goes down to what it feeds.
+            # The layer of a root is the one above its children.
             ranks[node] = max(0, min(ranks[child] for child in children[node]) - 1)
     return ranks
 
 
-def _with_lanes(sizes: Mapping[Any, Size], edges: list[tuple[Any, Any]], ranks: dict[Any, int]) -> _Graph:
-    """Put a lane into every layer that an edge passes, so that it has a place of its own."""
-    graph = _Graph(dict(sizes))
+def _with_lanes(sizes: Mapping[str, Size], edges: list[_Edge], ranks: dict[str, int]) -> _Graph:
+    """Add a lane to every layer that an edge passes, so that the edge has a place of its own there."""
+    graph = _Graph(dict(sizes.items()))
     graph.layers = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
     for node in sizes:
         graph.layers[ranks[node]].append(node)
     for upper, lower in edges:
-        chain: list[Hashable] = [upper]
-        for rank in range(ranks[upper] + 1, ranks[lower]):
-            lane = (upper, lower, rank)
-            graph.sizes[lane] = Size(_LANE, 0)
-            graph.layers[rank].append(lane)
-            chain.append(lane)
-        chain.append(lower)
-        graph.chains[upper, lower] = chain[1:-1]
+        lanes = [_Lane(upper, lower, rank) for rank in range(ranks[upper] + 1, ranks[lower])]
+        for lane in lanes:
+            graph.sizes[lane] = Size(_LANE_WIDTH, 0)
+            graph.layers[lane.layer].append(lane)
+        graph.lanes[upper, lower] = lanes
+        chain: list[_Item] = [upper, *lanes, lower]
         for first, second in pairwise(chain):
             graph.link(first, second)
     return graph
 
 
-def _end_at(graph: _Graph, upper: Any, lower: Any, offset: float) -> None:
-    if (upper, lower) not in graph.chains:
+def _end_at(graph: _Graph, upper: str, lower: str, offset: float) -> None:
+    if (upper, lower) not in graph.lanes:
         upper, lower = lower, upper
-    chain = [upper, *graph.chains[upper, lower], lower]
+    chain: list[_Item] = [upper, *graph.lanes[upper, lower], lower]
     if graph.sizes[upper].width > graph.sizes[lower].width:
         graph.ends[upper, chain[1]] = offset
     else:
@@ -159,7 +171,7 @@ def _end_at(graph: _Graph, upper: Any, lower: Any, offset: float) -> None:
 
 
 def _order(graph: _Graph) -> None:
-    """Order layers by the mean place of what they are linked to, down and up, and keep the best order seen."""
+    """Order each layer by the mean place of its neighbours, down and up, and keep the order with the fewest crossings."""
     best, fewest = [list(layer) for layer in graph.layers], _crossings(graph)
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
@@ -168,18 +180,21 @@ def _order(graph: _Graph) -> None:
         for index in indices:
             other = graph.layers[index - 1 if down else index + 1]
             places = {node: place for place, node in enumerate(other)}
-            present = {node: place for place, node in enumerate(graph.layers[index])}
-
-            def weight(node: Any, places: dict = places, present: dict = present) -> float:
-                near = [each for each in linked.get(node, ()) if each in places]  # noqa: B023
-                found = [places[each] + graph.share(each, node) for each in near]
-                return sum(found) / len(found) if found else present[node]
-
-            graph.layers[index].sort(key=weight)
+            weights = {
+                item: _mean_place(graph, item, linked.get(item, ()), places, place)
+                for place, item in enumerate(graph.layers[index])
+            }
+            graph.layers[index].sort(key=weights.__getitem__)
         crossings = _crossings(graph)
         if crossings < fewest:
             best, fewest = [list(layer) for layer in graph.layers], crossings
     graph.layers = best
+
+
+def _mean_place(graph: _Graph, item: _Item, neighbours: Sequence[_Item], places: dict[_Item, int], own: int) -> float:
+    """Return the mean place of an item's neighbours in the layer that `places` has; `own` if it has none there."""
+    found = [places[each] + graph.share(each, item) for each in neighbours if each in places]
+    return sum(found) / len(found) if found else own
 
 
 def _crossings(graph: _Graph) -> int:
@@ -188,16 +203,19 @@ def _crossings(graph: _Graph) -> int:
         places = {node: place for place, node in enumerate(lower)}
         flat: list[float] = []
         for node in upper:
-            near = [each for each in graph.below.get(node, ()) if each in places]
-            near.sort(key=lambda each, node=node: (graph.share(node, each), places[each]))  # type: ignore[misc]
-            flat += [places[each] + graph.share(each, node) for each in near]
+            near = [
+                (graph.share(node, each), places[each], graph.share(each, node))
+                for each in graph.below.get(node, ())
+                if each in places
+            ]
+            flat += [place + share for _, place, share in sorted(near)]
         count += sum(first > second for at, first in enumerate(flat) for second in flat[at + 1 :])
     return count
 
 
-def _across(graph: _Graph, gap: float) -> dict[Any, float]:
-    """Return x of every node: as near to what it is linked to as its neighbours allow."""
-    places: dict[Any, float] = {}
+def _across(graph: _Graph, gap: float) -> dict[_Item, float]:
+    """Return x of every item: as near to its neighbours above and below as the other items of its layer allow."""
+    places: dict[_Item, float] = {}
     for layer in graph.layers:
         at = 0.0
         for node in layer:
@@ -237,24 +255,25 @@ def _spread(wanted: list[float], widths: list[float], gap: float) -> list[float]
     return [level + offset for level, offset in zip(levels, offsets, strict=False)]
 
 
-def _placed(graph: _Graph, across: dict[Any, float], layer_gap: float, edges: Sequence[tuple[Any, Any]]) -> Layout:
-    centres: dict[Any, tuple[float, float]] = {}
-    passing: dict[Any, list[tuple[float, float]]] = {}
+def _placed(graph: _Graph, across: dict[_Item, float], layer_gap: float, edges: Sequence[_Edge]) -> Layout:
+    centres: dict[str, _Point] = {}
+    lane_points: dict[_Lane, list[_Point]] = {}
     top = 0.0
     for layer in graph.layers:
         height = max((graph.sizes[node].height for node in layer), default=0.0)
         for node in layer:
-            centres[node] = (across[node], top + graph.sizes[node].height / 2)
-            passing[node] = [(across[node], top), (across[node], top + height)]
+            if isinstance(node, _Lane):
+                lane_points[node] = [(across[node], top), (across[node], top + height)]
+            else:
+                centres[node] = (across[node], top + graph.sizes[node].height / 2)
         top += height + layer_gap
     bends = {}
     for upper, lower in edges:
-        chain = graph.chains.get((upper, lower))
-        if chain is None:
-            points = [point for lane in graph.chains.get((lower, upper), []) for point in passing[lane]]
+        lanes = graph.lanes.get((upper, lower))
+        if lanes is None:
+            points = [point for lane in graph.lanes.get((lower, upper), []) for point in lane_points[lane]]
             bends[upper, lower] = points[::-1]
         else:
-            bends[upper, lower] = [point for lane in chain for point in passing[lane]]
+            bends[upper, lower] = [point for lane in lanes for point in lane_points[lane]]
     width = max((across[node] + size.width / 2 for node, size in graph.sizes.items()), default=0.0)
-    real = {node: centre for node, centre in centres.items() if not (isinstance(node, tuple) and len(node) == 3)}
-    return Layout(width, max(0.0, top - layer_gap), real, bends)
+    return Layout(width, max(0.0, top - layer_gap), centres, bends)

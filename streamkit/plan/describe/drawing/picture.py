@@ -1,11 +1,12 @@
-"""Where everything of a topology stands: sub-topologies as boxes, topics between them."""
+"""The places of everything in the drawing of a topology: sub-topologies as boxes, topics between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.plan.describe.drawing.layered import Layout, Size, lay_out
-from streamkit.plan.model import Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 
 PADDING, TITLE, LABELS = 16.0, 26.0, 20.0
 _GAP, _LAYER_GAP = 26.0, 30.0
@@ -18,7 +19,7 @@ _LIVE_WIDTH = 125.0
 
 @dataclass(frozen=True)
 class Shape:
-    """Something with a place: `kind` is topic, internal-topic, source, processor, sink or store."""
+    """An item with its place: `kind` is topic, internal-topic, source, processor, sink or store."""
 
     id: str
     kind: str
@@ -32,8 +33,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Line:
-    """An edge; `kind` is in (topic to source), out (sink to topic), record or store."""
+class Edge:
+    """An edge with its points; `kind` is in (topic to source), out (sink to topic), record or store."""
 
     source: str
     target: str
@@ -62,9 +63,9 @@ class Picture:
 
     width: float
     height: float
-    boxes: tuple[Box, ...]
+    sub_topologies: tuple[Box, ...]
     shapes: tuple[Shape, ...]
-    lines: tuple[Line, ...]
+    edges: tuple[Edge, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class _Part:
 
 @dataclass
 class _Inside:
-    """A sub-topology laid out for itself."""
+    """A sub-topology with its inner layout."""
 
     sub: SubTopology
     parts: dict[str, _Part]
@@ -97,7 +98,7 @@ class _Inside:
     @property
     def size(self) -> Size:
         heading = len(_title(self.sub)) * _TITLE_CHARACTER
-        # A rate and a lag stand to the right of where an edge comes in.
+        # A rate and a lag are shown to the right of the end of an edge.
         width = max(self.layout.width, heading, 2 * _LIVE_WIDTH) + 2 * PADDING
         return Size(width, self.layout.height + TITLE + 2 * LABELS + PADDING)
 
@@ -108,40 +109,40 @@ def picture_of(plan: Plan) -> Picture:
     topics, outer = _topics(plan)
     sizes = {name: inside.size for name, inside in insides.items()}
     sizes.update({name: part.size for name, part in topics.items()})
-    # Topics first, in the order of use, so that the file's first pipeline stands left.
+    # Topics first, in the order of use, so that the file's first pipeline is on the left.
     order = sorted(sizes, key=lambda name: name.startswith("sub "))
-    edges = list(dict.fromkeys((_box_of(upper), _box_of(lower)) for upper, lower, *_ in outer))
+    connections = list(dict.fromkeys((_box_of(upper), _box_of(lower)) for upper, lower, *_ in outer))
     layout = lay_out(
         {name: sizes[name] for name in order},
-        edges,
+        connections,
         gap=_OUTER_GAP,
         layer_gap=_OUTER_LAYER_GAP,
         ends={(_box_of(upper), _box_of(lower)): _end(insides, upper, lower) for upper, lower, *_ in outer},
     )
     shapes: dict[str, Shape] = {}
-    boxes = []
-    lines: list[Line] = []
+    placed_sub_topologies: list[Box] = []
+    edges: list[Edge] = []
     for name, part in topics.items():
         shapes[name] = _shape(part, *layout.centres[name])
     for name, inside in insides.items():
         box, placed, drawn = _unfold(inside, layout.centres[name])
-        boxes.append(box)
+        placed_sub_topologies.append(box)
         shapes.update(placed)
-        lines += drawn
+        edges += drawn
     for upper, lower, kind, topic, number in outer:
         bends = layout.bends[_box_of(upper), _box_of(lower)]
         points = _between(shapes[upper], shapes[lower], bends)
-        lines.append(Line(upper, lower, kind, points, topic, number))
-    return Picture(layout.width, layout.height, tuple(boxes), tuple(shapes.values()), tuple(lines))
+        edges.append(Edge(upper, lower, kind, points, topic, number))
+    return Picture(layout.width, layout.height, tuple(placed_sub_topologies), tuple(shapes.values()), tuple(edges))
 
 
 def _box_of(name: str) -> str:
-    """Return what stands for a node in the outer layout: its sub-topology's box, or the topic itself."""
+    """Return the item of a node in the outer layout: its sub-topology's box, or the topic itself."""
     return name if name.startswith("topic ") else f"sub {name.split(' ')[0]}"
 
 
 def _end(insides: dict[str, _Inside], upper: str, lower: str) -> float:
-    """Return how far right of its box's centre the node of an outer edge stands."""
+    """Return the distance of the node of an outer edge to the right of its box's centre."""
     node = lower if upper.startswith("topic ") else upper
     layout = insides[_box_of(node)].layout
     return layout.centres[node][0] - layout.width / 2
@@ -176,7 +177,7 @@ def _inside(plan: Plan, sub: SubTopology) -> _Inside:
     return _Inside(sub, parts, edges, lay_out(sizes, ends, gap=_GAP, layer_gap=_LAYER_GAP, last=sinks))
 
 
-def _node(identity: str, name: str, node: SourceNode | ProcessorNode | SinkNode) -> _Part:
+def _node(identity: str, name: str, node: PlanNode) -> _Part:
     tip = name
     if node.origin is not None:
         tip += f"\npipeline {node.origin.pipeline}, {node.origin.step}\n{node.origin.position}"
@@ -211,13 +212,13 @@ def _topics(plan: Plan) -> tuple[dict[str, _Part], list[tuple[str, str, str, str
                     identity, on_log = topic(read)
                     edges.append((identity, f"{sub.id} {name}", "in", on_log, sub.id))
             elif isinstance(node, SinkNode):
-                identity, on_log = topic(node.topic if node.topic is not None else node.route.text)
+                identity, on_log = topic(node.target)
                 edges.append((f"{sub.id} {name}", identity, "out", on_log, sub.id))
     return parts, edges
 
 
-def _unfold(inside: _Inside, centre: tuple[float, float]) -> tuple[Box, dict[str, Shape], list[Line]]:
-    """Place what is inside of a box whose centre is known."""
+def _unfold(inside: _Inside, centre: tuple[float, float]) -> tuple[Box, dict[str, Shape], list[Edge]]:
+    """Move the inner layout of a box to its place in the outer layout."""
     size = inside.size
     left, top = centre[0] - size.width / 2, centre[1] - size.height / 2
     dx = left + (size.width - inside.layout.width) / 2
@@ -226,8 +227,8 @@ def _unfold(inside: _Inside, centre: tuple[float, float]) -> tuple[Box, dict[str
         name: _shape(part, inside.layout.centres[name][0] + dx, inside.layout.centres[name][1] + dy)
         for name, part in inside.parts.items()
     }
-    lines = [
-        Line(
+    edges = [
+        Edge(
             upper,
             lower,
             kind,
@@ -238,7 +239,7 @@ def _unfold(inside: _Inside, centre: tuple[float, float]) -> tuple[Box, dict[str
         )
         for upper, lower, kind in inside.edges
     ]
-    return Box(inside.sub.id, _title(inside.sub), left, top, size.width, size.height), shapes, lines
+    return Box(inside.sub.id, _title(inside.sub), left, top, size.width, size.height), shapes, edges
 
 
 def _shape(part: _Part, x: float, y: float) -> Shape:
@@ -247,7 +248,7 @@ def _shape(part: _Part, x: float, y: float) -> Shape:
 
 
 def _between(upper: Shape, lower: Shape, bends: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Return the points of an edge from border to border; one that goes back up leaves and arrives at the same sides."""
+    """Return the points of an edge from border to border; an upward edge uses the same borders."""
     down = upper.y <= lower.y
     first = (upper.x, upper.y + upper.height / 2 * (1 if down else -1))
     last = (lower.x, lower.y - lower.height / 2 * (1 if down else -1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from streamkit.plan.describe.drawing.picture import Box, Line, Picture, Shape, picture_of
+from streamkit.plan.describe.drawing.picture import Box, Edge, Picture, Shape, picture_of
 from streamkit.plan.model import Plan
 
 MARGIN = 16.0
@@ -50,10 +50,10 @@ def svg_of(picture: Picture, title: str) -> str:
         '<defs><marker id="t-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
         'markerUnits="userSpaceOnUse" orient="auto"><path class="arrow" d="M0 0.6 L7.4 4 L0 7.4 z"/></marker></defs>',
         f'<g transform="translate({MARGIN:.0f} {MARGIN:.0f})">',
-        *map(_box, picture.boxes),
-        *map(_line, picture.lines),
+        *map(_box, picture.sub_topologies),
+        *map(_edge, picture.edges),
         *map(_shape, picture.shapes),
-        *map(_live, (line for line in picture.lines if line.kind in ("in", "out"))),
+        *map(_live, (edge for edge in picture.edges if edge.kind in ("in", "out"))),
         "</g></svg>",
     ]
     return "\n".join(parts)
@@ -94,14 +94,15 @@ def _cylinder(left: float, top: float, width: float, height: float) -> str:
     return f'<path d="{sides}"/><path d="{lid}"/>'
 
 
-def _line(line: Line) -> str:
-    marker = "" if line.kind == "store" else ' marker-end="url(#t-arrow)"'
+def _edge(edge: Edge) -> str:
+    marker = "" if edge.kind == "store" else ' marker-end="url(#t-arrow)"'
     data = (
-        f' data-kind="{line.kind}" data-topic="{escape(line.topic)}" data-sub="{line.sub_topology}"'
-        if line.topic
+        f' data-kind="{edge.kind}" data-topic="{escape(edge.topic)}" data-sub="{edge.sub_topology}" '
+        f'data-source="{escape(edge.source)}" data-target="{escape(edge.target)}"'
+        if edge.topic
         else ""
     )
-    return f'<path class="line {line.kind}"{data} d="{_curve(line.points)}"{marker}/>'
+    return f'<path class="line {edge.kind}"{data} d="{_curve(edge.points)}"{marker}/>'
 
 
 def _curve(points: tuple[tuple[float, float], ...]) -> str:
@@ -118,11 +119,11 @@ def _curve(points: tuple[tuple[float, float], ...]) -> str:
     return " ".join(path)
 
 
-def _live(line: Line) -> str:
+def _live(edge: Edge) -> str:
     """Return the place where a running application's rate and lag are shown: at the node's end of the edge."""
-    x, y = line.points[-1] if line.kind == "in" else line.points[0]
-    y += -9 if line.kind == "in" else 15
+    x, y = edge.points[-1] if edge.kind == "in" else edge.points[0]
+    y += -9 if edge.kind == "in" else 15
     return (
-        f'<text class="live" data-kind="{line.kind}" data-topic="{escape(line.topic)}" '
-        f'data-sub="{line.sub_topology}" x="{x + 7:.1f}" y="{y:.1f}"></text>'
+        f'<text class="live" data-kind="{edge.kind}" data-topic="{escape(edge.topic)}" '
+        f'data-sub="{edge.sub_topology}" x="{x + 7:.1f}" y="{y:.1f}"></text>'
     )

@@ -1,11 +1,11 @@
-"""What an endpoint is: its route, its handler and its documentation in one place."""
+"""An endpoint: its route, its handler and its documentation in one place."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 
 from starlette.responses import Response
 
@@ -13,6 +13,8 @@ from streamkit.errors import QueryError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from streamkit.http.service import Service
 
 
 @dataclass(frozen=True)
@@ -24,17 +26,16 @@ class Parameter:
     kind: str = "string"
     """A type of JSON Schema."""
     required: bool = False
-    default: Any = None
+    default: str | int | bool | None = None
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A path with one method. `handler` gives the response; it may block, since it runs in a thread of its own."""
+    """A path with one method. `handler` gives the response; it may block, since it does not run in the event loop."""
 
     path: str
     summary: str
-    handler: Callable[[Any, Request], Response]
-    """(service, request) -> response."""
+    handler: Callable[[Service, Request], Response]
     parameters: tuple[Parameter, ...] = ()
     method: str = "GET"
     answers: Mapping[int, str] = field(default_factory=dict)
@@ -44,14 +45,14 @@ class Endpoint:
     """Whether it answers without the token."""
 
 
-def json_response(body: Any, status: int = 200) -> Response:
+def json_response(body: object, status: int = 200) -> Response:
     """Return a response of JSON text."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return Response(text + "\n", status, media_type="application/json")
 
 
 def error_response(text: str, status: int) -> Response:
-    """Return the form that every error has."""
+    """Return an error in the form that all errors have."""
     return json_response({"error": text}, status)
 
 
@@ -66,11 +67,17 @@ class Arguments:
             raise QueryError(f"there is no parameter {unknown!r}; known: {', '.join(known)}")
 
     def text(self, name: str) -> str | None:
-        """Return a parameter as it came, None where it is absent."""
+        """Return the text of a parameter, None where it is absent."""
         return self._values.get(name)
 
-    def number(self, name: str, default: int | None = None, lowest: int = -(2**63), highest: int = 2**63 - 1) -> Any:
-        """Return a whole number, or the default."""
+    @overload
+    def number(self, name: str, default: int, lowest: int = ..., highest: int = ...) -> int: ...
+    @overload
+    def number(self, name: str, default: None = None, lowest: int = ..., highest: int = ...) -> int | None: ...
+    def number(
+        self, name: str, default: int | None = None, lowest: int = -(2**63), highest: int = 2**63 - 1
+    ) -> int | None:
+        """Return an integer, or the default."""
         text = self._values.get(name)
         if text is None:
             return default
@@ -90,7 +97,7 @@ class Arguments:
         return text not in ("false", "0")
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return one of some words, the first where it is absent."""
+        """Return one of the choices, the first where the parameter is absent."""
         text = self._values.get(name, choices[0])
         if text not in choices:
             raise QueryError(f"{name} is {text!r}; expected {' or '.join(choices)}")

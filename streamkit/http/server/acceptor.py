@@ -1,4 +1,4 @@
-"""Takes connections as far as the limits go, refuses the others, and cuts those that take too long."""
+"""Accepts connections up to the limits, refuses the others, and aborts those that take too long."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ import logging
 import socket
 from collections import Counter
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 
-from streamkit.http.connection import Connection, refusal
-from streamkit.http.limits import ALWAYS, HEAD_BYTES, REASONS, WARNED, Limits, Traffic
+from streamkit.http.server.connection import Connection, refusal
+from streamkit.http.server.server_limits import ALWAYS, HEAD_BYTES, REASONS, WARNED, Limits, Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 20
 """Connections that are accepted in one turn of the event loop."""
-_PACE_SECONDS = 0.02
-"""Between turns while connections are refused: at most 1,000 a second cost the stream threads little."""
+_REFUSAL_PAUSE_SECONDS = 0.02
+"""The pause between turns while connections are refused: at most 1,000 a second take little time from stream threads."""
 _PAUSE_SECONDS = 1.0
-"""How long nothing is accepted after the system has refused to."""
+"""The pause after the system refuses to accept a connection."""
 _REPORT_SECONDS = 60.0
 _GRACE_SECONDS = 2
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server over connections that are accepted here: one event loop, until `should_exit` is set."""
+    """Uvicorn's server with an acceptor of its own: one event loop, until `should_exit` is set."""
 
-    def __init__(self, app: Any, listener: socket.socket, limits: Limits, traffic: Traffic, name: str):
-        """`name`: the address as the log has it."""
+    def __init__(self, app: ASGIApp, listener: socket.socket, limits: Limits, traffic: Traffic, name: str):
+        """name: the address in log messages."""
         config = uvicorn.Config(
             app,
             loop="asyncio",
@@ -51,12 +56,12 @@ class Server(uvicorn.Server):
         self._acceptor = Acceptor(self, listener, limits, traffic, name)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept; uvicorn itself has no socket to accept from, since it would do so without a limit."""
+        """Begin to accept; uvicorn itself gets no socket, since it would accept without a limit."""
         await super().startup(sockets=[])
         self._acceptor.open()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and answer what is being answered."""
+        """Accept no more connections, and complete the running requests."""
         self._acceptor.close()
         await super().shutdown(sockets=[])
 
@@ -71,7 +76,7 @@ class Acceptor:
         self._traffic = traffic
         self._name = name
         self._open: set[Connection] = set()
-        self._beginning: set[asyncio.Task[Any]] = set()
+        self._beginning: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._reported: Counter[str] = Counter(traffic.refused)
         self._report_at = 0.0
@@ -88,7 +93,7 @@ class Acceptor:
         self._sweep()
 
     def close(self) -> None:
-        """Accept nothing more; connections that are open go on."""
+        """Accept no more connections; open ones continue."""
         self._loop.remove_reader(self._listener.fileno())
         for timer in self._timers.values():
             timer.cancel()
@@ -104,26 +109,26 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError:
-                # Without descriptors or memory the socket stays readable: looking again at once would spin.
+                # Without descriptors or memory the socket stays readable: an immediate retry would spin.
                 self._count("descriptors")
                 self._pause(_PAUSE_SECONDS)
                 return
-            self._judge(connection)
+            self._accept_or_refuse(connection)
             taken += 1
         if self._pressed:
             self._pressed = False
-            self._pause(_PACE_SECONDS)
+            self._pause(_REFUSAL_PAUSE_SECONDS)
 
-    def _judge(self, connection: socket.socket) -> None:
+    def _accept_or_refuse(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         reserved = self._limits.reserved
         if reserved is not None and connection.fileno() >= reserved and len(self._open) >= ALWAYS:
-            # A descriptor is the lowest number that is free, so that this one tells how many are in use.
+            # A descriptor is the lowest free number, so that this one shows how many are in use.
             self._refuse(connection, "descriptors", self._short)
         elif len(self._open) >= self._limits.connections and not self._make_room():
             self._refuse(connection, "connections", self._full)
         else:
-            self._take(connection)
+            self._serve(connection)
 
     def _pause(self, seconds: float) -> None:
         self._loop.remove_reader(self._listener.fileno())
@@ -137,11 +142,11 @@ class Acceptor:
         with connection, suppress(OSError):
             connection.send(answer)
             connection.shutdown(socket.SHUT_WR)
-            # A request that is left unread would turn the close into a reset, and the answer might be lost.
+            # With an unread request the close would be a reset, which can lose the answer.
             connection.recv(HEAD_BYTES)
 
     def _make_room(self) -> bool:
-        """End the connection that has had its answer and been silent for longest; return whether there was one."""
+        """Abort the connection that is idle for the longest time; return whether there was one."""
         idle = [(since, id(each), each) for each in self._open if (since := each.idle_since) is not None]
         if not idle:
             return False
@@ -150,7 +155,7 @@ class Acceptor:
         chosen.transport.abort()
         return True
 
-    def _take(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         server = self._server
         protocol = Connection(server.config, server.server_state, server.lifespan.state, self._limits, self._ended)
         self._open.add(protocol)
@@ -163,7 +168,7 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection)
         except OSError:
-            # Gone in the meantime.
+            # The client has closed it in the meantime.
             connection.close()
             self._ended(protocol, None)
 
@@ -174,7 +179,7 @@ class Acceptor:
         self._open.discard(connection)
         self._traffic.open = len(self._open)
 
-    # -- Now and then -------------------------------------------------------------------------------------------------
+    # -- Timers ------------------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
         now = self._loop.time()
@@ -184,7 +189,7 @@ class Acceptor:
             self._report_at = now + _REPORT_SECONDS
         self._later("sweep", min(1.0, self._limits.idle_seconds / 4), self._sweep)
 
-    def _later(self, name: str, seconds: float, call: Any) -> None:
+    def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
         self._timers[name] = self._loop.call_later(seconds, call)
 
     def _count(self, reason: str) -> None:
@@ -192,7 +197,7 @@ class Acceptor:
         self._pressed = True
 
     def _report(self) -> bool:
-        """Write one line of what has been refused since the last one; return whether there was anything."""
+        """Log one line on the refusals since the last line; return whether there were any."""
         new = self._traffic.refused - self._reported
         if not new:
             return False

@@ -1,4 +1,4 @@
-"""All endpoints as one Starlette application, with what guards them."""
+"""All endpoints as one Starlette application, with the checks before them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,41 @@ import ipaddress
 import logging
 from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from streamkit.errors import QueryError, StateError, StoreUnavailableError, StreamkitError, UnknownStoreError
-from streamkit.http import application_page, metrics, openapi, state, stores
-from streamkit.http.endpoint import Endpoint, error_response, json_response
-from streamkit.http.peers import RefusedError
+from streamkit.errors import (
+    InstanceError,
+    QueryError,
+    StateError,
+    StoreUnavailableError,
+    StreamkitError,
+    UnknownNameError,
+)
+from streamkit.http.endpoints import (
+    application_page,
+    dead_letter_endpoints,
+    instance_state,
+    live_state,
+    openapi,
+    prometheus,
+    store_endpoints,
+    topic_endpoints,
+)
+from streamkit.http.endpoints.endpoint import Endpoint, error_response, json_response
 from streamkit.http.service import Service
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +53,26 @@ _READING = ("GET", "HEAD")
 def http_application(service: Service, token: str | None, *, loopback: bool) -> Starlette:
     """Return the endpoints of a service.
 
-    token: what the header `Authorization: Bearer …` must say; loopback: only names of this machine are answered to, so
-    that no page of another site reaches it through a name of its own.
+    token: that of the header `Authorization: Bearer …`; loopback: a request must name this machine as its host, so that no
+    page of another site reaches the server through a host name of that site.
     """
-    listed = [*application_page.ENDPOINTS, *state.ENDPOINTS, *stores.ENDPOINTS, *metrics.ENDPOINTS]
-    described = [*listed, *_documentation(listed, token is not None)]
+    endpoints = [
+        *application_page.ENDPOINTS,
+        *instance_state.ENDPOINTS,
+        *live_state.ENDPOINTS,
+        *store_endpoints.ENDPOINTS,
+        *topic_endpoints.ENDPOINTS,
+        *dead_letter_endpoints.ENDPOINTS,
+        *prometheus.ENDPOINTS,
+    ]
+    described = [*endpoints, *_documentation(endpoints, token is not None)]
     threads = _Threads()
     routes = [Route(each.path, _route(each, service, threads), methods=[each.method]) for each in described]
-    guard = _Guard(token, {each.path for each in described if each.open}, loopback)
+    guard = Middleware(Guard, token=token, open_paths={each.path for each in described if each.open}, loopback=loopback)
     return Starlette(
         routes=routes,
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
-        exception_handlers={404: _missing, 405: _missing},
+        middleware=[guard],
+        exception_handlers={404: _not_found, 405: _not_found},
     )
 
 
@@ -66,27 +91,28 @@ def _documentation(endpoints: list[Endpoint], secured: bool) -> list[Endpoint]:
 
 
 class _Threads:
-    """The threads that requests run in: some for those that may ask other instances, and some for all others.
+    """The threads of requests: one pool for those that may send requests to other instances, and one for all others.
 
-    A request that waits for another instance never keeps a probe waiting, or a request of such an instance: two
-    instances that ask each other would else wait for each other's threads.
+    So a request that waits for another instance never delays a probe, or a request of that instance: with one pool, two
+    instances could wait for each other's threads.
     """
 
     @cached_property
-    def _asking(self) -> anyio.CapacityLimiter:
+    def _remote(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(_THREADS)
 
     @cached_property
-    def _own(self) -> anyio.CapacityLimiter:
+    def _local(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(_THREADS)
 
     def of(self, endpoint: Endpoint, request: Request) -> anyio.CapacityLimiter:
-        """Return those for a request."""
-        asks = any(each.name == "scope" for each in endpoint.parameters)
-        return self._asking if asks and request.query_params.get("scope") != "local" else self._own
+        """Return the limiter of the pool for a request."""
+        names = {each.name for each in endpoint.parameters}
+        is_remote = "scope" in names and request.query_params.get("scope") != "local"
+        return self._remote if is_remote or "instance" in names & request.query_params.keys() else self._local
 
 
-def _route(endpoint: Endpoint, service: Service, threads: _Threads) -> Any:
+def _route(endpoint: Endpoint, service: Service, threads: _Threads) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
         limiter = threads.of(endpoint, request)
         return await anyio.to_thread.run_sync(_answer, endpoint, service, request, limiter=limiter)
@@ -97,14 +123,15 @@ def _route(endpoint: Endpoint, service: Service, threads: _Threads) -> Any:
 def _answer(endpoint: Endpoint, service: Service, request: Request) -> Response:
     try:
         return endpoint.handler(service, request)
-    except UnknownStoreError as error:
+    except UnknownNameError as error:
         return error_response(str(error), 404)
     except QueryError as error:
         return error_response(str(error), 400)
     except (StoreUnavailableError, StateError) as error:
         return error_response(str(error), 503)
-    except RefusedError as error:
-        return error_response(str(error), error.status)
+    except InstanceError as error:
+        # What is no JSON may come with any status: it is never one of this instance.
+        return error_response(str(error), error.status if error.status and error.status >= 400 else 502)
     except StreamkitError as error:
         return error_response(str(error), 500)
     except Exception:
@@ -112,28 +139,35 @@ def _answer(endpoint: Endpoint, service: Service, request: Request) -> Response:
         return error_response("internal error; the log of the application says more", 500)
 
 
-async def _missing(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     what = "there is nothing at" if status == 404 else f"{request.method} is not offered at"
     return error_response(f"{what} {request.url.path}; /api lists what there is", status)
 
 
-class _Guard:
+_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+class Guard:
     """Refuses requests without the token, and those that pages of other sites might send."""
 
-    def __init__(self, token: str | None, open_paths: set[str], loopback: bool):
+    def __init__(self, app: ASGIApp, token: str | None, open_paths: set[str], loopback: bool):
+        self._app = app
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._open = open_paths
         self._loopback = loopback
 
-    async def __call__(self, request: Request, call_next: Any) -> Response:
-        refusal = self._refusal(request)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
         if refusal is not None:
-            return refusal
-        response: Response = await call_next(request)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Cache-Control"] = "no-store"
-        return response
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         if self._loopback and not is_local(request.url.hostname or ""):

@@ -1,32 +1,33 @@
-"""Interactive queries: of this instance, or of the whole application by asking the instances that hold the rows."""
+"""Interactive queries: of this instance, or of the application by requests to the instances that have the rows."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.responses import Response
 
-from streamkit.errors import StoreUnavailableError
-from streamkit.http.endpoint import Arguments, Endpoint, json_response
-from streamkit.http.peers import RefusedError
+from streamkit.errors import InstanceError, StoreUnavailableError
+from streamkit.http.endpoints.endpoint import Arguments, Endpoint, json_response
+from streamkit.http.endpoints.store_queries import parameters_of, read_query, rows_json, sort_key
 from streamkit.http.service import Service
-from streamkit.http.store_queries import parameters_of, read_query, rows_json, sort_key
-from streamkit.runtime.local.queries import is_global, require_store
+from streamkit.runtime.local.instance.queries import is_global, require_store
+from streamkit.serdes.plain import Json
 from streamkit.state.definitions import StoreDef
-from streamkit.state.reading import Query, kinds_of
+from streamkit.state.reading import Query
+from streamkit.state.store_kinds import KINDS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-def listed(service: Service, request: Request) -> Response:
-    """Return the stores of the topology and what each answers."""
+def list_stores(service: Service, request: Request) -> Response:
+    """Return the stores of the topology with the kinds of queries that each answers."""
     plan = service.application.plan
     stores = [
         {
@@ -35,7 +36,7 @@ def listed(service: Service, request: Request) -> Response:
             "persistent": each.persistent,
             "global": each.is_global,
             "sub_topology": each.sub_topology,
-            "queries": list(kinds_of(each.type)),
+            "queries": list(KINDS[each.type].queries),
             "key": plan.stores[each.name].key_serde.spec,
             "value": plan.stores[each.name].value_serde.spec,
             "tasks": list(each.tasks),
@@ -45,7 +46,7 @@ def listed(service: Service, request: Request) -> Response:
     return json_response({"application": plan.application, "stores": stores})
 
 
-def asked(service: Service, request: Request, *, kind: str) -> Response:
+def query_store(service: Service, request: Request, *, kind: str) -> Response:
     """Answer one kind of query."""
     plan = service.application.plan
     name = request.path_params["store"]
@@ -55,16 +56,16 @@ def asked(service: Service, request: Request, *, kind: str) -> Response:
     arguments = Arguments(request, parameters_of(kind))
     stale, number = arguments.flag("stale"), arguments.number("partition", None, 0)
     wanted = None if number is None else [number]
-    asking = _Asking(service, definition, query, stale, dict(request.query_params))
-    # Every instance has the whole of a global table.
+    store_query = _StoreQuery(service, definition, query, stale, dict(request.query_params))
+    # Every instance has all rows of a global table.
     local = arguments.choice("scope", ("application", "local")) == "local" or is_global(plan, name)
     if kind == "get":
-        return json_response(asking.row(wanted) if local else asking.row_of_owner(wanted))
-    return json_response(asking.page(wanted) if local else asking.page_of_all(wanted))
+        return json_response(store_query.row(wanted) if local else store_query.row_of_owner(wanted))
+    return json_response(store_query.page(wanted) if local else store_query.page_of_all(wanted))
 
 
-class _Asking:
-    """One query, put to those who can answer it."""
+class _StoreQuery:
+    """One query, of this instance's stores or of those of other instances."""
 
     def __init__(self, service: Service, definition: StoreDef, query: Query, stale: bool, parameters: dict[str, str]):
         self._service = service
@@ -73,24 +74,24 @@ class _Asking:
         self._stale = stale
         self._parameters = parameters
 
-    def page(self, partitions: list[int] | None, *, stale: bool | None = None) -> dict[str, Any]:
+    def page(self, partitions: list[int] | None, *, stale: bool | None = None) -> dict[str, Json]:
         """Return a page of this instance's stores. Raises StoreUnavailableError."""
         stale = self._stale if stale is None else stale
         answer = self._service.application.stores.read(self._definition.name, self._query, partitions, stale=stale)
         return self._page(rows_json(self._definition, answer.rows), answer.partitions, answer.standbys)
 
-    def row(self, partitions: list[int] | None) -> dict[str, Any]:
-        """Return the row of a key from this instance. Raises StoreUnavailableError, RefusedError where it is not there."""
+    def row(self, partitions: list[int] | None) -> dict[str, Json]:
+        """Return the row of a key from this instance. Raises StoreUnavailableError, InstanceError where it has none."""
         name = self._definition.name
         page = self.page(partitions)
         if not page["rows"]:
-            raise RefusedError(404, f"store {name} has no key {self._parameters['key']}")
+            raise InstanceError(f"store {name} has no key {self._parameters['key']}", 404)
         row = {"store": name, **page["rows"][0], "stale": bool(page["stale_partitions"])}
         del row["cursor"]
         return row
 
-    def row_of_owner(self, partitions: list[int] | None) -> dict[str, Any]:
-        """Return the row of a key from the instance that has it. Raises StoreUnavailableError, RefusedError."""
+    def row_of_owner(self, partitions: list[int] | None) -> dict[str, Json]:
+        """Return the row of a key from the instance that has it. Raises StoreUnavailableError, InstanceError."""
         peers = self._service.peers
         owner = peers.owner(self._definition.name, self._query.key or b"")
         wanted = partitions if owner.partition is None else [owner.partition]
@@ -102,14 +103,14 @@ class _Asking:
         failure: StoreUnavailableError | None = None
         for place in places:
             try:
-                return self.row(wanted) if place == peers.own else self._ask(place, wanted, self._stale)
+                return self.row(wanted) if place == peers.own else self._request(place, wanted, self._stale)
             except StoreUnavailableError as error:
                 failure = failure or error
         assert failure is not None
         raise failure
 
-    def page_of_all(self, partitions: list[int] | None) -> dict[str, Any]:
-        """Return a page of all instances' stores. Raises StoreUnavailableError while a partition is nowhere."""
+    def page_of_all(self, partitions: list[int] | None) -> dict[str, Json]:
+        """Return a page of all instances' stores. Raises StoreUnavailableError while no instance has a partition."""
         peers = self._service.peers
         places = [peers.own, *peers.others()]
         missing = set(self._service.application.stores.partitions(self._definition.name))
@@ -129,37 +130,37 @@ class _Asking:
         if missing:
             wanted = ", ".join(map(str, sorted(missing)))
             raise StoreUnavailableError(f"no instance answers for partition {wanted} of store {self._definition.name}")
-        # What an instance left out of its page comes after the end of this one, too.
+        # A row that is not in the page of its instance comes after the end of this page.
         merged = heapq.merge(*columns, key=sort_key, reverse=self._query.reverse)
         return self._page(list(islice(merged, self._query.limit)), read, standbys)
 
-    def _all(self, places: list[str], stale: bool) -> list[dict[str, Any]]:
+    def _all(self, places: list[str], stale: bool) -> list[dict[str, Json]]:
         """Return the pages of all instances that answer."""
         own = self._service.peers.own
 
-        def ask(place: str) -> dict[str, Any] | None:
+        def read(place: str) -> dict[str, Json] | None:
             try:
-                return self.page(None, stale=stale) if place == own else self._ask(place, None, stale)
+                return self.page(None, stale=stale) if place == own else self._request(place, None, stale)
             except StoreUnavailableError:
-                # Whether anything is missing without it shows by the partitions.
+                # The partitions show whether rows are missing without it.
                 return None
 
         if len(places) == 1:
-            found = [ask(places[0])]
+            found = [read(places[0])]
         else:
             with ThreadPoolExecutor(min(16, len(places))) as pool:
-                found = list(pool.map(ask, places))
+                found = list(pool.map(read, places))
         return [page for page in found if page is not None]
 
-    def _ask(self, place: str, partitions: list[int] | None, stale: bool) -> dict[str, Any]:
+    def _request(self, place: str, partitions: list[int] | None, stale: bool) -> dict[str, Json]:
         parameters = {**self._parameters, "scope": "local", "stale": str(stale).lower()}
         if partitions is not None:
             parameters["partition"] = str(partitions[0])
         path = f"/stores/{quote(self._definition.name)}/{self._query.kind}"
-        answer: dict[str, Any] = self._service.peers.ask(place, path, parameters)
+        answer: dict[str, Json] = self._service.peers.request(place, path, parameters)
         return answer
 
-    def _page(self, rows: list[dict[str, Any]], partitions: Any, standbys: Any) -> dict[str, Any]:
+    def _page(self, rows: list[dict[str, Json]], partitions: Iterable[int], standbys: Iterable[int]) -> dict[str, Json]:
         # A short page is the last one.
         full = len(rows) == self._query.limit and self._query.kind != "get"
         return {
@@ -188,11 +189,11 @@ _ANSWERS = {
 
 
 def _handler(kind: str) -> Callable[[Service, Request], Response]:
-    return partial(asked, kind=kind)
+    return partial(query_store, kind=kind)
 
 
 ENDPOINTS = (
-    Endpoint("/stores", "The stores of the topology, and what each answers.", listed),
+    Endpoint("/stores", "The stores of the topology, and what each answers.", list_stores),
     *(
         Endpoint(f"/stores/{{store}}/{kind}", summary, _handler(kind), parameters_of(kind), answers=_ANSWERS)
         for kind, summary in _SUMMARIES.items()

@@ -1,4 +1,4 @@
-"""How much of the process the HTTP server may take: connections, descriptors, time and bytes of a request."""
+"""The limits of the HTTP server: connections, file descriptors, time and bytes of a request."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from streamkit.config import Config
 
 HEAD_BYTES = 65_536
-"""Of a request's first line and headers; more is answered by 431."""
+"""The limit of a request's first line and headers; beyond it the answer is 431."""
 BODY_BYTES = 65_536
-"""Of a request's body; more is answered by 413. No endpoint reads one."""
+"""The limit of a request's body; beyond it the answer is 413. No endpoint reads one."""
 SHARE = 4
-"""The server takes at most one descriptor in so many, and leaves the last one in so many to the rest of the process."""
+"""The server uses at most this fraction (1/SHARE) of the descriptors, and none of the last 1/SHARE."""
 ALWAYS = 4
-"""Connections that are taken even when the process is short of descriptors, so that a probe gets through."""
+"""Connections that are accepted even when the process is short of descriptors, so that a probe is answered."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server may take.
+    """The limits of one server.
 
     connections: open at once, towards clients and again towards other instances; idle_seconds: how long a request, the
-    rest of one, or the next one is waited for; reserved: descriptors with this number or above are left to the rest of
+    rest of one, or the next one may take to come; reserved: descriptors from this number on are for the rest of
     the process (None: it has no limit).
     """
 
@@ -54,7 +54,7 @@ def open_files() -> int | None:
 
 @dataclass
 class Traffic:
-    """What a server has had to do with so far, for metrics and the log. Written by the server's thread only."""
+    """The counts of a server for metrics and the log. Only the server's thread writes them."""
 
     limit: int = 0
     open: int = 0
@@ -71,6 +71,6 @@ REASONS = {
     "timeout": "that took too long to send a request or to take an answer",
     "idle": "without a request",
 }
-"""Why a connection is refused or cut, with what the log calls it."""
+"""The reasons for which connections are refused or cut, with their texts in the log."""
 WARNED = ("connections", "descriptors")
-"""Reasons that the log warns of: well-behaved clients are refused too. The others concern one client."""
+"""Reasons that are logged as warnings, since correct clients are refused too. The others concern one client."""

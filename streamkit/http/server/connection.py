@@ -1,4 +1,4 @@
-"""One connection of the HTTP server, bounded in time and bytes."""
+"""One connection of the HTTP server, with limits of time and bytes."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ import json
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streamkit.http.limits import BODY_BYTES, HEAD_BYTES, Limits
+from streamkit.http.server.server_limits import BODY_BYTES, HEAD_BYTES, Limits
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.types import Receive, Scope, Send
     from uvicorn.server import ServerState
 
 _PIECE = 16_384
-"""Bytes that the parser takes at once: it looks at the length of a head only in between."""
+"""Bytes that the parser takes at once: it checks the length of a head only between two calls."""
 _LINGER_SECONDS = 1.0
-"""How long a refused request is read on, so that the answer is not lost to a reset of the connection."""
+"""How long the rest of a refused request is read, so that a reset of the connection does not lose the answer."""
 _LINGER_BYTES = 4_194_304
 _PROGRESS = 65_536
-"""Bytes of an answer that its reader takes within the idle time-out, at least."""
+"""The least number of bytes of an answer that a client must take within the idle time-out."""
 
 
 def refusal(status: int, text: str) -> bytes:
-    """Return a whole answer that refuses and ends the connection, in the form that every error has."""
+    """Return the bytes of an error answer, in the form that all errors have, that ends the connection."""
     body = json.dumps({"error": text}).encode() + b"\n"
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
@@ -38,7 +39,7 @@ def refusal(status: int, text: str) -> bytes:
 
 
 class Connection(H11Protocol):
-    """Uvicorn's HTTP/1.1 protocol with limits; `check` has to be called now and then.
+    """Uvicorn's HTTP/1.1 protocol with limits; the acceptor calls `check` at intervals.
 
     A request's head and its body must each be complete within the idle time-out, however steadily bytes arrive; so must
     the pause before the next request. An answer has to be taken at _PROGRESS bytes within that time.
@@ -48,7 +49,7 @@ class Connection(H11Protocol):
         self,
         config: uvicorn.Config,
         state: ServerState,
-        app_state: dict[str, Any],
+        app_state: dict[str, object],
         limits: Limits,
         ended: Callable[[Connection, str | None], None],
     ):
@@ -66,7 +67,7 @@ class Connection(H11Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When it was last answered, if it waits for another request of which nothing has come; else None."""
+        """The time of its last answer, if it waits for the first byte of another request; else None."""
         if not self._answered or self._begun or self._lingering or self.transport.is_closing():
             return None
         return None if self.transport.get_write_buffer_size() else self._since
@@ -100,16 +101,21 @@ class Connection(H11Protocol):
             if self._lingering or self.transport.is_closing():
                 return
 
+    # Uvicorn declares that it returns None; asyncio takes a bool, too.
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Answer a client that has ended its side, and close then; without a request to answer asyncio closes."""
-        if not self._answering or self._lingering:
+        """Let a client that has closed its side have its answer, and close then; else asyncio closes at once.
+
+        An answer that has begun and goes on is a stream: its client is taken to be gone, since a quiet stream would
+        find that out only by its next event.
+        """
+        if not self._answering or self._lingering or self.cycle.response_started:
             return None
         self.cycle.keep_alive = False
         return True
 
     def _take(self, piece: bytes) -> None:
         cycle = self.cycle
-        # Bytes behind a whole request are the next one's; those are few, since reading pauses then.
+        # Bytes after a complete request belong to the next one; they are few, since reading pauses then.
         self._body += len(piece)
         super().data_received(piece)
         if self.cycle is not cycle or self.conn.their_state is not h11.SEND_BODY:
@@ -119,7 +125,7 @@ class Connection(H11Protocol):
 
     # -- What uvicorn calls -------------------------------------------------------------------------------------------
 
-    async def _bounded(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, unless it announces too long a body."""
         self._begun, self._since = False, self.loop.time()
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
@@ -134,7 +140,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser does not understand; called while its error is handled."""
+        """Refuse a request that the parser rejects; called while its error is handled."""
         if getattr(sys.exception(), "error_status_hint", 400) == 431:
             self._refuse(431, "too_large", f"a request has at most {HEAD_BYTES:,} bytes of headers")
         else:
@@ -143,7 +149,7 @@ class Connection(H11Protocol):
     # -- Ending -------------------------------------------------------------------------------------------------------
 
     def check(self, now: float) -> None:
-        """Cut the connection if what is waited for takes too long. `now`: by the loop's clock."""
+        """Abort the connection where the client takes too long. `now`: by the loop's clock."""
         if self.transport is None:
             return
         limit = _LINGER_SECONDS
@@ -164,7 +170,7 @@ class Connection(H11Protocol):
         """Answer with an error unless an answer has begun, and close when the client has, or after a moment."""
         self._ended(self, reason)
         if self.cycle is not None:
-            # What is still being answered has no reader any more.
+            # The client gets no answer to the request that is running.
             self.cycle.disconnected = True
         self._lingering, self._since = 1, self.loop.time()
         self._unset_keepalive_if_required()

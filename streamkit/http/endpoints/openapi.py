@@ -1,13 +1,13 @@
-"""The endpoints as an OpenAPI document, and as a page that needs nothing from elsewhere."""
+"""The endpoints as an OpenAPI document, and as a page without external resources."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from html import escape
-from typing import Any
 
-from streamkit.http.endpoint import Endpoint
+from streamkit.http.endpoints.endpoint import Endpoint
+from streamkit.serdes.plain import Json
 
 _STYLE = """
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -17,9 +17,9 @@ td{padding:.1rem 1rem .1rem 0;vertical-align:top}p{margin:.2rem 0 .2rem 4.2rem}c
 """
 
 
-def document(endpoints: Iterable[Endpoint], version: str, secured: bool) -> dict[str, Any]:
+def document(endpoints: Iterable[Endpoint], version: str, secured: bool) -> dict[str, Json]:
     """Return the OpenAPI 3.1 document."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, dict[str, Json]] = {}
     for each in endpoints:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, secured)
     schemes = {"bearer": {"type": "http", "scheme": "bearer"}}
@@ -36,9 +36,9 @@ def document(endpoints: Iterable[Endpoint], version: str, secured: bool) -> dict
     }
 
 
-def _operation(endpoint: Endpoint, secured: bool) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, secured: bool) -> dict[str, Json]:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    ok: dict[str, Any] = {"type": "object"} if endpoint.content == "application/json" else {"type": "string"}
+    ok: dict[str, Json] = {"type": "object"} if endpoint.content == "application/json" else {"type": "string"}
     answers = dict(endpoint.answers)
     if secured and not endpoint.open:
         answers[401] = "The token is missing or wrong."

@@ -1,4 +1,4 @@
-"""Queries as requests have them: keys as text, pages by a token, rows as JSON."""
+"""Queries in the form of HTTP requests: keys as text, pages by a token, rows as JSON."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import base64
 import binascii
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamkit.errors import QueryError, SerdeError
-from streamkit.http.endpoint import Arguments, Parameter
-from streamkit.runtime.local.queries import Row
+from streamkit.http.endpoints.endpoint import Arguments, Parameter
+from streamkit.runtime.local.instance.queries import Row
 from streamkit.runtime.records import row_writer
-from streamkit.serdes.base import Serde
+from streamkit.serdes.plain import Json
+from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
 from streamkit.state.keys import MAX_LONG
 from streamkit.state.reading import Query, require_kind
@@ -44,7 +45,7 @@ _TIMES = {
 
 
 def parameters_of(kind: str) -> tuple[Parameter, ...]:
-    """Return what a kind of query takes."""
+    """Return the parameters of a kind of query."""
     own: tuple[Parameter, ...] = ()
     if kind == "get":
         as_of = Parameter("as_of", "Of versioned stores: the value at this time (ms).", "integer")
@@ -84,20 +85,20 @@ def read_query(request: Request, kind: str, definition: StoreDef) -> Query:
     if kind == "prefix":
         return replace(query, key=key("prefix"))
     if kind in _TIMES:
-        times = {"start": arguments.number("from", 0), "end": arguments.number("to", MAX_LONG)}
-        return replace(query, key=key("key"), **times)
+        start, end = arguments.number("from", 0), arguments.number("to", MAX_LONG)
+        return replace(query, key=key("key"), start=start, end=end)
     return query
 
 
 def key_bytes(serde: Serde, text: str, name: str = "key") -> bytes:
-    """Return the bytes of a key as a person writes it. Raises QueryError."""
+    """Return the bytes of a key that a request has as text. Raises QueryError."""
     try:
         if serde.spec in _TEXT:
             return serde.encode(serde.from_json(text))
         try:
             value = json.loads(text)
         except ValueError:
-            # A word that is no JSON can only be meant as text.
+            # A key that is no JSON is text.
             value = text
         return serde.encode(serde.from_json(value))
     except SerdeError as error:
@@ -105,7 +106,7 @@ def key_bytes(serde: Serde, text: str, name: str = "key") -> bytes:
 
 
 def token_of(place: bytes, partition: int) -> str:
-    """Return the text that stands for a row's place."""
+    """Return a row's place as text."""
     return base64.urlsafe_b64encode(partition.to_bytes(4, "big") + place).decode().rstrip("=")
 
 
@@ -121,20 +122,25 @@ def _token(text: str | None) -> tuple[bytes, int] | None:
     return data[4:], int.from_bytes(data[:4], "big")
 
 
-def rows_json(definition: StoreDef, rows: list[Row]) -> list[dict[str, Any]]:
+def rows_json(definition: StoreDef, rows: list[Row]) -> list[dict[str, Json]]:
     """Return rows in the JSON form of their serdes, each with the token of its place."""
     write = row_writer(definition)
     result = []
     for place, partition, row in rows:
         key, value = write(row.key, row.value)
-        found = {"key": key, "value": value, "partition": partition, "cursor": token_of(place, partition)}
+        found: dict[str, Json] = {
+            "key": key,
+            "value": value,
+            "partition": partition,
+            "cursor": token_of(place, partition),
+        }
         if row.timestamp is not None:
             found["timestamp"] = row.timestamp
         result.append(found)
     return result
 
 
-def sort_key(row: dict[str, Any]) -> tuple[bytes, int]:
+def sort_key(row: dict[str, Json]) -> tuple[bytes, int]:
     """Return the place of a row that has its token."""
     found = _token(row["cursor"])
     assert found is not None

@@ -8,19 +8,21 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError, UsageError
-from streamkit.http.limits import Limits, Traffic
-from streamkit.runtime.reasons import one_line
+from streamkit.http.server.server_limits import Limits, Traffic
+from streamkit.runtime.execution.reasons import one_line
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from streamkit.http.acceptor import Server
-    from streamkit.runtime.local.client import Application
+    from streamkit.config import Config
+    from streamkit.http.overview import Served
+    from streamkit.http.server.acceptor import Server
+    from streamkit.runtime.local.instance.client import Application
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +45,9 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class HttpServer:
-    """A bound socket, and the server on it once there is an application to serve.
+    """A bound socket, and the server on it from `start` on.
 
-    Bound first, so that a port in use is told before anything starts, and the address is known to the application.
+    It is bound first: a port in use is reported before anything starts, and the application gets the address.
     """
 
     def __init__(self, host: str, port: int, token: str | None = None):
@@ -66,13 +68,13 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """The address as others reach it: that of the machine where the server answers on all of them."""
+        """The address for other machines: with the host name where the server listens on all addresses."""
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def start(self, application: Application) -> None:
-        """Serve the application from now on; it may start later."""
-        from streamkit.http.app import http_application, is_local
+        """Serve the application, which may start later."""
+        from streamkit.http.endpoint_app import http_application, is_local
         from streamkit.http.service import Service
 
         loopback = is_local(self.host)
@@ -86,14 +88,27 @@ class HttpServer:
             )
             log.info(text, self.address, limits.connections, wanted)
         self.traffic.limit = limits.connections
-        service = Service.of(application, self._token, limits.connections, self.traffic)
-        make = partial(http_application, service, self._token, loopback=loopback)
+        service = Service.of(application, self._token, limits, self.traffic, self._closing)
+        service.history.start()
+        self._begin(partial(http_application, service, self._token, loopback=loopback), limits)
+
+    def start_overview(self, served: Callable[[], Sequence[Served]], config: Config) -> None:
+        """Serve the page of several applications, within the limits of these settings."""
+        from streamkit.http.endpoint_app import is_local
+        from streamkit.http.overview import overview_application
+
+        limits = Limits.of(config)
+        self.traffic.limit = limits.connections
+        self._begin(partial(overview_application, served, self._token, loopback=is_local(self.host)), limits)
+
+    def _begin(self, make: Callable[[], Starlette], limits: Limits) -> None:
+        log.info("the HTTP server listens at http://%s/", self.address)
         self._thread = threading.Thread(target=self._serve, args=(make, limits), name="http", daemon=True)
         self._thread.start()
 
     def _serve(self, make: Callable[[], Starlette], limits: Limits) -> None:
-        """Serve until the close. A server that fails is started again, after longer and longer pauses."""
-        from streamkit.http.acceptor import Server
+        """Serve until the close. A server that fails is started again, after a pause that doubles each time."""
+        from streamkit.http.server.acceptor import Server
 
         pause = _AGAIN_SECONDS
         while not self._closing.is_set():
@@ -104,7 +119,7 @@ class HttpServer:
                 if not self._closing.is_set():
                     self._server.run()
             except BaseException as caught:
-                # Uvicorn ends by SystemExit too. Nothing that happens here may end more than this thread.
+                # Uvicorn also raises SystemExit. A failure of the server must end only this thread.
                 error = caught
             if self._closing.is_set():
                 return
@@ -118,7 +133,7 @@ class HttpServer:
             pause = min(2 * pause, _AGAIN_AT_MOST_SECONDS)
 
     def close(self) -> None:
-        """Answer what is being answered, and end."""
+        """Complete the running requests, and end."""
         self._closing.set()
         if self._server is not None:
             self._server.should_exit = True

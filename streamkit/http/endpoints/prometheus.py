@@ -1,8 +1,8 @@
 """Prometheus metrics under the names that Kafka's JMX exporter gives to those of Kafka Streams.
 
 MBean `kafka.streams:type=stream-thread-metrics,thread-id=…`, attribute `process-rate` becomes
-`kafka_streams_stream_thread_metrics_process_rate{thread_id="…"}`: domain, type and attribute joined by `_`, whatever
-is no letter or digit becomes `_`, the other properties are labels (the exporter's default format).
+`kafka_streams_stream_thread_metrics_process_rate{thread_id="…"}`: domain, type and attribute joined by `_`, each
+character that is no letter or digit becomes `_`, the other properties are labels (the exporter's default format).
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from starlette.responses import Response
 
-from streamkit.http.endpoint import Endpoint
-from streamkit.http.limits import REASONS, Traffic
+from streamkit.http.endpoints.endpoint import Endpoint
+from streamkit.http.endpoints.user_code_metrics import UserCodeMetrics
+from streamkit.http.server.server_limits import REASONS, Traffic
 from streamkit.http.service import Service
+from streamkit.latency import COARSE
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.runtime.local.states import ClientState, ThreadState
-from streamkit.runtime.local.status import ApplicationStatus, TaskStatus, ThreadStatus
+from streamkit.record import TaskId
+from streamkit.runtime.local.instance.status_model import ApplicationStatus, TaskStatus, ThreadStatus
+from streamkit.runtime.local.threads.states import ClientState, ThreadState
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
 _CLIENT = "kafka_streams_stream_metrics_"
 _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"
+_NODE = "kafka_streams_stream_processor_node_metrics_"
 _TOPIC = "kafka_streams_stream_topic_metrics_"
+_OWN = "streamkit_"
 _HTTP = "streamkit_http_"
 _CONSUMER = "kafka_consumer_consumer_fetch_manager_metrics_"
 
@@ -45,9 +50,10 @@ _THREAD_TOTALS = {
 def metrics(service: Service, request: Request) -> Response:
     """Return all metrics as text."""
     status = service.application.status()
-    collector: Collector = _Status(status, service.application.plan)  # type: ignore[assignment]
-    own: Collector = _Server(service.traffic)  # type: ignore[assignment]
-    text = generate_latest(collector) + generate_latest(own)  # type: ignore[arg-type]
+    collector: Collector = _Status(status, service.application.plan)
+    own: Collector = _Server(service.traffic)
+    user_code: Collector = UserCodeMetrics(service.application)
+    text = generate_latest(collector) + generate_latest(own) + generate_latest(user_code)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
@@ -66,6 +72,9 @@ class _Status:
         yield from self._restoring()
         yield from self._topics()
         yield from self._lag()
+        yield from self._latency()
+        yield from self._application()
+        yield from self._dropped()
 
     def _client(self) -> Iterator[Metric]:
         client = self._status.application
@@ -184,9 +193,53 @@ class _Status:
         meaning = "Records of a partition that are not processed yet"
         yield _gauge(_CONSUMER, "records-lag", meaning, ["client_id", "topic", "partition"], rows)
 
+    def _latency(self) -> Iterator[Metric]:
+        """Yield the end-to-end latencies at sources and terminal nodes (KIP-613), and their histograms."""
+        labels = ["thread_id", "task_id", "processor_node_id"]
+        tasks = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
+        rows = [([*ids, each.node], each) for ids, task in tasks for each in task.latency]
+        meaning = "Milliseconds from a record's timestamp until the node has processed it"
+        for name in ("min", "max", "avg"):
+            values = [(ids, getattr(each, name)) for ids, each in rows]
+            yield _gauge(_NODE, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
+        for name in ("p50", "p99"):
+            values = [(ids, getattr(each, name)) for ids, each in rows]
+            yield _gauge(_OWN, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
+        family = HistogramMetricFamily(f"{_OWN}record_e2e_latency_seconds", "The same as a histogram", labels=labels)
+        for ids, task in tasks:
+            for each in task.histograms:
+                buckets = [
+                    (str(bound / 1000), float(reached)) for bound, reached in zip(COARSE, each.cumulative, strict=True)
+                ]
+                family.add_metric([*ids, each.node], [*buckets, ("+Inf", float(each.count))], each.total / 1000)
+        yield family
+
+    def _application(self) -> Iterator[Metric]:
+        """Yield the inputs of the application, the same at each instance; Kafka Streams has only those of each consumer."""
+        labels = ["topic", "partition"]
+        inputs = self._status.inputs
+        rows = [([each.topic, str(each.partition)], each.lag) for each in inputs if each.lag is not None]
+        yield _gauge(_OWN, "records-lag", "Records that wait in an input partition of the application", labels, rows)
+        owned = [
+            ([each.topic, str(each.partition)], int(each.state != "UNOWNED"))
+            for each in inputs
+            if each.state != "UNKNOWN"
+        ]
+        yield _gauge(_OWN, "partition-owned", "Whether a member of the group owns an input partition", labels, owned)
+        paused = [([self._status.application], int(self._status.paused))]
+        yield _gauge(_OWN, "paused", "Whether this instance is paused", ["client_id"], paused)
+
+    def _dropped(self) -> Iterator[Metric]:
+        labels = ["thread_id", "task_id", "reason"]
+        rows = [([each.thread, each.task or "", each.reason], each) for each in self._status.drops]
+        dropped = [(ids, each.dropped) for ids, each in rows]
+        letters = [(ids, each.dead_letters) for ids, each in rows]
+        yield _counter(_OWN, "dropped-records", "Records dropped, by reason", labels, dropped)
+        yield _counter(_OWN, "dead-letters", "Records written to a dead-letter topic, by reason", labels, letters)
+
 
 class _Server:
-    """What the HTTP server has had to do with, as metrics; Kafka Streams has none, so the names are streamkit's own."""
+    """The traffic of the HTTP server as metrics; Kafka Streams has none, so the names are of streamkit."""
 
     def __init__(self, traffic: Traffic):
         self._traffic = traffic
@@ -232,7 +285,7 @@ def _average_ms(thread: ThreadStatus, name: str) -> float:
 
 def _nodes(plan: Plan, task: TaskStatus) -> tuple[dict[str, str], dict[str, str]]:
     """Return the source and the sink nodes of a task's sub-topology by the name of their topic on the log."""
-    number = int(task.id.partition("_")[0])
+    number = TaskId.parse(task.id).sub_topology
     sources, sinks = {}, {}
     for sub in plan.sub_topologies:
         if sub.id == number:

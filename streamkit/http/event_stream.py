@@ -1,0 +1,145 @@
+"""Responses of server-sent events: what is new, as long as the client reads."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import anyio
+import anyio.to_thread
+from starlette.responses import StreamingResponse
+
+from streamkit.errors import StoreUnavailableError, StreamkitError
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+MOST_STREAMS = 20
+"""Streams at the same time; each has a thread while it is open."""
+_BEAT_SECONDS = 15.0
+"""The time without an event after which a comment is sent, so that proxies keep the connection."""
+_SHARED_SECONDS = 0.9
+_RETRY_MS = 2000
+"""The pause after which a client connects again."""
+
+
+class Event(NamedTuple):
+    """One event: its name, and data that is sent as one line of JSON."""
+
+    name: str
+    data: Json
+
+
+class EventSource(Protocol):
+    """The origin of a stream's events, used by one thread at a time."""
+
+    def read(self) -> list[Event]:
+        """Return new events, at the latest after a second; none where nothing is new. Raises StreamkitError."""
+
+    def close(self) -> None:
+        """Release what the source holds."""
+
+
+class Streams:
+    """The open streams of a server, at most MOST_STREAMS; they end when the server closes."""
+
+    def __init__(self, closing: threading.Event):
+        self.closing = closing
+        self._lock = threading.Lock()
+        self._open = 0
+
+    @cached_property
+    def limiter(self) -> anyio.CapacityLimiter:
+        """The threads of streams; they are apart from those of other requests."""
+        return anyio.CapacityLimiter(MOST_STREAMS)
+
+    def enter(self) -> None:
+        """Count a stream. Raises StoreUnavailableError where too many are open."""
+        with self._lock:
+            if self._open >= MOST_STREAMS:
+                raise StoreUnavailableError(f"{MOST_STREAMS} streams of events are open, which is the limit")
+            self._open += 1
+
+    def leave(self) -> None:
+        """Count the end of a stream."""
+        with self._lock:
+            self._open -= 1
+
+
+class SharedAnswer:
+    """An answer that all streams share while it is younger than a second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until = float("-inf")
+        self._answer: Json = None
+
+    def get(self, make: Callable[[], Json]) -> Json:
+        """Return the answer, made again where it is too old."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._answer = make()
+                self._until = time.monotonic() + _SHARED_SECONDS
+            return self._answer
+
+
+class EventStream(StreamingResponse):
+    """Sends the events of a source until the client goes, the server closes, or the source fails.
+
+    The next events are read when the client has taken the last ones, so that no stream holds more than one read. The
+    connection is aborted where a client takes nothing for `http.idle.timeout.ms`.
+    """
+
+    def __init__(self, source: EventSource, streams: Streams):
+        """Raises StoreUnavailableError where too many streams are open; the source is closed then."""
+        try:
+            streams.enter()
+        except StreamkitError:
+            source.close()
+            raise
+        self._source = source
+        self._streams = streams
+        super().__init__(self._lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, and close the source in any case."""
+        try:
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await super().__call__(scope, receive, send)
+        finally:
+            self._streams.leave()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._source.close, limiter=self._streams.limiter)
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        # The first bytes show the client at once that the stream is open.
+        yield b"retry: %d\n\n" % _RETRY_MS
+        sent = time.monotonic()
+        while not self._streams.closing.is_set():
+            try:
+                events = await anyio.to_thread.run_sync(self._source.read, limiter=self._streams.limiter)
+            except StreamkitError as error:
+                yield _text([Event("problem", {"error": str(error)})])
+                return
+            now = time.monotonic()
+            if events or now - sent >= _BEAT_SECONDS:
+                yield _text(events)
+                sent = now
+
+
+def _text(events: list[Event]) -> bytes:
+    if not events:
+        return b":\n\n"
+    lines = (
+        f"event: {each.name}\ndata: {json.dumps(each.data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+        for each in events
+    )
+    return "".join(lines).encode()

@@ -1,0 +1,104 @@
+/* ---- records of topics ---- */
+const LIVE_ROWS = 200;
+let stopLive = null;
+async function topics() {
+  const found = (await ask("topics")).topics;
+  const option = each => make("option", {value: each.name}, each.name);
+  const group = (label, list) => list.length ? make("optgroup", {label}, ...list.map(option)) : "";
+  byId("topic").replaceChildren(group("file", found.filter(each => each.kind === "file")), group("internal", found.filter(each => each.kind === "internal")));
+  byId("topic").known = found;
+}
+function browseTopic(topic) {
+  openTab(byId("tab-records"));
+  const found = byId("topic").known.find(each => each.topic === topic);
+  byId("topic").value = found ? found.name : topic;
+  byId("browse").requestSubmit();
+}
+function parameters(names) {
+  const chosen = new URLSearchParams();
+  for (const name of names) if (byId("b-" + name).value !== "") chosen.set(name, byId("b-" + name).value);
+  return chosen;
+}
+function recordRow(record) {
+  const shown = record.error ? [make("div", {class: "problem"}, record.error)] : [];
+  return make("tr", {}, ...[
+    {n: record.partition}, {n: record.offset}, time(record.timestamp), keyText(record.key),
+    (record.headers || []).map(([name, value]) => name + "=" + text(value)).join(" "),
+  ].map(cell => make("td", {class: typeof cell === "object" && cell !== null ? "n" : ""}, typeof cell === "object" && cell !== null ? cell.n : cell)),
+  make("td", {class: "json"}, ...shown, text(record.value)));
+}
+function recordTable(list) {
+  const head = ["partition", "offset", "time", "key", "headers", "value"].map((name, at) => make("th", {class: at < 2 ? "n" : ""}, name));
+  return make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...list.map(recordRow)));
+}
+byId("browse").onsubmit = async event => {
+  event.preventDefault();
+  live(false);
+  byId("browse-note").textContent = "reading …";
+  try {
+    const found = await ask("topics/" + encodeURIComponent(byId("topic").value) + "/records?" + parameters(["key", "from", "to", "partition", "offset", "limit"]));
+    const records = found.records.reverse();
+    byId("found").replaceChildren(records.length ? recordTable(records) : "");
+    const held = sum(found.partitions, each => each.end - each.first);
+    byId("browse-note").textContent = (records.length ? records.length + " records, the newest first" : "No records") + "; " + count(held) +
+      " offsets in " + found.partitions.length + " partitions" + (found.complete ? "" : "; not all were searched in time");
+  } catch (error) {
+    byId("found").replaceChildren();
+    byId("browse-note").textContent = error.message;
+  }
+};
+function live(on) {
+  if (stopLive) stopLive();
+  stopLive = null;
+  byId("live").setAttribute("aria-pressed", on);
+  if (!on) return;
+  const body = recordTable([]);
+  byId("found").replaceChildren(body);
+  let seenRecords = 0, skipped = 0;
+  const note = () => { byId("browse-note").textContent = count(seenRecords) + " new records" + (skipped ? "; " + count(skipped) + " offsets skipped, since they come too fast" : ""); };
+  note();
+  stopLive = listen("topics/" + encodeURIComponent(byId("topic").value) + "/changes?" + parameters(["key", "partition"]), (name, data) => {
+    if (name === "record") { seenRecords += 1; body.tBodies[0].prepend(recordRow(data)); }
+    if (name === "skipped") skipped += data.offsets;
+    if (name === "problem") byId("browse-note").textContent = data.error; else note();
+    while (body.tBodies[0].rows.length > LIVE_ROWS) body.tBodies[0].lastChild.remove();
+  }, error => { live(false); byId("browse-note").textContent = error.message; });
+}
+byId("live").onclick = () => live(byId("live").getAttribute("aria-pressed") !== "true");
+byId("topic").onchange = () => byId("browse").requestSubmit();
+
+/* ---- dead letters ---- */
+async function letters() {
+  byId("letters-note").textContent = "reading …";
+  try {
+    const found = await ask("dead-letters");
+    byId("letter-rows").hidden = byId("replay-all").hidden = found.letters.length === 0;
+    rows("letter-rows", found.letters.map(letterRow));
+    const kinds = found.kinds.map(each => count(each.count) + " × " + (each.error || "unknown error") + (each.step ? " at " + each.step : ""));
+    byId("letters-note").textContent = !found.topics.length ? "The topology writes no dead letters." : !found.total ? "No dead letters."
+      : (found.complete ? "" : "more than ") + count(found.total) + ": " + kinds.join("; ") + (found.letters.length < found.total ? "; the last " + found.letters.length + " are shown" : "");
+  } catch (error) {
+    byId("letters-note").textContent = error.message;
+  }
+}
+function letterRow(letter) {
+  const place = letter.dead_letter, source = letter.topic ? letter.topic + "-" + letter.partition + "@" + letter.offset : "no record";
+  return row(time(letter.timestamp), make("span", {}, make("b", {}, letter.error), " " + letter.message), letter.step, source,
+    keyText(letter.key), letter.large ? "too large to be shown" : text(letter.value),
+    letter.replayable ? make("button", {type: "button", "aria-label": "replay " + place.topic + "-" + place.partition + "@" + place.offset,
+      onclick: () => replay("?" + new URLSearchParams(place))}, "replay") : "–");
+}
+async function replay(query) {
+  let note;
+  try {
+    const done = await ask("dead-letters/replay" + query, "POST");
+    note = count(done.replayed) + " replayed. ";
+  } catch (error) {
+    note = error.message + " ";
+  }
+  await letters();
+  byId("letters-note").prepend(note);
+}
+byId("letters-again").onclick = letters;
+byId("replay-all").onclick = () => replay("");
+opened["tab-letters"] = letters;

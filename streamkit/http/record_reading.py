@@ -1,0 +1,198 @@
+"""Reads records of topics for requests: pages with limits, and new records as events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamkit.errors import QueryError, SerdeError, StoreUnavailableError, StreamkitError
+from streamkit.http.event_stream import Event
+from streamkit.record import TopicPartition
+from streamkit.runtime.operations.reading.record_filter import KeyCondition, RecordFilter
+from streamkit.runtime.operations.reading.record_range import Range, first_offsets
+from streamkit.runtime.operations.reading.topic_forms import TopicForms
+from streamkit.runtime.operations.reading.topic_reading import Found, Offsets, Reading, record_json
+from streamkit.runtime.operations.reset_targets import Target
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    from streamkit.http.service import Service
+
+SECONDS = 5.0
+"""The time after which a page is returned with what it has."""
+LARGE = 1 << 16
+"""Bytes of a value beyond which it is not shown."""
+RECORDS_A_SECOND = 1000
+"""Records that one stream reads a second, so that it takes little time from stream threads."""
+BEHIND = 10_000
+"""Records by which a stream may be behind the end of a partition; then it goes on from the end."""
+_READERS_WAIT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records of a request."""
+
+    topic: str
+    """By its name on the log."""
+    span: Range
+    key: str | None = None
+
+    def filter(self, service: Service) -> RecordFilter:
+        """Return the conditions. Raises QueryError for a key that the topic can't have."""
+        plan = service.application.plan
+        forms = TopicForms(plan, self.topic)
+        try:
+            key = None if self.key is None else KeyCondition(forms, self.key)
+        except SerdeError as error:
+            raise QueryError(f"key {self.key}: {error}") from error
+        return RecordFilter(plan, forms, self.span, key, None)
+
+    def places(self, service: Service) -> list[TopicPartition]:
+        """Return the partitions to read. Raises QueryError, StoreUnavailableError for a topic that does not exist."""
+        admin = service.application.transport.admin()
+        try:
+            found = admin.topics([self.topic])
+        finally:
+            admin.close()
+        if self.topic not in found:
+            raise StoreUnavailableError(f"topic {self.topic} does not exist on the log")
+        count = found[self.topic].partitions
+        wanted = range(count) if self.span.partitions is None else sorted(self.span.partitions)
+        if any(number >= count for number in wanted):
+            raise QueryError(f"partition is {max(wanted)}: topic {self.topic} has {count} partitions, counted from 0")
+        return [TopicPartition(self.topic, number) for number in wanted]
+
+
+@contextmanager
+def reader(service: Service) -> Iterator[None]:
+    """Limit the requests that read topics at the same time. Raises StoreUnavailableError."""
+    if not service.readers.acquire(timeout=_READERS_WAIT_SECONDS):
+        raise StoreUnavailableError("too many requests read topics: send it again")
+    try:
+        yield
+    finally:
+        service.readers.release()
+
+
+def read_page(service: Service, selection: Selection, limit: int, *, last: bool) -> dict[str, Json]:
+    """Return at most `limit` records: the last ones of the selection, or the first ones.
+
+    `complete` is false where the time was over before the selection was searched.
+    """
+    deadline = time.monotonic() + SECONDS
+    with reader(service):
+        record_filter = selection.filter(service)
+        places = selection.places(service)
+        consumer = service.application.transport.consumer(None, read_committed=True, client_id="http")
+        try:
+            late = _Late(deadline)
+            reading = Reading(consumer, record_filter, late)
+            first = first_offsets(consumer, selection.span.start, places)
+            ends = consumer.end_offsets(places)
+            found = reading.last(limit, first, ends) if last else _first(reading, first, ends, limit)
+        finally:
+            consumer.close()
+    return {
+        "topic": selection.topic,
+        "records": [shown(each) for each in found],
+        "complete": not late.hit,
+        "partitions": [{"partition": each.partition, "first": first[each], "end": ends[each]} for each in places],
+    }
+
+
+class _Late:
+    """Whether a time has passed; `hit` is true when it was found so."""
+
+    def __init__(self, deadline: float):
+        self._deadline = deadline
+        self.hit = False
+
+    def __call__(self) -> bool:
+        self.hit = self.hit or time.monotonic() > self._deadline
+        return self.hit
+
+
+def _first(reading: Reading, first: Offsets, ends: Offsets, limit: int) -> list[Found]:
+    found: list[Found] = []
+    for each in reading.between(first, ends):
+        found += each
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def shown(found: Found) -> dict[str, Json]:
+    """Return a record as an object with its offset; what is large is left out, with a reason."""
+    row = found.row
+    sizes = {name: len(data) for name, data in (("key", row.key), ("value", row.value)) if data and len(data) > LARGE}
+    if not sizes:
+        return record_json(found, offsets=True)
+    reasons = {name: f"{size:,} bytes are too many to be shown here" for name, size in sizes.items()}
+    key, value = (None if name in sizes else getattr(found.decoded, name) for name in ("key", "value"))
+    decoded = found.decoded._replace(key=key, value=value, problems={**found.decoded.problems, **reasons})
+    return record_json(found._replace(decoded=decoded), offsets=True)
+
+
+class NewRecords:
+    """The records of topics from now on, as events of a stream.
+
+    It reads at most RECORDS_A_SECOND. Where the log is more than BEHIND ahead, it goes to the end and sends an event with
+    the number of offsets that it has skipped. It reads the log only: stream threads do nothing for it.
+    """
+
+    def __init__(self, service: Service, selection: Selection, name: str, form: Callable[[Found], Json]):
+        """name: of the events; form: their data. Raises QueryError, StoreUnavailableError."""
+        self._name = name
+        self._form = form
+        record_filter = selection.filter(service)
+        self._places = selection.places(service)
+        self._consumer = service.application.transport.consumer(None, read_committed=True, client_id="http")
+        try:
+            first = first_offsets(self._consumer, Target("latest"), self._places)
+        except StreamkitError:
+            self._consumer.close()
+            raise
+        reading = Reading(self._consumer, record_filter, lambda: False, poll_records=RECORDS_A_SECOND // 4)
+        self._polls = reading.follow(first)
+        self._read = sum(first.values())
+        self._pause_until = 0.0
+        self._look_at = float("inf")
+        """The time of the next look at the ends of the partitions; they are assigned with the first poll."""
+
+    def read(self) -> list[Event]:
+        """Return the next records, and how many were skipped."""
+        events = self._skipped()
+        pause = self._pause_until - time.monotonic()
+        if pause > 0:
+            time.sleep(min(pause, 0.25))
+            return events
+        found = next(self._polls)
+        now_read = sum(map(self._consumer.position, self._places))
+        self._pause_until = time.monotonic() + (now_read - self._read) / RECORDS_A_SECOND
+        self._read = now_read
+        self._look_at = min(self._look_at, time.monotonic() + 1)
+        return events + [Event(self._name, self._form(each)) for each in found]
+
+    def _skipped(self) -> list[Event]:
+        now = time.monotonic()
+        if now < self._look_at:
+            return []
+        self._look_at = now + 1
+        ends = self._consumer.end_offsets(self._places)
+        far = {p: end for p, end in ends.items() if end - self._consumer.position(p) > BEHIND}
+        if not far:
+            return []
+        count = sum(end - self._consumer.position(place) for place, end in far.items())
+        self._consumer.remove(far)
+        self._consumer.add(far)
+        self._read += count
+        return [Event("skipped", {"offsets": count, "partitions": sorted(place.partition for place in far)})]
+
+    def close(self) -> None:
+        """Close the consumer."""
+        with suppress(StreamkitError):
+            self._consumer.close()

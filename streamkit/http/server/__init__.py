@@ -1,0 +1,1 @@
+"""The HTTP server: connections, limits, a thread of its own."""

@@ -1,0 +1,29 @@
+/* ---- elements and texts ---- */
+const byId = id => document.getElementById(id);
+function make(tag, options, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(options || {})) {
+    if (name === "class") element.className = value;
+    else if (name.includes("-") || name === "role") element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...children.filter(child => child !== null && child !== undefined));
+  return element;
+}
+function rows(table, list) { byId(table).tBodies[0].replaceChildren(...list); }
+function row(...cells) {
+  return make("tr", {}, ...cells.map(cell => {
+    const number = typeof cell === "object" && cell !== null && "n" in cell && !(cell instanceof Node);
+    return make("td", {class: number ? "n" : ""}, number ? cell.n : cell);
+  }));
+}
+function pairs(list) {
+  return make("dl", {}, ...list.filter(pair => pair[1] !== null && pair[1] !== undefined)
+    .flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+}
+function showStores(holders) {
+  byId("no-stores").hidden = TOPOLOGY.stores.length > 0;
+  byId("stores").hidden = TOPOLOGY.stores.length === 0;
+  rows("stores", TOPOLOGY.stores.map(each => row(each.name, each.type.replaceAll("_", " "),
+    each.global ? "every instance" : holders ? (holders.get(each.name) || []).sort().join(" ") : "sub-topology " + each.sub)));
+}

@@ -1,0 +1,157 @@
+/* ---- the topology: fits the window, can be dragged and zoomed; texts stay readable while there is room ---- */
+const graph = (() => {
+  const frame = byId("graph"), svg = frame.querySelector("svg");
+  const full = {x: 0, y: 0, w: svg.viewBox.baseVal.width, h: svg.viewBox.baseVal.height};
+  const MOST = 4;
+  let view = {...full}, fitted = true, extra = () => [];
+  // A picture can't contain buttons.
+  svg.setAttribute("role", "group");
+
+  const scale = () => Math.min(frame.clientWidth / view.w, frame.clientHeight / view.h);
+  function draw() {
+    svg.setAttribute("viewBox", [view.x, view.y, view.w, view.h].map(each => each.toFixed(1)).join(" "));
+    frame.style.touchAction = fitted ? "pan-y" : "none";
+    const size = scale();
+    if (!size) return;
+    svg.classList.toggle("bare", size < 0.7);
+    for (const node of frame.querySelectorAll(".node")) {
+      const title = node.querySelector(".title"), box = (node.querySelector("rect") || node.querySelector("path")).getBBox();
+      const room = Math.min((box.width - 10) / (0.62 * title.textContent.length), box.height * (size < 0.7 ? 0.62 : 0.4));
+      title.style.fontSize = Math.max(13, Math.min(11 / size, room)) + "px";
+      // Without the line below it a title is in the middle of its node.
+      const cap = node.classList.contains("store") ? 3 : 0;
+      title.setAttribute("dy", size < 0.7 ? (box.y + box.height / 2 + cap - title.getAttribute("y")).toFixed(1) : 0);
+      title.setAttribute("dominant-baseline", size < 0.7 ? "central" : "auto");
+    }
+    for (const box of frame.querySelectorAll(".box")) {
+      const rect = box.querySelector("rect").getBBox(), text = box.querySelector("text");
+      const font = Math.max(12, Math.min(11 / size, 30, rect.width / (0.6 * text.textContent.length)));
+      text.style.fontSize = font + "px";
+      text.setAttribute("y", (rect.y + 8 + font * 0.85).toFixed(1));
+    }
+    for (const text of frame.querySelectorAll("text.live")) text.style.fontSize = Math.max(11, Math.min(10 / size, 18)) + "px";
+  }
+  function resize() {
+    const top = frame.getBoundingClientRect().top + window.scrollY;
+    const most = Math.max(240, window.innerHeight * 0.6, window.innerHeight - top - 30);
+    frame.style.height = Math.round(Math.min(most, Math.max(240, Math.min(full.h, frame.clientWidth * full.h / full.w)))) + "px";
+    if (fitted) view = {...full};
+    draw();
+  }
+  function move(x, y) { view.x += x; view.y += y; fitted = false; bound(); draw(); }
+  function bound() {
+    view.x = Math.max(-view.w * 0.8, Math.min(full.w - view.w * 0.2, view.x));
+    view.y = Math.max(-view.h * 0.8, Math.min(full.h - view.h * 0.2, view.y));
+  }
+  /* `at`: the point that stays where it is, in the drawing's units. */
+  function zoom(factor, at) {
+    const size = scale(), wanted = Math.max(fitScale(), Math.min(MOST, size * factor));
+    const by = size / wanted, point = at || {x: view.x + view.w / 2, y: view.y + view.h / 2};
+    view = {x: point.x - (point.x - view.x) * by, y: point.y - (point.y - view.y) * by, w: view.w * by, h: view.h * by};
+    fitted = wanted <= fitScale() * 1.001;
+    if (fitted) view = {...full};
+    draw();
+  }
+  const fitScale = () => Math.min(frame.clientWidth / full.w, frame.clientHeight / full.h);
+  function show(box) {
+    const margin = 20;
+    view = {x: box.x - margin, y: box.y - margin, w: box.width + 2 * margin, h: box.height + 2 * margin};
+    fitted = false;
+    draw();
+  }
+  function point(event) {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    return {x: at.x, y: at.y};
+  }
+
+  const pointers = new Map();
+  let dragged = false;
+  frame.addEventListener("pointerdown", event => {
+    if (event.button) return;
+    pointers.set(event.pointerId, event);
+    dragged = false;
+  });
+  frame.addEventListener("pointermove", event => {
+    const last = pointers.get(event.pointerId);
+    if (!last) return;
+    const [dx, dy] = [event.clientX - last.clientX, event.clientY - last.clientY];
+    if (!dragged && Math.hypot(dx, dy) < 4) return;
+    if (!dragged) { dragged = true; frame.setPointerCapture(event.pointerId); frame.classList.add("dragged"); }
+    if (pointers.size === 2) {
+      const other = [...pointers.values()].find(each => each.pointerId !== event.pointerId);
+      const distance = each => Math.hypot(each.clientX - other.clientX, each.clientY - other.clientY);
+      zoom(distance(event) / Math.max(1, distance(last)), point(other));
+    } else {
+      move(-dx / scale(), -dy / scale());
+    }
+    pointers.set(event.pointerId, event);
+  });
+  for (const name of ["pointerup", "pointercancel"]) frame.addEventListener(name, event => {
+    pointers.delete(event.pointerId);
+    frame.classList.remove("dragged");
+  });
+  frame.addEventListener("wheel", event => {
+    // Without a modifier the wheel scrolls the page; a pinch on a touchpad comes as a wheel with ctrl.
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    zoom(Math.exp(-event.deltaY / 300), point(event));
+  }, {passive: false});
+  frame.addEventListener("keydown", event => {
+    const step = 60 / scale();
+    const moves = {ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step]};
+    if (moves[event.key]) move(...moves[event.key]);
+    else if (event.key === "+" || event.key === "=") zoom(1.25);
+    else if (event.key === "-") zoom(0.8);
+    else if (event.key === "0") fit();
+    else if (event.key === "Escape") select(null);
+    else return;
+    event.preventDefault();
+  });
+  function fit() { fitted = true; resize(); }
+  byId("fit").onclick = fit;
+  byId("zoom-in").onclick = () => zoom(1.4);
+  byId("zoom-out").onclick = () => zoom(1 / 1.4);
+
+  /* ---- a selected node ---- */
+  let selected = null;
+  const lines = node => [...node.children].find(each => each.tagName === "title").textContent.split("\n");
+  function button(element, label, act) {
+    element.setAttribute("tabindex", "0");
+    element.setAttribute("role", "button");
+    element.setAttribute("aria-label", label);
+    element.addEventListener("click", () => { if (!dragged) act(); });
+    element.addEventListener("keydown", event => {
+      if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); }
+    });
+  }
+  const kind = node => [...node.classList].find(each => each !== "node" && each !== "selected").replace("-", " ");
+  for (const node of frame.querySelectorAll(".node")) button(node, kind(node) + " " + lines(node)[0].replace(/^(store|topic) /, ""), () => select(node));
+  for (const box of frame.querySelectorAll(".box")) {
+    button(box, "zoom to " + box.querySelector("text").textContent, () => show(box.getBBox()));
+  }
+  function select(node) {
+    if (selected) selected.classList.remove("selected");
+    selected = node;
+    byId("details").hidden = node === null;
+    if (node) { node.classList.add("selected"); details(); }
+  }
+  function details() {
+    if (!selected) return;
+    const [name, ...rest] = lines(selected), step = (TOPOLOGY.nodes || {})[selected.dataset.id];
+    byId("details").replaceChildren(
+      make("button", {class: "close", type: "button", "aria-label": "close", onclick: () => { const last = selected; select(null); last.focus(); }}, "×"),
+      make("h3", {}, kind(selected) + " " + name.replace(/^(store|topic) /, "")),
+      pairs([
+        ...(step ? [["pipeline", step.pipeline], ["step", step.step]] : rest.map(line => ["", line])),
+        ...extra(selected),
+        ["place", step ? step.file.split("/").pop() + ":" + step.line : null],
+      ]),
+      step && step.yaml ? make("pre", {tabIndex: 0, "aria-label": "lines of the file"}, step.yaml) : "");
+  }
+  // What appears above the graph moves it down.
+  const observer = new ResizeObserver(resize);
+  for (const each of [frame.parentElement, document.body]) observer.observe(each);
+  window.addEventListener("resize", resize);
+  resize();
+  return {details, set extra(makePairs) { extra = makePairs; }, fit, zoom, scale, show};
+})();

@@ -1,0 +1,265 @@
+"""The page of a running application in Chromium: its history, graph, records, dead letters and controls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamkit.transport.embedded import EmbeddedTransport
+from tests.broker.support import until
+from tests.browser.accessibility import severe
+from tests.browser.chromium import Browser
+from tests.browser.large import large_topology
+from tests.http.support import USERS, processed, request, served, write_shop
+from tests.http.test_live import bills, order
+
+PHONE = (390, 844)
+SIZES = [(1440, 900), (1024, 700), PHONE]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EmbeddedTransport]:
+    transport = EmbeddedTransport(tmp_path / "log")
+    yield transport
+    transport.close()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, log: EmbeddedTransport) -> Iterator[str]:
+    write_shop(log)
+    with served(tmp_path / "a", log, **{"commit.interval.ms": 50}) as (address, _):
+        processed(address, 3 * len(USERS))
+        yield address
+
+
+@pytest.fixture
+def large(tmp_path: Path, log: EmbeddedTransport) -> Iterator[str]:
+    with served(tmp_path / "a", log, text=large_topology()) as (address, _):
+        yield address
+
+
+def running(browser: Browser, address: str, view: str = "overview") -> None:
+    """Open a view of the page, and wait until it has the state."""
+    browser.open(f"http://{address}/#view-{view}")
+    browser.until("!byId('state').hidden && byId('topic').options.length > 0")
+
+
+def inside(browser: Browser) -> bool:
+    """Return whether all nodes lie within the frame of the graph."""
+    return browser.evaluate(
+        """(frame => [...document.querySelectorAll('#graph .node, #graph .box')].map(each => each.getBoundingClientRect())
+        .every(box => box.left >= frame.left - 1 && box.right <= frame.right + 1 && box.top >= frame.top - 1 &&
+        box.bottom <= frame.bottom + 1))(byId('graph').getBoundingClientRect())"""
+    )
+
+
+def test_whole_numbers_are_shown_with_all_digits(browser: Browser, shop: str, log: EmbeddedTransport) -> None:
+    producer = log.producer()
+    value = b'{"n":9007199254740993,"list":[-9223372036854775808],"size":1e300}'
+    producer.send([("orders", b"large", value, 50_000, None, None)])
+    producer.send([("prices", b"large", (2**63 - 1).to_bytes(8, "big"), 50, None, None)])
+    producer.flush()
+    producer.close()
+    shown = '{"n":9007199254740993,"list":[-9223372036854775808],"size":1e+300}'
+    running(browser, shop, "records")
+    for topic, text in (("orders", shown), ("prices", "9223372036854775807")):
+        browser.evaluate(
+            f"byId('b-key').value = 'large'; byId('topic').value = '{topic}'; byId('browse').requestSubmit()"
+        )
+        browser.until(f"byId('found').textContent.includes({text!r})")
+    assert (
+        browser.evaluate("text(parsed('[9007199254740991, 9007199254740993]'))")
+        == "[9007199254740991,9007199254740993]"
+    )
+
+
+def test_the_charts_are_there_again_after_a_reload(browser: Browser, shop: str) -> None:
+    running(browser, shop)
+    points = "Number((document.querySelector('.chart[data-name=memory]') || {dataset: {points: 0}}).dataset.points)"
+    before = browser.until(points)
+    running(browser, shop)
+    assert browser.until(points) >= before
+    assert browser.evaluate(
+        "document.querySelector('.chart[data-name=rate] svg').getAttribute('aria-label')"
+    ).startswith("records/s: now")
+    # Nothing is asked for again and again: the state is pushed.
+    browser.evaluate("performance.clearResourceTimings(); window.first = current; 0")
+    browser.until("current !== window.first")
+    assert browser.evaluate("performance.getEntriesByType('resource').length") == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_large_topology_fits_any_window(size: tuple[int, int], browser: Browser, large: str) -> None:
+    browser.resize(*size)
+    running(browser, large)
+    assert browser.evaluate("document.querySelectorAll('#graph .node').length") > 90
+    assert browser.evaluate("document.querySelectorAll('#graph .box').length") == 8
+    assert inside(browser)
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    if size[0] >= 1024:
+        heights = "[...document.querySelectorAll('#graph .processor .title')].map(each => each.getBoundingClientRect().height)"
+        assert browser.evaluate(f"Math.min(...{heights})") >= 7
+
+
+def test_the_graph_is_dragged_and_zoomed(browser: Browser, large: str) -> None:
+    running(browser, large)
+    box = "(box => [box.left, box.top, box.width])(document.querySelector('#graph .box').getBoundingClientRect())"
+    left, top, width = browser.evaluate(box)
+    browser.evaluate("byId('zoom-in').click()")
+    assert browser.evaluate(box)[2] == pytest.approx(width * 1.4, rel=0.02)
+    middle = browser.evaluate(
+        "(box => [box.left + box.width / 2, box.top + box.height / 2])(byId('graph').getBoundingClientRect())"
+    )
+    before = browser.evaluate(box)
+    browser.drag(middle, (middle[0] + 90, middle[1] - 60))
+    after = browser.evaluate(box)
+    assert [after[0] - before[0], after[1] - before[1]] == pytest.approx([90, -60], abs=2)
+    browser.evaluate("byId('fit').click()")
+    assert browser.evaluate(box) == pytest.approx([left, top, width], abs=1)
+    browser.evaluate("byId('graph').focus()")
+    browser.press("+")
+    browser.press("ArrowRight")
+    assert browser.evaluate(box)[2] > width
+    browser.press("0")
+    assert browser.evaluate(box) == pytest.approx([left, top, width], abs=1)
+    # A sub-topology is shown on its own.
+    browser.click("#graph .box text")
+    assert browser.evaluate(box)[2] > width
+
+
+def test_a_node_shows_its_lines_and_rates(browser: Browser, shop: str, log: EmbeddedTransport) -> None:
+    running(browser, shop)
+    browser.evaluate(
+        "window.node = [...document.querySelectorAll('#graph .node')].find(each => each.textContent.includes('group_by')); node.focus()"
+    )
+    assert browser.evaluate("document.activeElement === node")
+    browser.press("Enter")
+    details = browser.until("!byId('details').hidden && byId('details').innerText")
+    assert "- group_by: {key: \"{'user': key}\", key_serde: json}" in details
+    assert "time per record" in details
+    assert "µs in sub-topology" in details
+    browser.click("#graph .node.store[data-id$='store:per-window']")
+    details = browser.evaluate("byId('details').innerText")
+    assert "changes" in details
+    assert "rows" in details
+    browser.click("#graph .node.topic[data-id='topic orders']")
+    browser.evaluate(
+        "[...document.querySelectorAll('#details button')].find(each => each.innerText === 'browse').click()"
+    )
+    browser.until("document.querySelectorAll('#found tbody tr').length === 50")
+    assert browser.evaluate("byId('topic').value") == "orders"
+
+
+def test_records_are_browsed_and_followed(browser: Browser, shop: str, log: EmbeddedTransport) -> None:
+    running(browser, shop, "records")
+    browser.evaluate("byId('topic').value = 'orders'; byId('b-key').value = 'user-07'; byId('browse').requestSubmit()")
+    browser.until("document.querySelectorAll('#found tbody tr').length === 3")
+    assert "30001" in browser.evaluate("byId('found').innerText")
+    browser.evaluate("byId('b-from').value = 'soon'; byId('browse').requestSubmit()")
+    browser.until("byId('browse-note').innerText.includes('from soon')")
+    browser.evaluate("byId('b-from').value = ''; byId('b-key').value = ''; byId('live').click()")
+    browser.until("byId('browse-note').innerText === '0 new records'")
+    until(lambda: _written(browser, log), "the new record is shown")
+    assert browser.evaluate("byId('found').innerText").count("from=a test") >= 1
+    browser.evaluate("byId('live').click()")
+    assert browser.evaluate("byId('live').getAttribute('aria-pressed')") == "false"
+
+
+def _written(browser: Browser, log: EmbeddedTransport) -> bool:
+    # The stream may begin after the first record.
+    order(log, "user-live")
+    return browser.evaluate("byId('found').innerText.includes('user-live')")
+
+
+def test_changes_of_a_store_are_followed(browser: Browser, shop: str, log: EmbeddedTransport) -> None:
+    running(browser, shop, "state")
+    browser.evaluate(
+        "byId('store').value = 'counts'; byId('store').onchange(); byId('q-key').value = 'user-live'; byId('follow').click()"
+    )
+
+    def followed() -> bool:
+        order(log, "user-live")
+        return browser.evaluate("document.querySelectorAll('#answer tbody tr').length > 0")
+
+    until(followed, "a change is shown")
+    assert "user-live" in browser.evaluate("byId('answer').innerText")
+
+
+def test_dead_letters_are_shown_and_replayed(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with bills(tmp_path, log) as address:
+        running(browser, address)
+        browser.until("byId('letters-total').innerText === '2'")
+        assert "paid.map_values" in browser.evaluate("byId('drops').innerText")
+        browser.evaluate("byId('tab-letters').click()")
+        browser.until("document.querySelectorAll('#letter-rows tbody tr').length === 2")
+        assert "KeyError" in browser.evaluate("byId('letter-rows').innerText")
+        browser.evaluate("document.querySelector('#letter-rows button').click()")
+        browser.until("byId('letters-note').innerText.startsWith('1 replayed')")
+        # It fails again, and is a letter again.
+        until(lambda: request(address, "/dead-letters").json["letters"][0]["dead_letter"]["offset"] > 1, "a new letter")
+        browser.evaluate("byId('replay-all').click()")
+        browser.until("byId('letters-note').innerText.startsWith('2 replayed')")
+
+
+def test_an_instance_is_paused_and_gets_threads(browser: Browser, shop: str) -> None:
+    running(browser, shop)
+    press = "[...document.querySelectorAll('#instances button')].find(each => each.innerText === '{}').click()"
+    browser.evaluate(press.format("pause"))
+    browser.until("byId('state').innerText === 'PAUSED'")
+    browser.until("document.querySelector('#instances .badge').innerText === 'PAUSED'")
+    browser.evaluate("byId('pause').click()")
+    browser.until("byId('state').innerText === 'RUNNING' && byId('pause').innerText === 'pause all'")
+    browser.evaluate(press.format("+ thread"))
+    browser.until("document.querySelectorAll('#instances .thread').length === 3")
+    browser.evaluate(press.format("− thread"))
+    browser.until("document.querySelectorAll('#instances .thread').length === 2")
+    browser.evaluate("byId('tab-events').click()")
+    browser.until("byId('event-rows').innerText.includes('rebalance')")
+
+
+def test_the_views_are_reached_by_keys(browser: Browser, shop: str) -> None:
+    running(browser, shop)
+    browser.evaluate("byId('tab-overview').focus()")
+    browser.press("ArrowRight")
+    assert browser.evaluate("document.activeElement.id") == "tab-records"
+    assert browser.evaluate("!byId('records').hidden && byId('overview').hidden")
+    browser.press("ArrowLeft", times=2)
+    assert browser.evaluate("document.activeElement.id") == "tab-events"
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.id") != "tab-overview"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_serious(dark: bool, browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    if dark:
+        browser.dark()
+    with bills(tmp_path, log) as address:
+        running(browser, address)
+        browser.click("#graph .node.processor")
+        # What is hidden is not examined: each view is opened.
+        for view in ("overview", "records", "state", "letters", "events"):
+            browser.evaluate(f"byId('tab-{view}').click()")
+            if view == "records":
+                browser.evaluate("byId('topic').value = 'bills'; byId('browse').requestSubmit()")
+                browser.until("document.querySelectorAll('#found tbody tr').length === 3")
+            if view == "letters":
+                browser.until("document.querySelectorAll('#letter-rows tbody tr').length === 2")
+            assert severe(browser) == [], view
+        # It would be found.
+        browser.evaluate("byId('events').append(make('input', {}), make('button', {}))")
+        assert len(severe(browser)) == 2
+
+
+def test_the_page_of_a_phone_has_nothing_beside_the_screen(browser: Browser, shop: str) -> None:
+    browser.resize(*PHONE)
+    browser.dark()
+    running(browser, shop)
+    for view in ("overview", "records", "state", "letters", "events"):
+        browser.evaluate(f"byId('tab-{view}').click()")
+        assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), view
+    browser.evaluate("byId('tab-overview').click()")
+    assert inside(browser)
+    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(11, 16, 23)"
