@@ -1,0 +1,141 @@
+"""Spans and metrics through the SDK of OpenTelemetry, exported by OTLP over HTTP; settings are those of the SDK (OTEL_*)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from threading import Timer
+from typing import TYPE_CHECKING
+
+from streamkit.errors import ConfigError
+from streamkit.plan.model import SubTopology
+from streamkit.runtime.telemetry.task_tracing import Span, TaskTracing
+from streamkit.runtime.telemetry.trace_context import TraceContext
+
+if TYPE_CHECKING:
+    from opentelemetry import metrics as api_metrics
+    from opentelemetry import trace as api_trace
+
+    from streamkit.runtime.local.instance.status_model import ApplicationStatus
+    from streamkit.runtime.telemetry.exported_metrics import Point
+
+SCOPE = "streamkit"
+_MOST_LINKS = 128
+_END_SECONDS = 2
+
+
+class Telemetry:
+    """The traces and metrics of one instance."""
+
+    def __init__(self, application: str, instance: str, status: Callable[[], ApplicationStatus]):
+        """Start the exporters. Raises ConfigError where the extra is not installed."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.metrics import MeterProvider
+            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        except ImportError as error:
+            raise ConfigError("otel.enabled needs the extra otel: pip install 'streamkit[otel]'") from error
+        names = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": application}
+        resource = Resource.create({**names, "service.instance.id": instance})
+        self._application = application
+        self._exporter = OTLPSpanExporter()
+        self._traces = TracerProvider(resource=resource)
+        self._traces.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._traces.get_tracer(SCOPE)
+        self._metrics = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
+        _observe(self._metrics.get_meter(SCOPE), status)
+
+    def tracing(self, task: str, sub_topology: SubTopology, inputs: Iterable[str]) -> TaskTracing:
+        """Return the traces of a task."""
+        name = f"{self._application} sub-topology {sub_topology.id}"
+        attributes: dict[str, str | int] = {
+            "messaging.system": "kafka",
+            "messaging.operation.type": "process",
+            "messaging.consumer.group.name": self._application,
+            "streamkit.task": task,
+            "streamkit.sub_topology": sub_topology.id,
+        }
+        topics = list(dict.fromkeys(inputs))
+        joins = len(topics) > 1 and bool(sub_topology.stores)
+        return TaskTracing(lambda parent: _SdkSpan(self._tracer, name, parent, attributes), topics, joins)
+
+    def close(self) -> None:
+        """Export what is left, within some seconds, and stop the exporters."""
+        # The provider waits as long as its exporter tries again; the end of the exporter ends that.
+        limit = Timer(_END_SECONDS, self._exporter.shutdown)
+        limit.daemon = True
+        limit.start()
+        self._traces.shutdown()
+        limit.cancel()
+        self._metrics.shutdown(_END_SECONDS * 1000)
+
+
+class _SdkSpan(Span):
+    """A span of the SDK."""
+
+    def __init__(
+        self,
+        tracer: api_trace.Tracer,
+        name: str,
+        parent: TraceContext | None,
+        attributes: dict[str, str | int],
+    ):
+        from opentelemetry import trace
+        from opentelemetry.context import Context
+
+        context = Context()
+        if parent is not None:
+            context = trace.set_span_in_context(trace.NonRecordingSpan(_sdk_context(parent)), context)
+        self._span = tracer.start_span(name, context, trace.SpanKind.CONSUMER, attributes)
+        ids = self._span.get_span_context()
+        self._context = TraceContext(ids.trace_id, ids.span_id, ids.trace_flags.sampled)
+        self._links = 0
+
+    @property
+    def context(self) -> TraceContext:
+        return self._context
+
+    def link(self, context: TraceContext) -> None:
+        # The SDK keeps the last ones; the first ones cost less.
+        if self._links < _MOST_LINKS:
+            self._links += 1
+            self._span.add_link(_sdk_context(context))
+
+    def end(self, records: int, time_ns: int, error: BaseException | None = None) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        self._span.set_attribute("messaging.batch.message_count", records)
+        if error is not None:
+            self._span.record_exception(error)
+            self._span.set_status(Status(StatusCode.ERROR, str(error)))
+        self._span.end(time_ns)
+
+
+def _sdk_context(context: TraceContext) -> api_trace.SpanContext:
+    from opentelemetry.trace import SpanContext, TraceFlags
+
+    flags = TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT)
+    return SpanContext(context.trace_id, context.span_id, True, flags)
+
+
+def _observe(meter: api_metrics.Meter, status: Callable[[], ApplicationStatus]) -> None:
+    """Register the metrics; one reading of the status serves those of one export."""
+    from opentelemetry.metrics import CallbackOptions, Observation
+
+    from streamkit.runtime.telemetry.exported_metrics import METRICS, Readings
+
+    readings = Readings(status)
+
+    def callback(points: Callable[[ApplicationStatus], Iterable[Point]]) -> Callable[..., list[Observation]]:
+        def observe(options: CallbackOptions) -> list[Observation]:
+            return [Observation(value, attributes) for value, attributes in points(readings.get())]
+
+        return observe
+
+    for metric in METRICS:
+        create = meter.create_observable_counter if metric.is_counter else meter.create_observable_gauge
+        create(metric.name, [callback(metric.points)], metric.unit, metric.meaning)

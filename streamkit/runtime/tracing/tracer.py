@@ -1,0 +1,204 @@
+"""Collects the visits of nodes while traced programs run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.task_services import FailedRecord
+from streamkit.operators.steps.processors.process import Process
+from streamkit.plan.model import Plan, PlanNode, SubTopology
+from streamkit.record import Key, OutputTuple, Value, WindowedKey
+from streamkit.runtime.execution.handlers import human_reason
+from streamkit.runtime.records import raw_json
+from streamkit.runtime.tracing.store_rows import Rows, rows_of_key
+from streamkit.runtime.tracing.visits import BATCH, Passed, RowChange, Visit
+from streamkit.serdes.plain import Json
+from streamkit.serdes.shown import shown
+
+if TYPE_CHECKING:
+    from streamkit.runtime.execution.task import Task
+
+_LONGEST = 10_000
+"""Characters of a value that has no JSON form."""
+_MOST_READ = 5
+"""Rows that are shown of those that a visit left as they were."""
+
+
+@dataclass
+class _Running:
+    """A visit that is running: its key, the rows of its stores before it, and the forwardings in it."""
+
+    visit: Visit
+    key: Key
+    before: dict[str, Rows | None]
+    forwardings: int = 0
+
+
+class Tracer:
+    """The visits of all programs of a driver since the last `take`."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self._visits: list[Visit] = []
+        self._running: list[_Running] = []
+
+    def take(self) -> list[Visit]:
+        """Return the visits that no other visit caused, in order, and forget them."""
+        found, self._visits = self._visits, []
+        return found
+
+    @property
+    def running(self) -> _Running | None:
+        """The visit that began last and has not ended."""
+        return self._running[-1] if self._running else None
+
+    def begin(self, visit: Visit, key: Key, before: dict[str, Rows | None]) -> None:
+        """Begin a visit, below the one that is running."""
+        above = self.running
+        (above.visit.visits if above is not None else self._visits).append(visit)
+        self._running.append(_Running(visit, key, before))
+
+    def end(self) -> _Running:
+        """End the visit that began last, and return it."""
+        return self._running.pop()
+
+
+class ProgramTrace:
+    """Reports the visits of one program's nodes to a tracer; implements compile.traced.Trace."""
+
+    def __init__(self, tracer: Tracer, sub_topology: SubTopology):
+        self.task: Task | None = None
+        """The task of the program, once it is made."""
+        self._nodes: tuple[PlanNode, ...] = tuple(sub_topology.nodes.values())
+        self._tracer = tracer
+        self._cause = BATCH
+        self._begun: list[bool] = []
+        """Of each forwarding that is running: whether it began a visit, because it is in none of its node."""
+
+    # -- Called by generated code --
+
+    def enter(self, node: int, key: Key, value: Value, old: Value, time: int) -> None:
+        """Begin the visit of a node by a record."""
+        passed = Passed(json_form(key), json_form(value), json_form(old), time)
+        above = self._tracer.running
+        if above is not None and not above.forwardings:
+            above.visit.out.append(passed)  # a processor forwards to one child by its name
+        visit = Visit(self._nodes[node], passed)
+        self._tracer.begin(visit, key, self._rows(visit.node, key))
+
+    def leave(self) -> None:
+        """End the visit that began last, and compare the rows of its stores."""
+        ended = self._tracer.end()
+        visit = ended.visit
+        for store, rows in self._rows(visit.node, ended.key).items():
+            earlier = ended.before.get(store)
+            if rows is None or earlier is None:
+                visit.unread.append(store)
+            else:
+                visit.rows += _changes(store, earlier, rows)
+        changed = {row.store for row in visit.rows if not row.same}
+        caching = self._tracer.plan.config["statestore.cache.max.bytes"] > 0
+        visit.cached = caching and any(self._tracer.plan.stores[store].caching for store in changed)
+
+    def forward(self, node: int, key: Key, value: Value, old: Value, time: int) -> None:
+        """Begin the forwarding of a record; outside of a visit of the node it is a visit of its own."""
+        running = self._tracer.running
+        begins = running is None or running.visit.node is not self._nodes[node]
+        self._begun.append(begins)
+        if begins:
+            self._tracer.begin(Visit(self._nodes[node], None, cause=self._cause), key, {})
+            running = self._tracer.running
+        assert running is not None
+        running.visit.out.append(Passed(json_form(key), json_form(value), json_form(old), time))
+        running.forwardings += 1
+
+    def forwarded(self) -> None:
+        """End the forwarding that began last."""
+        running = self._tracer.running
+        assert running is not None
+        running.forwardings -= 1
+        if self._begun.pop():
+            self._tracer.end()
+
+    # -- Called by the task --
+
+    @contextmanager
+    def caused_by(self, cause: str) -> Iterator[None]:
+        """Name the cause of what is forwarded outside of visits."""
+        saved, self._cause = self._cause, cause
+        try:
+            yield
+        finally:
+            self._cause = saved
+
+    def dropped(self, reason: str) -> None:
+        """Note a dropped record in the visit that is running."""
+        running = self._tracer.running
+        if running is not None:
+            running.visit.dropped = str(reason)
+
+    def failed(self, node: int | None, error: Exception, record: FailedRecord, written: Sequence[OutputTuple]) -> None:
+        """Note a failure in the visit of its node, or as a visit where none is running."""
+        found = self._nodes[node] if node is not None else None
+        running = self._tracer.running
+        if running is None or running.visit.node is not found:
+            key, value = (
+                (raw_json(record.raw_key), raw_json(record.raw_value))
+                if record.key is None and record.value is None
+                else (json_form(record.key), json_form(record.value))
+            )
+            visit = Visit(found, Passed(key, value, None, record.timestamp))
+            self._tracer.begin(visit, None, {})
+            self._tracer.end()
+        else:
+            visit = running.visit
+        visit.failure = human_reason(error)
+        visit.dead_letter = next((row[0] for row in written), visit.dead_letter)
+
+    # -- Inside --
+
+    def _rows(self, node: PlanNode | None, key: Key) -> dict[str, Rows | None]:
+        if not isinstance(node, ProcessorNode) or self.task is None:
+            return {}
+        any_key = isinstance(node.processor, Process)
+        return {name: rows_of_key(self.task.store(name), key, any_key=any_key) for name in node.stores}
+
+
+def _changes(store: str, before: Rows, after: Rows) -> list[RowChange]:
+    """Return the rows that changed; where none did, some that were read."""
+    rows = [
+        RowChange(
+            store,
+            (before.get(text) or after[text])[0],
+            before.get(text, (None, None))[1],
+            after.get(text, (None, None))[1],
+        )
+        for text in {**before, **after}
+    ]
+    return [row for row in rows if not row.same] or rows[:_MOST_READ]
+
+
+def json_form(value: Value) -> Json:
+    """Return a copy of a value of any step as JSON: bytes as base64, windowed keys as objects, others as text.
+
+    >>> json_form({"a": (1, b"x")})
+    {'a': [1, {'base64': 'eA=='}]}
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, bytes):
+        return raw_json(value)
+    if isinstance(value, WindowedKey):
+        return {"key": json_form(value.key), "start": value.start, "end": value.end}
+    if isinstance(value, dict):
+        return {str(name): json_form(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_form(each) for each in value]
+    return str(value) if isinstance(value, UUID) else shown(value, _LONGEST)
