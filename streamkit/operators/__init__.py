@@ -1,36 +1,41 @@
-"""The steps of the language, one file each; `OPERATORS` has them by name, in the order of the language reference."""
+"""The steps of the language, one module each; `OPERATORS` has them by name, in the order of the language reference."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from streamkit import plugins
-from streamkit.operators.aggregate import AggregateOperator
-from streamkit.operators.base import Operator
-from streamkit.operators.branch import BranchOperator
-from streamkit.operators.cogroup import CogroupOperator
-from streamkit.operators.count import CountOperator
-from streamkit.operators.filter import FilterNotOperator, FilterOperator
-from streamkit.operators.flat_map import FlatMapOperator
-from streamkit.operators.flat_map_values import FlatMapValuesOperator
-from streamkit.operators.group_by import GroupByKeyOperator, GroupByOperator
-from streamkit.operators.join import JoinOperator, LeftJoinOperator, OuterJoinOperator
-from streamkit.operators.map import MapOperator
-from streamkit.operators.map_values import MapValuesOperator
-from streamkit.operators.merge import MergeOperator
-from streamkit.operators.peek import PeekOperator
-from streamkit.operators.print import PrintOperator
-from streamkit.operators.process import ProcessOperator, ProcessValuesOperator
-from streamkit.operators.reduce import ReduceOperator
-from streamkit.operators.repartition import RepartitionOperator
-from streamkit.operators.select_key import SelectKeyOperator
-from streamkit.operators.set_headers import SetHeadersOperator
-from streamkit.operators.suppress import SuppressOperator
-from streamkit.operators.to_stream import ToStreamOperator
-from streamkit.operators.to_table import ToTableOperator
-from streamkit.operators.window import WindowOperator
+from streamkit.operators.core.operator import AnyOperator, Operator
+from streamkit.operators.steps.aggregations.aggregate import AggregateOperator
+from streamkit.operators.steps.aggregations.cogroup import CogroupOperator
+from streamkit.operators.steps.aggregations.count import CountOperator
+from streamkit.operators.steps.aggregations.group_by import GroupByKeyOperator, GroupByOperator
+from streamkit.operators.steps.aggregations.reduce import ReduceOperator
+from streamkit.operators.steps.aggregations.window import WindowOperator
+from streamkit.operators.steps.extensions.assertion import AssertOperator
+from streamkit.operators.steps.extensions.deduplicate import DeduplicateOperator
+from streamkit.operators.steps.extensions.enrich import EnrichOperator
+from streamkit.operators.steps.extensions.log import LogOperator
+from streamkit.operators.steps.extensions.sample import SampleOperator
+from streamkit.operators.steps.extensions.set_timestamp import SetTimestampOperator
+from streamkit.operators.steps.extensions.top import TopOperator
+from streamkit.operators.steps.joins.join import JoinOperator, LeftJoinOperator, OuterJoinOperator
+from streamkit.operators.steps.processors.process import ProcessOperator, ProcessValuesOperator
+from streamkit.operators.steps.stateless.branch import BranchOperator
+from streamkit.operators.steps.stateless.filter import FilterNotOperator, FilterOperator
+from streamkit.operators.steps.stateless.flat_map import FlatMapOperator
+from streamkit.operators.steps.stateless.flat_map_values import FlatMapValuesOperator
+from streamkit.operators.steps.stateless.map import MapOperator
+from streamkit.operators.steps.stateless.map_values import MapValuesOperator
+from streamkit.operators.steps.stateless.merge import MergeOperator
+from streamkit.operators.steps.stateless.peek import PeekOperator
+from streamkit.operators.steps.stateless.print import PrintOperator
+from streamkit.operators.steps.stateless.select_key import SelectKeyOperator
+from streamkit.operators.steps.stateless.set_headers import SetHeadersOperator
+from streamkit.operators.steps.tables.suppress import SuppressOperator
+from streamkit.operators.steps.tables.to_stream import ToStreamOperator
+from streamkit.operators.steps.tables.to_table import ToTableOperator
+from streamkit.operators.steps.topics.repartition import RepartitionOperator
 
-OPERATORS: dict[str, Operator] = {
+OPERATORS: dict[str, AnyOperator] = {
     operator.name: operator
     for operator in (
         FilterOperator(),
@@ -47,6 +52,12 @@ OPERATORS: dict[str, Operator] = {
         ProcessOperator(),
         ProcessValuesOperator(),
         SetHeadersOperator(),
+        SetTimestampOperator(),
+        EnrichOperator(),
+        DeduplicateOperator(),
+        SampleOperator(),
+        AssertOperator(),
+        LogOperator(),
         RepartitionOperator(),
         ToTableOperator(),
         ToStreamOperator(),
@@ -57,6 +68,7 @@ OPERATORS: dict[str, Operator] = {
         CountOperator(),
         ReduceOperator(),
         AggregateOperator(),
+        TopOperator(),
         SuppressOperator(),
         JoinOperator(),
         LeftJoinOperator(),
@@ -65,7 +77,7 @@ OPERATORS: dict[str, Operator] = {
 }
 
 
-def _made(name: str, found: Any) -> Operator:
+def _made(name: str, found: object) -> AnyOperator:
     operator = found() if isinstance(found, type) else found
     if not isinstance(operator, Operator):
         raise TypeError(f"an Operator is expected, not {type(operator).__name__}")

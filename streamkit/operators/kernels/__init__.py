@@ -1,1 +1,1 @@
-"""The work of stateful nodes at run time: plain objects that generated code makes once a task and calls once a record."""
+"""The work of stateful nodes at run time: objects that generated code makes once per task and calls once per record."""

@@ -1,31 +1,33 @@
-"""When closed windows are emitted (`emit: on_close`): the part that all kinds of windows share."""
+"""The times at which closed windows are emitted (`emit: on_close`), for all kinds of windows."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import TaskServices
 
 NO_TIMESTAMP = -1
 
 
 class FinalEmitter:
-    """Decides when to emit and remembers how far it got (AbstractKStreamTimeWindowAggregateProcessor).
+    """Decides when to emit and keeps the last close time (AbstractKStreamTimeWindowAggregateProcessor).
 
-    The last close time is kept with the committed offsets under the store's name, so that a restart goes on from it.
+    The last close time is kept with the committed offsets under the store's name, so that a restart continues from it.
     """
 
-    def __init__(self, rt: Any, store_name: str):
+    def __init__(self, rt: TaskServices, store_name: str):
         self._rt = rt
         self._store_name = store_name
         self._next_emit = 0
 
     @property
     def last_close(self) -> int:
-        """Until when closed windows are out; read each time, since a task learns what was committed after it was made."""
-        time: int = self._rt.processor_metadata.get(self._store_name, NO_TIMESTAMP)
-        return time
+        """The time up to which closed windows are emitted; read each time, since a task gets committed metadata later."""
+        return self._rt.processor_metadata.get(self._store_name, NO_TIMESTAMP)
 
     def due(self, close_time: int) -> bool:
-        """Whether windows may be emitted now: not within the throttle, and only where close time has progressed."""
+        """Return whether windows may be emitted now: after the throttle, and only where close time has advanced."""
         now = self._rt.now()
         if now < self._next_emit:
             return False
@@ -34,5 +36,5 @@ class FinalEmitter:
         return last == NO_TIMESTAMP or last < close_time
 
     def emitted(self, close_time: int) -> None:
-        """Remember that all windows that closed until then are out."""
+        """Note that all windows that closed until then are emitted."""
         self._rt.processor_metadata[self._store_name] = close_time

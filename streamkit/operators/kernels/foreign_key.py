@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import SerdeError
-from streamkit.record import Headers
+from streamkit.metrics import DropReason
+from streamkit.record import Headers, Key, RecordContext, Value
 from streamkit.rounds import MANY, ROW, made
-from streamkit.serdes.base import Serde
 from streamkit.serdes.murmur3 import murmur3_128
+from streamkit.serdes.serde import Serde
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import TaskServices
+    from streamkit.operators.kernels.signatures import Forward, Lookup
+    from streamkit.state.stores.subscription import SubscriptionStore
 
 DELETE_SILENTLY, DELETE_AND_RESPOND, RESPOND_ALWAYS, RESPOND_ON_MATCH = range(4)
 VERSION = 1
@@ -25,7 +31,7 @@ _INT = Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """What a row of the left table tells the right table's task (SubscriptionWrapper)."""
+    """The message of a row of the left table to the right table's task (SubscriptionWrapper)."""
 
     instruction: int
     hash: bytes | None
@@ -34,7 +40,7 @@ class Subscription(NamedTuple):
 
 
 def hash_of(data: bytes | None) -> bytes | None:
-    """Return the 16 bytes by which a response is known to belong to a row's present value."""
+    """Return the hash of a row's value, 16 bytes: a response with another hash is stale."""
     return None if data is None else murmur3_128(data, HASH_SEED)
 
 
@@ -67,10 +73,15 @@ def unpack_response(data: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 class SubscriptionSender:
-    """The left table's side: tells the right table which rows refer to which key."""
+    """The left table's side: sends the right table which rows refer to which key."""
 
     def __init__(
-        self, rt: Any, left_join: bool, extract: Callable[..., Any], serdes: tuple[Serde, Serde, Serde], forward: Any
+        self,
+        rt: TaskServices,
+        left_join: bool,
+        extract: Callable[[Key, Value, int, RecordContext], Key],
+        serdes: tuple[Serde, Serde, Serde],
+        forward: Forward,
     ):
         self._rt = rt
         self._left = left_join
@@ -78,8 +89,8 @@ class SubscriptionSender:
         self._key_serde, self._value_serde, self._foreign_serde = serdes
         self._forward = forward
 
-    def process(self, k: Any, new: Any, old: Any, t: int, c: Any) -> None:
-        """Send what a change of a row means for its old and its new foreign key."""
+    def process(self, k: Key, new: Value, old: Value, t: int, c: RecordContext) -> None:
+        """Send the subscriptions that a change of a row makes or ends, for its old and its new foreign key."""
         if new is None and old is None:
             return
         before = None if old is None else self._extract(k, old, t, c)
@@ -90,56 +101,58 @@ class SubscriptionSender:
             self._send(k, new, after, RESPOND_ALWAYS, t, c)
         elif after is None:
             if new is not None:
-                self._rt.dropped()
+                self._rt.dropped(DropReason.NULL)
             if before is not None:
                 self._send(k, new, before, DELETE_AND_RESPOND, t, c)
         elif before is None or self._bytes(before) == self._bytes(after):
             self._send(k, new, after, RESPOND_ON_MATCH, t, c)
         else:
             self._send(k, new, before, DELETE_SILENTLY, t, c)
-            # Answered even without a match: the result of the old key must go.
+            # The response comes even without a match: the result of the old key must be deleted.
             self._send(k, new, after, RESPOND_ALWAYS, t, c)
 
-    def _bytes(self, foreign_key: Any) -> bytes | None:
+    def _bytes(self, foreign_key: Key) -> bytes | None:
         return None if foreign_key is None else self._foreign_serde.encode(foreign_key)
 
-    def _send(self, k: Any, new: Any, foreign_key: Any, instruction: int, t: int, c: Any) -> None:
+    def _send(self, k: Key, new: Value, foreign_key: Key, instruction: int, t: int, c: RecordContext) -> None:
         digest = None if new is None else hash_of(self._value_serde.encode(new))
         subscription = Subscription(instruction, digest, self._key_serde.encode(k), self._rt.partition)
         self._forward(foreign_key, pack_subscription(subscription), t, c)
 
 
 class SubscriptionReceiver:
-    """The right table's side: keeps subscriptions, so that changes of a row find those who refer to it."""
+    """The right table's side: keeps subscriptions, so that a change of a row finds the rows that refer to it."""
 
-    def __init__(self, rt: Any, store: Any, forward: Any):
+    def __init__(self, rt: TaskServices, store: SubscriptionStore, forward: Forward):
         self._rt = rt
         self._store = store
         self._forward = forward
 
-    def process(self, foreign_key: bytes | None, data: bytes, t: int, c: Any, headers: Headers | None) -> None:
+    def process(
+        self, foreign_key: bytes | None, data: bytes, t: int, c: RecordContext, headers: Headers | None
+    ) -> None:
         """Store or delete a subscription, then forward (foreign key bytes, subscription)."""
         subscription = unpack_subscription(data)
         if foreign_key is None:
             if subscription.instruction != RESPOND_ALWAYS:
-                self._rt.dropped()
+                self._rt.dropped(DropReason.NULL)
                 return
         else:
-            gone = subscription.instruction in (DELETE_SILENTLY, DELETE_AND_RESPOND)
-            self._store.put(foreign_key, subscription.primary_key, None if gone else data, t, headers)
+            deletes = subscription.instruction in (DELETE_SILENTLY, DELETE_AND_RESPOND)
+            self._store.put(foreign_key, subscription.primary_key, None if deletes else data, t, headers)
         self._forward(foreign_key, subscription, t, c)
 
 
 class SubscriptionJoin:
-    """Answers a subscription with the right table's present row."""
+    """Responds to a subscription with the right table's present row."""
 
-    def __init__(self, lookup: Callable[[bytes], Any], encode: Callable[[Any], bytes], forward: Any):
+    def __init__(self, lookup: Lookup, encode: Callable[[Value], bytes], forward: Forward):
         self._lookup = lookup
         self._encode = encode
         self._forward = forward
 
-    def process(self, foreign_key: bytes | None, subscription: Subscription, t: int, c: Any) -> None:
-        """Forward (primary key bytes, (response, partition)); time: the later of both."""
+    def process(self, foreign_key: bytes | None, subscription: Subscription, t: int, c: RecordContext) -> None:
+        """Forward (primary key bytes, (response, partition)) with the later of both timestamps."""
         instruction, digest, primary_key, partition = subscription
         if instruction == DELETE_SILENTLY:
             return
@@ -155,18 +168,18 @@ class SubscriptionJoin:
 
 
 class ForeignTableJoin:
-    """Answers everyone who subscribed to a row of the right table when it changes."""
+    """Responds to all subscriptions to a row of the right table when it changes."""
 
-    def __init__(self, rt: Any, store: Any, encode: Callable[[Any], bytes], forward: Any):
+    def __init__(self, rt: TaskServices, store: SubscriptionStore, encode: Callable[[Value], bytes], forward: Forward):
         self._rt = rt
         self._store = store
         self._encode = encode
         self._forward = forward
 
-    def process(self, foreign_key: bytes | None, new: Any, t: int, c: Any) -> None:
-        """Forward (primary key bytes, (response, partition)) to each subscriber, at the row's own time."""
+    def process(self, foreign_key: bytes | None, new: Value, t: int, c: RecordContext) -> None:
+        """Forward (primary key bytes, (response, partition)) for each subscription, with the row's own timestamp."""
         if foreign_key is None:
-            self._rt.dropped()
+            self._rt.dropped(DropReason.NULL)
             return
         value = None if new is None else self._encode(new)
         for number, (primary_key, data, _) in enumerate(self._store.prefix(foreign_key), 1):
@@ -178,15 +191,15 @@ class ForeignTableJoin:
 
 
 class ResponseJoin:
-    """Joins a response with the present row of the left table, if it still is the row that asked."""
+    """Joins a response with the present row of the left table, if that has not changed since its subscription."""
 
     def __init__(
         self,
-        rt: Any,
+        rt: TaskServices,
         left_join: bool,
-        lookup: Callable[[bytes], Any],
+        lookup: Lookup,
         serdes: tuple[Serde, Serde],
-        work: tuple[Any, Any],
+        work: tuple[Callable[[Key, Value, Value, int, RecordContext], Value], Forward],
     ):
         self._rt = rt
         self._left = left_join
@@ -194,14 +207,14 @@ class ResponseJoin:
         self._value_serde, self._foreign_serde = serdes
         self._joiner, self._forward = work
 
-    def process(self, kb: bytes, k: Any, data: bytes, t: int, c: Any) -> None:
+    def process(self, kb: bytes, k: Key, data: bytes, t: int, c: RecordContext) -> None:
         """Forward the joined value or a tombstone; a stale response is dropped."""
         digest, foreign = unpack_response(data)
         found = self._lookup(kb)
         current = None if found is None else found[0]
         present = None if current is None else hash_of(self._value_serde.encode(current))
         if present != digest:
-            self._rt.dropped()
+            self._rt.dropped(DropReason.STALE)
             return
         value = None if foreign is None else self._foreign_serde.decode(foreign)
         if value is None and (not self._left or current is None):

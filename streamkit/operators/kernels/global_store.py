@@ -1,20 +1,20 @@
-"""What the processor of a global store may ask of its task (GlobalProcessorContextImpl)."""
+"""The context of a global store's processor (GlobalProcessorContextImpl)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from streamkit.errors import StreamkitError
-from streamkit.operators.kernels.process import ProcessorContext
+from streamkit.operators.kernels.processor_calls import ProcessorContext
 
 
 class GlobalProcessorContext(ProcessorContext):
     """A context without timers and stream time, and without a commit of its own: every process reads all partitions."""
 
     def schedule(
-        self, interval: str | int, kind: str, callback: Callable[[int], Any], start: int | datetime | None = None
+        self, interval: str | int, kind: str, callback: Callable[[int], object], start: int | datetime | None = None
     ) -> NoReturn:
         """Raise StreamkitError."""
         raise StreamkitError("the processor of a global store has no timers")

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
+from streamkit.metrics import DropReason
 from streamkit.operators.kernels.emit_final import NO_TIMESTAMP, FinalEmitter
 from streamkit.operators.kernels.time_window import WindowWork
-from streamkit.record import WindowedKey
+from streamkit.record import Key, RecordContext, Value, WindowedKey
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import TaskServices
+    from streamkit.state.stores.session_store import SessionStore
 
 
 class SessionWindowAggregate:
-    """One node's work; `process` is called with records whose key is not None. Results carry their session's end as time."""
+    """The work of one node; `process` is called with records whose key is not None.
 
-    def __init__(self, rt: Any, store: Any, work: WindowWork):
+    The timestamp of a result is its session's end.
+    """
+
+    volatile: ClassVar[tuple[str, ...]] = ("_observed",)
+
+    def __init__(self, rt: TaskServices, store: SessionStore, work: WindowWork):
         assert work.merge is not None
         self._store = store
         self._work = work
@@ -21,8 +31,8 @@ class SessionWindowAggregate:
         self._observed = NO_TIMESTAMP
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
 
-    def process(self, kb: bytes, k: Any, v: Any, t: int, c: Any) -> None:
-        """Merge the sessions that a record touches, remove them, and put the new one."""
+    def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
+        """Merge the sessions within the gap of a record: remove them, and put the merged one."""
         work, store = self._work, self._store
         if t > self._observed:
             self._observed = t
@@ -35,9 +45,9 @@ class SessionWindowAggregate:
             aggregate = self._merge(k, aggregate, value)
             start, end = min(start, low), max(end, high)
         if end < close_time:
-            self._dropped()
+            self._dropped(DropReason.LATE)
         else:
-            # A session of this one moment is updated in place: no tombstone for it.
+            # A session of this one timestamp is updated in place, without a tombstone.
             if (start, end) != (t, t):
                 for _, low, high, value in merged:
                     store.remove(kb, low, high, t, c)
@@ -48,14 +58,14 @@ class SessionWindowAggregate:
         if self._emitter is not None and self._emitter.due(close_time):
             self._emit(close_time, c)
 
-    def _forward(self, key: WindowedKey, new: Any, old: Any, c: Any) -> None:
+    def _forward(self, key: WindowedKey, new: Value, old: Value, c: RecordContext) -> None:
         work = self._work
         if not work.cached and not work.final:
-            # Java makes a new record here, which has no headers; what leaves a cache keeps them.
+            # Java makes a new record here, which has no headers; a record that leaves a cache keeps them.
             bare = (None, *c[1:]) if isinstance(c, tuple) else None
             work.forward(key, new, old if work.send_old else None, key.end, bare, True)
 
-    def _emit(self, close_time: int, c: Any) -> None:
+    def _emit(self, close_time: int, c: RecordContext) -> None:
         work, emitter = self._work, self._emitter
         assert emitter is not None
         high = close_time - 1

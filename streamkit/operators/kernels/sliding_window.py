@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from streamkit.metrics import DropReason
 from streamkit.operators.kernels.emit_final import NO_TIMESTAMP, FinalEmitter
 from streamkit.operators.kernels.time_window import WindowWork
-from streamkit.record import WindowedKey
+from streamkit.record import Key, RecordContext, Value, WindowedKey
 from streamkit.rounds import MANY, ROW, made
 
-Found = tuple[Any, int]
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import TaskServices
+    from streamkit.state.stores.window_store import WindowStore
+
+Found: TypeAlias = tuple[Value, int]
 """An aggregate and the highest timestamp in it."""
 
 
 class SlidingWindowAggregate:
-    """One node's work; `process` is called with records whose key and value are not None."""
+    """The work of one node; `process` is called with records whose key and value are not None."""
 
-    def __init__(self, rt: Any, store: Any, work: WindowWork):
+    volatile: ClassVar[tuple[str, ...]] = ("_observed",)
+
+    def __init__(self, rt: TaskServices, store: WindowStore, work: WindowWork):
         self._store = store
         self._work = work
         self._dropped = rt.dropped
         self._observed = NO_TIMESTAMP
         self._close = 0
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
-        self._record: tuple[bytes, Any, Any, int, Any] = (b"", None, None, 0, None)
+        self._record: tuple[bytes, Key, Value, int, RecordContext] = (b"", None, None, 0, None)
 
-    def process(self, kb: bytes, k: Any, v: Any, t: int, c: Any) -> None:
-        """Update and create the windows that a record falls into or opens."""
+    def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
+        """Update the windows that contain a record, and create those that it opens."""
         if t > self._observed:
             self._observed = t
         self._close = self._observed - self._work.grace
         self._record = (kb, k, v, t, c)
         if t + self._work.size < self._close:
-            self._dropped()
+            self._dropped(DropReason.LATE)
         elif t < self._work.size:
-            # A window can't begin before 0: early records share the first one, and never trigger an emit.
+            # A window can't begin before 0: early records share the first one, and emit nothing.
             self._early(kb, t)
         else:
             self._regular(kb, t)
@@ -43,13 +50,13 @@ class SlidingWindowAggregate:
 
     def _regular(self, kb: bytes, t: int) -> None:
         difference = self._work.size
-        starts: set[int] = set()
+        window_starts: set[int] = set()
         left: Found | None = None
         right: Found | None = None
         has_left = has_right = False
         previous: int | None = None
         for _, start, value, time in self._store.walk(kb, max(0, t - 2 * difference), t + 1, reverse=True):
-            starts.add(start)
+            window_starts.add(start)
             end = start + difference
             if start == t + 1:
                 has_right = True
@@ -66,9 +73,9 @@ class SlidingWindowAggregate:
             else:
                 left, previous = (value, time), time
                 break
-        if len(starts) > MANY:
-            made(ROW * len(starts))
-        if previous is not None and previous + 1 not in starts and previous + 1 + difference >= t:
+        if len(window_starts) > MANY:
+            made(ROW * len(window_starts))
+        if previous is not None and previous + 1 not in window_starts and previous + 1 + difference >= t:
             self._update(previous + 1, self._fresh(t))
         if not has_left:
             inside = previous is not None and t - difference <= previous
@@ -78,13 +85,13 @@ class SlidingWindowAggregate:
             self._open_right(right)
 
     def _early(self, kb: bytes, t: int) -> None:
-        starts: set[int] = set()
+        window_starts: set[int] = set()
         first: Found | None = None
         right: Found | None = None
         has_right = False
         previous: int | None = None
         for _, start, value, time in self._store.walk(kb, 0, t + 1):
-            starts.add(start)
+            window_starts.add(start)
             if start == 0:
                 first = (value, time)
                 if time < t:
@@ -98,9 +105,9 @@ class SlidingWindowAggregate:
             right = first
         if not has_right and right is not None and right[1] > t:
             self._open_right(right)
-        if len(starts) > MANY:
-            made(ROW * len(starts))
-        if previous is not None and previous + 1 not in starts:
+        if len(window_starts) > MANY:
+            made(ROW * len(window_starts))
+        if previous is not None and previous + 1 not in window_starts:
             self._update(previous + 1, self._fresh(t))
         self._update(0, first if first is not None else self._fresh(t))
 
@@ -115,7 +122,7 @@ class SlidingWindowAggregate:
     def _update(self, start: int, found: Found) -> None:
         kb, k, v, t, c = self._record
         if start + self._work.size < self._close:
-            self._dropped()
+            self._dropped(DropReason.LATE)
             return
         old, time = found
         new = self._work.add(k, v, old, t, c)
@@ -123,13 +130,13 @@ class SlidingWindowAggregate:
         self._store.put(kb, start, new, t if new is None else time, c)
         self._forward(k, start, new, old, time, c)
 
-    def _forward(self, k: Any, start: int, new: Any, old: Any, time: int, c: Any) -> None:
+    def _forward(self, k: Key, start: int, new: Value, old: Value, time: int, c: RecordContext) -> None:
         work = self._work
         if not work.cached and not work.final:
             key = WindowedKey(k, start, start + work.size)
             work.forward(key, new, old if work.send_old else None, time, c, True)
 
-    def _emit(self, c: Any) -> None:
+    def _emit(self, c: RecordContext) -> None:
         work, emitter = self._work, self._emitter
         assert emitter is not None
         high = self._close - work.size - 1

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
+from streamkit.metrics import DropReason
+from streamkit.record import Key, RecordContext, Value
 from streamkit.rounds import many
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import TaskServices
+    from streamkit.operators.kernels.signatures import DecodeKey, Forward, Joiner
+    from streamkit.state.stores.stream_join_store import JoinWindowStore, OuterJoinStore, Waiting
 
 NO_TIMESTAMP = -1
 NEVER = (1 << 63) - 1
-Forward = Callable[[Any, Any, int, Any], None]
 
 
 class TimeTracker:
-    """What the two sides of a join share in a task: stream time and the time of the oldest unmatched record."""
+    """The state that the two sides of a join share in a task: stream time and the time of the oldest unmatched record."""
+
+    volatile: ClassVar[tuple[str, ...]] = ("stream_time", "min_time")
 
     __slots__ = ("min_time", "next_emit", "stream_time")
 
@@ -26,7 +34,7 @@ class TimeTracker:
 
 @dataclass(frozen=True)
 class JoinWork:
-    """What one side of a join needs; times in milliseconds."""
+    """The settings and functions of one side of a join; times in milliseconds."""
 
     before: int
     """How much earlier than this side's record the other side's may be."""
@@ -38,26 +46,32 @@ class JoinWork:
     is_left: bool
     outer: bool
     """Whether unmatched records of this side are released."""
-    joiner: Callable[[Any, Any, Any], Any]
-    """(key, left, right) to the joined value."""
+    joiner: Joiner
     forward: Forward
-    decode_key: Callable[[bytes], Any]
-    same_key: Callable[[Any, Any], bool]
+    decode_key: DecodeKey
+    same_key: Callable[[Key, Key], bool]
     """Whether two decoded keys are equal."""
 
 
 class StreamJoin:
-    """One side; `process` is called for every record of it."""
+    """One side of a join; `process` is called for each of its records."""
 
-    def __init__(self, rt: Any, other: Any, unmatched: Any, tracker: TimeTracker, work: JoinWork):
+    def __init__(
+        self,
+        rt: TaskServices,
+        other: JoinWindowStore,
+        unmatched: OuterJoinStore | None,
+        tracker: TimeTracker,
+        work: JoinWork,
+    ):
         self._rt = rt
         self._other = other
         self._unmatched = unmatched
         self._tracker = tracker
         self._work = work
 
-    def process(self, kb: bytes | None, k: Any, v: Any, t: int, c: Any) -> None:
-        """Release what waited too long, join with the other side's window, or wait for a match."""
+    def process(self, kb: bytes | None, k: Key, v: Value, t: int, c: RecordContext) -> None:
+        """Release expired unmatched records, then join with the other side's window or wait for a match."""
         work, tracker, unmatched = self._work, self._tracker, self._unmatched
         if t > tracker.stream_time:
             tracker.stream_time = t
@@ -66,10 +80,10 @@ class StreamJoin:
                 work.forward(k, self._joined(k, v, None), t, c)
                 return
             if kb is None or v is None:
-                self._rt.dropped()
+                self._rt.dropped(DropReason.NULL)
                 return
         if unmatched is not None and t == tracker.stream_time:
-            self._release(t, c)
+            self._release(unmatched, t, c)
         low, high = t - work.before, t + work.after
         if high < 0:
             high = 0
@@ -87,15 +101,15 @@ class StreamJoin:
                 tracker.min_time = min(tracker.min_time, t)
                 unmatched.put(kb, work.is_left, v, t, t)
 
-    def _joined(self, k: Any, this: Any, other: Any) -> Any:
+    def _joined(self, k: Key, this: Value, other: Value) -> Value:
         joiner = self._work.joiner
         return joiner(k, this, other) if self._work.is_left else joiner(k, other, this)
 
-    def _release(self, t: int, c: Any) -> None:
+    def _release(self, unmatched: OuterJoinStore, t: int, c: RecordContext) -> None:
         """Forward, as unmatched, the records whose windows have closed (emitNonJoinedOuterRecords)."""
         work, tracker, rt = self._work, self._tracker, self._rt
         waits = tracker.min_time + work.after + work.grace
-        # Java's sum overflows while nothing has waited, and so goes on to look: that resets the throttle.
+        # Java's sum overflows while nothing has waited, so that Java reads the store: that resets the throttle.
         if tracker.stream_time <= waits <= NEVER:
             return
         now = rt.now()
@@ -104,9 +118,9 @@ class StreamJoin:
         tracker.next_emit = now + rt.emit_intervals.joins
         tracker.min_time = NEVER
         open_sides: set[bool] = set()
-        previous: Any = None
-        previous_key: Any = None
-        for entry, value in _one_by_one(self._unmatched.scan()):
+        previous: Waiting | None = None
+        previous_key: Key = None
+        for entry, value in _one_by_one(unmatched.scan()):
             tracker.min_time = entry.timestamp
             if len(open_sides) == 2:
                 break
@@ -117,25 +131,22 @@ class StreamJoin:
             key = work.decode_key(entry.key)
             joined = work.joiner(key, value, None) if entry.left else work.joiner(key, None, value)
             work.forward(key, joined, entry.timestamp, c)
-            # Deleted one later: a key's values stay until all of them are out. Where the next row has an equal key in
-            # other bytes, Java leaves this one for the next time, and so it comes out twice.
+            # An entry is deleted with the next one: it stays until all its values are forwarded. Where the next row has
+            # an equal key in other bytes, Java keeps this entry until the next release, and forwards it twice.
             if previous is not None and previous is not entry and not self._is_one(previous, previous_key, entry, key):
-                self._remove(previous, t)
+                unmatched.remove(previous.key, previous.left, previous.timestamp, t)
             previous, previous_key = entry, key
         if previous is not None:
-            self._remove(previous, t)
+            unmatched.remove(previous.key, previous.left, previous.timestamp, t)
 
-    def _is_one(self, one: Any, one_key: Any, other: Any, other_key: Any) -> bool:
+    def _is_one(self, one: Waiting, one_key: Key, other: Waiting, other_key: Key) -> bool:
         """Return whether two entries are the same one for Java (TimestampedKeyAndJoinSide.equals)."""
         alike = (one.timestamp, one.left) == (other.timestamp, other.left)
         return alike and self._work.same_key(one_key, other_key)
 
-    def _remove(self, entry: Any, t: int) -> None:
-        self._unmatched.remove(entry.key, entry.left, entry.timestamp, t)
 
-
-def _one_by_one(entries: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each waiting value with its entry: Java walks value by value, and its bookkeeping shows it."""
+def _one_by_one(entries: Iterable[Waiting]) -> Iterator[tuple[Waiting, Value]]:
+    """Yield each waiting value with its entry: Java notes times and open sides value by value."""
     for entry in entries:
         for value in entry.values:
             yield entry, value
@@ -144,18 +155,20 @@ def _one_by_one(entries: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
 class SelfJoin:
     """A stream joined with itself over one store (single.store.self.join)."""
 
-    def __init__(self, rt: Any, store: Any, retention: int, work: JoinWork):
+    volatile: ClassVar[tuple[str, ...]] = ("_stream_time",)
+
+    def __init__(self, rt: TaskServices, store: JoinWindowStore, retention: int, work: JoinWork):
         self._rt = rt
         self._store = store
         self._retention = retention
         self._work = work
         self._stream_time = NO_TIMESTAMP
 
-    def process(self, kb: bytes | None, k: Any, v: Any, t: int, c: Any) -> None:
+    def process(self, kb: bytes | None, k: Key, v: Value, t: int, c: RecordContext) -> None:
         """Join a record with those before it on both sides, and with itself, in the order of an inner join."""
         work = self._work
         if kb is None or v is None:
-            self._rt.dropped()
+            self._rt.dropped(DropReason.NULL)
             return
         own = work.joiner(k, v, v)
         self._stream_time = max(self._stream_time, t)

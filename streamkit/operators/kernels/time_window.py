@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
+from streamkit.metrics import DropReason
 from streamkit.operators.kernels.emit_final import NO_TIMESTAMP, FinalEmitter
-from streamkit.record import WindowedKey
+from streamkit.record import Key, RecordContext, Value, WindowedKey
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import TaskServices
+    from streamkit.operators.kernels.signatures import DecodeKey, ForwardChange, Joiner
+    from streamkit.state.stores.window_store import WindowStore
 
 
 @dataclass(frozen=True)
 class WindowWork:
-    """What a windowed aggregation needs of its node: times in milliseconds, callables over decoded values."""
+    """The settings and functions of a windowed aggregation; times in milliseconds, functions take decoded values."""
 
     store_name: str
     size: int
-    """Of sliding windows the time difference; of session windows the inactivity gap."""
+    """Of sliding windows the time difference, of session windows the inactivity gap."""
     advance: int
     grace: int
     final: bool
@@ -24,29 +30,33 @@ class WindowWork:
     cached: bool
     """Whether updates are forwarded by the store's cache rather than at once."""
     send_old: bool
-    initial: Callable[[], Any]
-    add: Callable[[Any, Any, Any, int, Any], Any]
+    initial: Callable[[], Value]
+    add: Callable[[Key, Value, Value, int, RecordContext], Value]
     """(key, value, aggregate, timestamp, context) to the new aggregate."""
-    forward: Callable[[Any, Any, Any, int, Any, bool], None]
-    """(windowed key, new, old, timestamp, context, latest)."""
-    decode_key: Callable[[bytes], Any]
-    merge: Callable[[Any, Any, Any], Any] | None = None
+    forward: ForwardChange
+    """Takes windowed keys."""
+    decode_key: DecodeKey
+    merge: Joiner | None = None
     """Of session windows: (key, left, right) to the aggregate of both."""
+    changes_only: bool = False
+    """Whether a result that is the aggregate itself is neither written nor forwarded."""
 
 
 class TimeWindowAggregate:
-    """One node's work; `process` is called with records whose key is not None."""
+    """The work of one node; `process` is called with records whose key is not None."""
 
-    def __init__(self, rt: Any, store: Any, work: WindowWork):
+    volatile: ClassVar[tuple[str, ...]] = ("observed",)
+
+    def __init__(self, rt: TaskServices, store: WindowStore, work: WindowWork):
         self._store = store
         self._work = work
         self._dropped = rt.dropped
         self.observed = NO_TIMESTAMP
-        """Stream time, as this node has seen it; generated code moves it on, too."""
+        """The stream time of this node; generated code advances it, too."""
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
 
-    def process(self, kb: bytes, k: Any, v: Any, t: int, c: Any) -> None:
-        """Update each open window of a record in ascending order of start, then emit what has closed."""
+    def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
+        """Update each open window of a record in ascending order of start, then emit the windows that have closed."""
         work, store = self._work, self._store
         if t > self.observed:
             self.observed = t
@@ -57,12 +67,12 @@ class TimeWindowAggregate:
             if start + size > close_time:
                 self._update(store, kb, k, v, t, c, start)
             else:
-                self._dropped()
+                self._dropped(DropReason.LATE)
             start += advance
         if self._emitter is not None and self._emitter.due(close_time):
             self._emit(close_time, c)
 
-    def _update(self, store: Any, kb: bytes, k: Any, v: Any, t: int, c: Any, start: int) -> None:
+    def _update(self, store: WindowStore, kb: bytes, k: Key, v: Value, t: int, c: RecordContext, start: int) -> None:
         work = self._work
         found = store.fetch(kb, start)
         if found is None:
@@ -71,13 +81,15 @@ class TimeWindowAggregate:
             old, time = found
             time = max(time, t)
         new = work.add(k, v, old, t, c)
-        # A tombstone carries the time of the current record in the changelog, whatever is forwarded.
+        if work.changes_only and new is old:
+            return
+        # A tombstone has the time of the current record in the changelog, whatever time is forwarded.
         store.put(kb, start, new, t if new is None else time, c)
         if not work.cached and not work.final:
             key = WindowedKey(k, start, start + work.size)
             work.forward(key, new, old if work.send_old else None, time, c, True)
 
-    def _emit(self, close_time: int, c: Any) -> None:
+    def _emit(self, close_time: int, c: RecordContext) -> None:
         work, emitter = self._work, self._emitter
         assert emitter is not None
         high = close_time - work.size
@@ -85,13 +97,13 @@ class TimeWindowAggregate:
             return
         last = emitter.last_close
         low = 0 if last == NO_TIMESTAMP else max(0, last - work.size) + 1
-        if last != NO_TIMESTAMP and self._starts(high) == self._starts(low - 1):
+        if last != NO_TIMESTAMP and self._window_starts(high) == self._window_starts(low - 1):
             return
         for kb, start, value, time in self._store.fetch_all(low, high, use=True):
             work.forward(WindowedKey(work.decode_key(kb), start, start + work.size), value, None, time, c, True)
         emitter.emitted(close_time)
 
-    def _starts(self, t: int) -> range:
+    def _window_starts(self, t: int) -> range:
         # Equal ranges hold equal windows: between them no window has closed.
         size, advance = self._work.size, self._work.advance
         return range(max(0, t - size + advance) // advance * advance, t + 1, advance)

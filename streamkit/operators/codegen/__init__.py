@@ -1,0 +1,1 @@
+"""Writes the code of nodes."""

@@ -1,0 +1,77 @@
+"""Code of steps whose Python functions take lists of records (`batch`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import Code, attribute, call, literal, mapping_of, method, symbol, tuple_of
+from streamkit.expressions import load_callable
+from streamkit.operators.codegen.table_code import RT, connected_stores
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Processor
+from streamkit.operators.core.parsed_values import BatchCall, Step
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+MODULE = "calls.batch_calls"
+
+
+@frozen
+class BatchProcessor(Processor):
+    """Holds records back until there are enough, or the run ends, and calls a function with all of them.
+
+    kernel: the class of the step at run time.
+    """
+
+    call: BatchCall
+    kernel: str
+    stores: tuple[str, ...] = ()
+
+    needs_context: ClassVar[bool] = True
+    holds_records: ClassVar[bool] = True
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        target = gen.name_of(load_callable(self.call.call), "user")
+        context = emit_context(gen, node, self.stores)
+        # Where other nodes write to the same places, records are not held back: their order must not depend on batches.
+        size = 0 if gen.mixes_order(node) else self.call.size
+        batches = call(gen.kernel(MODULE, "Batches"), literal(size), literal(self.call.form))
+        made = call(gen.kernel(MODULE, self.kernel), target, context, batches, gen.replays(), emit_steps(gen, node))
+        emit_holding_step(gen, node, made)
+
+
+def refuse_batch(step: Step, option: str) -> None:
+    """Raise BuildError where a step on a table has a function over batches: a table's change has an old value too."""
+    if isinstance(step.options[option], BatchCall):
+        raise BuildError(step.at(option), f"{step.operator}: `batch` is for streams; this stands on a table")
+
+
+def emit_context(gen: CodeWriter, node: Node, stores: tuple[str, ...]) -> Code:
+    """Return the piece that makes the context of the user's code."""
+    # Before the function for all children: functions are written in the order of their requests.
+    children = mapping_of({name: gen.child_function(name) for name in node.children})
+    forward = gen.forward_function(node, False)
+    connected = connected_stores(gen, stores)
+    return call(gen.kernel(MODULE, "BatchContext"), RT, gen.index(node), connected, forward, children)
+
+
+def emit_steps(gen: CodeWriter, node: Node) -> Code:
+    """Return the piece of what a holding step needs of its node: the index, how it forwards, and how it fails."""
+    return tuple_of(gen.index(node), gen.forward_function(node, False), symbol("fail"))
+
+
+def emit_holding_step(gen: CodeWriter, node: Node, made: Code, by: Expression | None = None) -> None:
+    """Write the call that passes the current record to a step that holds it back; `made`: the piece that makes the step.
+
+    by: the expression of what the function gets, by default of key and value.
+    """
+    step = gen.instance(("holding", node.name), "p", made)
+    gen.on_lifecycle("init", node, call("initialise", gen.index(node), attribute(step, "init")))
+    gen.on_lifecycle("close", node, method(step, "close"))
+    with gen.guard(node):
+        record = gen.record
+        key, value = gen.object_of(record.key), gen.object_of(record.value)
+        argument = value if by is None else gen.expr(by)
+        gen.do(method(step, "add", key, value, record.time, record.context, argument))

@@ -1,0 +1,290 @@
+"""Code that processors of several operators share: putting and forwarding a table's value, looking up tables."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from streamkit import serdes
+from streamkit.code import (
+    NONE,
+    TRUE,
+    Code,
+    all_of,
+    any_of,
+    attribute,
+    call,
+    compare,
+    either,
+    is_none,
+    is_not_none,
+    item,
+    literal,
+    mapping_of,
+    method,
+    negated,
+    starred,
+    symbol,
+    tuple_of,
+    unless_none,
+)
+from streamkit.expressions import load_callable
+from streamkit.metrics import DropReason
+from streamkit.operators.codegen.record_variables import RecordVariables, Slot
+from streamkit.operators.core.value_getters import (
+    FilterGetter,
+    Getter,
+    JoinGetter,
+    MapValuesGetter,
+    StoreGetter,
+    SuppressGetter,
+    TransformGetter,
+)
+from streamkit.serdes.serde import Serde
+from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node
+    from streamkit.operators.core.parsed_values import CallRef
+
+ABSENT = Slot(NONE)
+"""An absent value."""
+
+
+def emit_put(
+    gen: CodeWriter,
+    node: Node,
+    store: str,
+    new: Code,
+    old: Code | None,
+    put_time: Code,
+    time: Code | None = None,
+    put: str = "put",
+) -> None:
+    """Write code that puts a table's new value under the current key, and forwards the change.
+
+    `new`: a variable; `old`: a variable, or None where old values are not sent. `put_time` is the time in the store and the
+    changelog, `time` (default the same) that of the forwarded record: they differ for deletions by an aggregation. A
+    cache forwards a change when it leaves the cache; a versioned store forwards no change that is older than its history
+    (TimestampedTupleForwarder). `put`: the method that puts the value, of stores without versions.
+    """
+    definition = gen.stores[store]
+    variable = gen.store(store)
+    record = gen.record
+    key = gen.bytes_of(record.key, definition.key_serde)
+    change: Changes = {
+        "value": Slot(new),
+        "old": Slot(old) if old is not None else ABSENT,
+        "time": time if time is not None else put_time,
+        "latest": TRUE,
+    }
+    if definition.type == "versioned":
+        valid_to = gen.var("valid_to")
+        with gen.guard(node):
+            gen.assign(valid_to, method(variable, "put", key, new, put_time))
+        with gen.when(compare(valid_to, "!=", literal(NOT_PUT))):
+            change["latest"] = compare(valid_to, "==", literal(VALID_TO_UNDEFINED))
+            gen.forward(node, **change)
+        return
+    with gen.guard(node):
+        gen.do(method(variable, put, key, new, put_time, record.context))
+    if gen.is_cached(store):
+        emit_flush_listener(gen, node, store, old is not None)
+    else:
+        gen.forward(node, **change)
+
+
+def emit_get_value(gen: CodeWriter, store: str, old: Code) -> None:
+    """Write code that reads the value of the current key in a table's store into the variable `old`."""
+    key = gen.bytes_of(gen.record.key, gen.stores[store].key_serde)
+    gen.assign(old, method(gen.store(store), "get", key))
+    gen.assign(old, unless_none(old, item(old, 0)))
+
+
+def emit_flush_listener(gen: CodeWriter, node: Node, store: str, send_old: bool, window: str | None = None) -> None:
+    """Write code that forwards the changes that leave a store's cache to the children of a node."""
+    listener = gen.flush_listener(node, gen.stores[store].key_serde, window) if node.children else NONE
+    gen.epilogue(method(gen.store(store), "set_listener", listener, literal(send_old)))
+
+
+def lookup_function(gen: CodeWriter, getter: Getter) -> Code:
+    """Return the name of a function `(key bytes)` that returns a table's (value, timestamp) or None.
+
+    For versioned tables it also takes `as_of`, in milliseconds (KTableValueGetter).
+    """
+    if isinstance(getter, StoreGetter):
+        store = gen.store(getter.store)
+        windowed = {"window": "WindowLookup", "session": "SessionLookup"}.get(gen.stores[getter.store].type)
+        found = attribute(store, "get") if windowed is None else call(gen.kernel("table_lookup", windowed), store)
+        return gen.prologue(("get", getter.store), "get", found)
+    return gen.deferred_function(("lookup", id(getter)), "get", lambda name: _write_lookup(gen, name, getter))
+
+
+def key_serde_of(gen: CodeWriter, getter: Getter) -> Serde:
+    """Return the serde of the key bytes that a lookup takes; of windowed tables that of their keys in topics."""
+    definition = gen.stores[getter.stores[-1]]
+    if definition.type == "window":
+        return serdes.parse({"windowed": definition.key_serde, "size": definition.window_size})
+    if definition.type == "session":
+        return serdes.parse({"session_windowed": definition.key_serde})
+    return definition.key_serde
+
+
+RT = symbol("rt")
+KEY, FOUND, VALUE, TIME = symbol("kb"), symbol("found"), symbol("v"), symbol("t")
+
+
+def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
+    with gen.function(name, "kb", "*as_of"):
+        if isinstance(getter, JoinGetter):
+            _join_lookup(gen, getter)
+            return
+        if isinstance(getter, SuppressGetter):
+            found, value = symbol("held"), symbol("value")
+            gen.unpack((found, value), method(gen.store(getter.buffer), "prior", KEY))
+            with gen.when(found):
+                gen.returns(unless_none(value, tuple_of(value, literal(-1))))
+            gen.returns(call(lookup_function(gen, getter.parent), KEY))
+            return
+        if isinstance(getter, TransformGetter):
+            node, row = gen.node(getter.node), _row(gen, getter)
+            transformer = emit_transformer(gen, node, getter.call, (), ("transform", id(getter)))
+            with gen.with_record(row):
+                found = call(lookup_function(gen, getter.parent), KEY, starred(symbol("as_of")))
+                gen.returns(method(transformer, "look_up", gen.object_of(row.key), found))
+            return
+        assert isinstance(getter, FilterGetter | MapValuesGetter)
+        gen.assign(FOUND, call(lookup_function(gen, getter.parent), KEY, starred(symbol("as_of"))))
+        with gen.when(is_none(FOUND)):
+            gen.returns(NONE)
+        gen.unpack((VALUE, TIME), FOUND)
+        with gen.with_record(_row(gen, getter)):
+            if isinstance(getter, FilterGetter):
+                test = gen.expr(getter.predicate)
+                gen.returns(either(test, NONE, FOUND) if getter.negate else either(test, FOUND, NONE))
+            else:
+                gen.assign(VALUE, gen.expr(getter.value))
+                gen.returns(unless_none(VALUE, tuple_of(VALUE, TIME)))
+
+
+def _row(gen: CodeWriter, getter: Getter) -> RecordVariables:
+    # A lookup has no record of its own, and so neither headers nor topic, partition and offset.
+    key = Slot(raw=KEY, serde=key_serde_of(gen, getter), never_none=True)
+    return RecordVariables(key, Slot(VALUE, never_none=True), TIME, gen.empty_context())
+
+
+def _join_lookup(gen: CodeWriter, getter: JoinGetter) -> None:
+    left, right = symbol("left"), symbol("right")
+    gen.assign(left, call(lookup_function(gen, getter.left), KEY))
+    if getter.kind != "outer":
+        with gen.when(is_none(left)):
+            gen.returns(NONE)
+    gen.assign(right, call(lookup_function(gen, getter.right), KEY))
+    if getter.kind != "left":
+        with gen.when(is_none(right) if getter.kind == "inner" else all_of(is_none(left), is_none(right))):
+            gen.returns(NONE)
+    values = {"left": symbol("lv"), "right": symbol("rv")}
+    with gen.with_record(_row(gen, getter)):
+        gen.assign(values["left"], either(is_not_none(left), item(left, 0), NONE))
+        gen.assign(values["right"], either(is_not_none(right), item(right, 0), NONE))
+        gen.assign(VALUE, gen.expr(getter.value, **values))
+        times = (either(is_not_none(side), item(side, 1), literal(-1)) for side in (left, right))
+        gen.assign(TIME, call("max", *times))
+        gen.returns(unless_none(VALUE, tuple_of(VALUE, TIME)))
+
+
+def emit_transformer(
+    gen: CodeWriter, node: Node, target: CallRef, stores: tuple[str, ...], key: tuple[Hashable, ...]
+) -> Code:
+    """Return the variable of a transformer of a table's values, made once a task; `key` identifies it."""
+    index = gen.index(node)
+    connected = connected_stores(gen, stores)
+    context = call(gen.kernel("transform", "TransformContext"), RT, index, connected)
+    made = call(gen.kernel("transform", "Transformer"), gen.name_of(load_callable(target), "user"), context)
+    transformer = gen.instance(key, "p", made)
+    gen.on_lifecycle("init", node, call("initialise", index, attribute(transformer, "init")))
+    gen.on_lifecycle("close", node, method(transformer, "close"))
+    return transformer
+
+
+def connected_stores(gen: CodeWriter, names: tuple[str, ...], writes_read_only: bool = False) -> Code:
+    """Return the stores that a processor may use: those that it names, and all global ones, which are read-only for it.
+
+    Read-only stores are read-only for it too, unless `writes_read_only`: it is the processor that writes them.
+    """
+    written = [name for name in names if writes_read_only or not gen.stores[name].options.get("read_only")]
+    shared = [*gen.global_stores, *(name for name in names if name not in written)]
+    own = mapping_of({name: gen.store(name) for name in written})
+    return call(gen.kernel("processor_calls", "ProcessorStores"), own, literal(tuple(shared)))
+
+
+def drop_null_keys(gen: CodeWriter, *more: Code) -> None:
+    """Write code that drops records without a key, and those for which one of the tests in `more` holds."""
+    gen.drop_where(any_of(gen.record.key.is_none(), *more))
+    gen.record.key.never_none = True
+
+
+def drop_superseded(gen: CodeWriter, versioned_parent: bool) -> None:
+    """Write code that drops changes of a versioned table that are not the latest; nothing for other tables."""
+    if versioned_parent:
+        gen.drop_where(negated(gen.record.latest), DropReason.STALE)
+
+
+def emit_process_call(node: Node, gen: CodeWriter, instance: Code, key_serde: Serde) -> None:
+    """Write the call of a kernel's `process(key bytes, key, value, timestamp, context)`."""
+    with gen.guard(node):
+        record = gen.record
+        key = gen.bytes_of(record.key, key_serde)
+        gen.do(
+            method(
+                instance,
+                "process",
+                key,
+                gen.object_of(record.key),
+                gen.object_of(record.value),
+                record.time,
+                record.context,
+            )
+        )
+
+
+def emit_joined(node: Node, gen: CodeWriter, found: Code, left: bool, value: Expression, **more: Code) -> None:
+    """Write the join of a stream's record with the result of a lookup, `found`: (value, timestamp) or None.
+
+    `left`: without a match the right side is None; else the record is not forwarded. `more`: further names in `value`.
+    """
+    right, joined = gen.var("right"), gen.var("v")
+    with gen.guard(node):
+        gen.assign(right, found)
+        with gen.when(is_not_none(right)):
+            gen.assign(right, item(right, 0))
+    if not left:
+        gen.only_where(is_not_none(right))
+    with gen.guard(node):
+        gen.assign(joined, gen.expr(value, left=gen.object_of(gen.record.value), right=right, **more))
+    gen.forward(node, value=Slot(joined))
+
+
+def joiner_function(gen: CodeWriter, value: Expression) -> Code:
+    """Return the name of a join's function `(key, left, right)`."""
+    return gen.callable_of(value, {"key": "k", "left": "left", "right": "right"})
+
+
+def serdes_of(gen: CodeWriter, listed: tuple[Serde, ...]) -> Code:
+    """Return a tuple of serdes."""
+    return tuple_of(*(gen.name_of(serde, "serde") for serde in listed))
+
+
+def forward_by_bytes(gen: CodeWriter, node: Node, key_serde: Serde) -> Code:
+    """Return the name of a function `(key bytes, value, timestamp, context)` that forwards to a node's children."""
+
+    def write(name: Code) -> None:
+        key = Slot(raw=KEY, serde=key_serde, never_none=True)
+        with (
+            gen.function(name, "kb", "v", "t", "c"),
+            gen.with_record(RecordVariables(key, Slot(VALUE), TIME, symbol("c"))),
+        ):
+            gen.forward(node)
+
+    return gen.deferred_function(("by bytes", node.name), "fb", write)

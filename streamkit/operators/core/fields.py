@@ -1,0 +1,201 @@
+"""The fields that steps declare, and their kinds: spec/ parses and documents them, and makes the JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from streamkit.operators.core.frozen import frozen
+
+STREAM_NAMES = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
+PARTITION_NAMES = (*STREAM_NAMES, "partitions")
+AGGREGATE_NAMES = (*STREAM_NAMES, "aggregate")
+
+FieldValue: TypeAlias = Any
+"""The parsed value of a field, of the type that its kind parses to (see the kinds): only the step declares which."""
+
+
+@frozen
+class Kind:
+    """The kind of value that a field takes."""
+
+
+@frozen
+class Expr(Kind):
+    """An expression over these names; parsed to `expressions.Expression`. `{call: m:o}` takes `arguments` in order.
+
+    batch: whether the callable may take lists of them (`batch: N`); that is parsed to `BatchCall`. takes_all: whether a
+    callable takes all arguments; else the step decides which, and validate does not check their number.
+    """
+
+    names: tuple[str, ...] = STREAM_NAMES
+    arguments: tuple[str, ...] = ("key", "value")
+    batch: bool = False
+    takes_all: bool = True
+
+
+@frozen
+class SerdeField(Kind):
+    """A serde by name or with arguments; parsed to `serdes.Serde`."""
+
+
+@frozen
+class Text(Kind):
+    """Any text; with `kafka_name` a legal Kafka name (Named.validate)."""
+
+    kafka_name: bool = False
+
+
+@frozen
+class Duration(Kind):
+    """`5m`, `PT5M` or an integer; parsed to milliseconds, at least `minimum`."""
+
+    minimum: int = 0
+
+
+@frozen
+class SignedDuration(Kind):
+    """A duration with an optional minus (`-5m`, `-PT5M`, a negative integer); parsed to milliseconds."""
+
+
+@frozen
+class Integer(Kind):
+    """A whole number of at least `minimum`."""
+
+    minimum: int = 1
+
+
+@frozen
+class Fraction(Kind):
+    """A number from 0 to 1; parsed to float."""
+
+
+@frozen
+class Choice(Kind):
+    """One of some words."""
+
+    words: tuple[str, ...] = ()
+
+
+@frozen
+class Flag(Kind):
+    """True or false."""
+
+
+@frozen
+class TopicConfig(Kind):
+    """Settings of a topic by name; parsed to a tuple of (name, text)."""
+
+
+@frozen
+class DurationOr(Kind):
+    """A duration, or one of some words (suppress `until`)."""
+
+    words: tuple[str, ...] = ()
+    minimum: int = 0
+
+
+@frozen
+class StoreField(Kind):
+    """`NAME` or a mapping, with or without a `name`; parsed to `StoreOptions`."""
+
+
+@frozen
+class StoreNames(Kind):
+    """A list of names of the file's `stores`, parsed to a tuple of text (a lone name is a list of one)."""
+
+
+@frozen
+class BaseName(Kind):
+    """A name from which store names are made (`store` of stream-stream joins); parsed to text."""
+
+
+@frozen
+class PipelineRef(Kind):
+    """A pipeline (`NAME`, `NAME.BRANCH`) or `{stream|table|global_table: T}`; parsed to `Ref`."""
+
+    many: bool = False
+    """Whether a list is allowed; then the parsed value is always a tuple of Ref."""
+
+
+@frozen
+class CogroupInputs(Kind):
+    """A list of `{from: PIPELINE, add: EXPR}`; parsed to a tuple of `CogroupInput`."""
+
+
+@frozen
+class Branches(Kind):
+    """`{NAME: predicate or {if, steps, to, for_each, chained}}`, or a list of them; parsed to a tuple of `BranchSpec`.
+
+    An entry of a list without `name` has its place as its name, counted from 1.
+    """
+
+
+@frozen
+class DefaultBranch(Kind):
+    """The name of the default branch, or true for one without a name, whose name is 0; parsed to text."""
+
+
+@frozen
+class HeaderMap(Kind):
+    """`{NAME: expression or null}`; parsed to a tuple of (name, Expression or None)."""
+
+
+@frozen
+class Callable_(Kind):
+    """`module:object`; parsed to `CallRef`, with the arguments of the field `with`.
+
+    passed: what a function takes by position, None where that depends on the upstream; context: whether it may take the
+    context after that.
+    """
+
+    passed: tuple[str, ...] | None = None
+    context: bool = False
+
+
+@frozen
+class Arguments(Kind):
+    """A mapping of a callable's arguments by name; parsed into the `CallRef` of the field `call`."""
+
+
+@frozen
+class CacheField(Kind):
+    """`{size, ttl}`; parsed to `CacheOptions`."""
+
+
+@frozen
+class Field:
+    """One option of a step. `doc`: a sentence for the language reference."""
+
+    name: str
+    kind: Kind
+    doc: str
+    required: bool = False
+    default: FieldValue = None
+
+
+CALL_KEYS = ("call", "with", "batch", "as")
+"""The keys of a call of Python; in a step whose main field is an expression they stand for it."""
+COLUMN_FORMS = ("arrow", "pandas", "numpy")
+"""The libraries whose columns a function over batches may take."""
+WITH = Field("with", Arguments(), "Arguments of the callable by name.")
+BATCH = Field("batch", Integer(1), "The callable takes [lists](#functions-over-batches) of up to so many records.")
+AS = Field("as", Choice(COLUMN_FORMS), "With `batch`: values come as columns, named by their fields.")
+BATCH_CALL = (
+    Field(
+        "call", Callable_(("key", "value")), "In place of an expression: `module:Name`, a callable of key and value."
+    ),
+    WITH,
+    BATCH,
+    AS,
+)
+"""The fields of a step that may call a function over batches in place of an expression."""
+
+NAME = Field("name", Text(kafka_name=True), "The name of the step's node in place of a generated one.")
+KEY_SERDE = Field("key_serde", SerdeField(), "The serde of the new key; the file's default where absent.")
+VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; the file's default where absent.")
+STORE = Field(
+    "store", StoreField(), "The [store](#stores) that holds the result; without it no Materialized is passed."
+)
+
+STORE_KINDS = ("persistent", "in_memory")
+"""The values of a store's `type` (Materialized.StoreType)."""

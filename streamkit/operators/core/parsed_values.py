@@ -1,0 +1,164 @@
+"""The parsed values of fields, and the step that has them: spec/ makes them from a file, operators build from them."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.graph.node import OnError
+from streamkit.operators.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from streamkit.errors import Position
+    from streamkit.expressions import Expression
+    from streamkit.expressions.calls import Argument
+    from streamkit.operators.core.fields import FieldValue
+
+
+@frozen
+class CallRef:
+    """A Python callable by its place: `module:object`, found beside the YAML file (`folder`) first.
+
+    arguments: those that the file gives by name (`with`).
+    """
+
+    module: str
+    attribute: str
+    folder: str
+    arguments: tuple[Argument, ...] = ()
+    position: Position | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.attribute}"
+
+
+@frozen
+class BatchCall:
+    """A callable that takes lists of up to `size` records of a task's run (`{call: …, batch: N}`).
+
+    form: list, or the library whose columns the values become. passed: the names of the parts that it takes, in order.
+    """
+
+    call: CallRef
+    size: int
+    form: str
+    passed: tuple[str, ...]
+
+    runs_python: ClassVar[bool] = True
+
+
+@frozen
+class CacheOptions:
+    """`cache` of `enrich`: the most results, and how long each is valid in milliseconds, None: until it is evicted."""
+
+    size: int
+    ttl: int | None
+
+
+@frozen
+class StoreOptions:
+    """`store: NAME` or its long form; durations in milliseconds, None where the file has no such option.
+
+    name None: the store gets a generated name (Materialized.with). config: settings of the changelog's topic. ttl: an
+    extension of streamkit, which Kafka Streams does not have.
+    """
+
+    name: str | None = None
+    persistent: bool | None = None
+    caching: bool | None = None
+    logging: bool | None = None
+    config: tuple[tuple[str, str], ...] = ()
+    retention: int | None = None
+    segment_interval: int | None = None
+    versioned: int | None = None
+    ttl: int | None = None
+    position: Position | None = field(default=None, compare=False)
+    ttl_position: Position | None = field(default=None, compare=False)
+
+
+@frozen
+class Ref:
+    """A reference: either `pipeline` (and perhaps `branch`), or an inline source of `kind` on `topics`.
+
+    kind: "pipeline", "stream", "table", "global_table", "global_store", "read_only_store". topics: entries' names of
+    the file; pattern: a regex; call, source_name: of the last two kinds, the processor that writes to the store, and the
+    name of its source.
+    """
+
+    kind: str
+    pipeline: str | None = None
+    branch: str | None = None
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    store: StoreOptions | None = None
+    name: str | None = None
+    call: CallRef | None = None
+    source_name: str | None = None
+    position: Position | None = field(default=None, compare=False)
+
+
+@frozen
+class CogroupInput:
+    """One further input of a cogroup."""
+
+    source: Ref
+    add: Expression
+
+
+@frozen
+class BranchSpec:
+    """A branch: its predicate, and the steps and ends below it."""
+
+    name: str
+    predicate: Expression | None
+    """None: of the default branch."""
+    steps: tuple[Step, ...] = ()
+    to: SinkSpec | None = None
+    for_each: ForEachSpec | None = None
+    chained: bool = False
+    """Whether the steps below it are built with the branch, not after all branches (Branched.withConsumer)."""
+    position: Position | None = field(default=None, compare=False)
+
+
+@frozen
+class SinkSpec:
+    """`to:` in any of its forms: `topic` (entry's name) or `route`."""
+
+    topic: str | None = None
+    route: Expression | None = None
+    name: str | None = None
+    partition: Expression | None = None
+    position: Position = field(kw_only=True, compare=False)
+
+
+@frozen
+class ForEachSpec:
+    """`for_each:` of a pipeline or a branch."""
+
+    call: CallRef
+    name: str | None = None
+    position: Position | None = field(default=None, compare=False)
+
+
+@frozen
+class Step:
+    """A step of a pipeline as in the file, checked by itself.
+
+    `options`: parsed values by field name, without absent ones; `positions`: their places in the file.
+    """
+
+    operator: str
+    position: Position
+    options: dict[str, FieldValue] = field(default_factory=dict)
+    positions: dict[str, Position] = field(default_factory=dict, compare=False)
+    on_error: OnError | None = None
+    pipeline: str = ""
+    index: int = 0
+
+    def get(self, name: str, default: FieldValue = None) -> FieldValue:
+        """Return an option's parsed value, or `default`."""
+        return self.options.get(name, default)
+
+    def at(self, name: str) -> Position:
+        """Return the position of an option, or that of the step."""
+        return self.positions.get(name, self.position)

@@ -1,0 +1,61 @@
+"""Repartition nodes: their names, and the filter in front of the topic (KStreamImpl.createRepartitionedSource)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from streamkit.graph.node import RepartitionNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Processor
+from streamkit.serdes.serde import Serde
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+SUFFIX = "-repartition"
+_GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
+
+
+@frozen
+class RepartitionFilter(Processor):
+    """The filter before a repartition topic; without `drop_null_keys` it forwards all records."""
+
+    drop_null_keys: bool
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        if self.drop_null_keys:
+            gen.only_where(gen.record.key.is_not_none())
+            gen.record.key.never_none = True
+        gen.forward(node)
+
+    def why_nothing(self) -> str:
+        return "its key is null, so that it has no partition"
+
+
+def repartition_node(
+    ctx: Context,
+    base: str,
+    serdes: tuple[Serde, Serde],
+    optimizable: bool = True,
+    partitions: int | None = None,
+    partition: Expression | None = None,
+) -> RepartitionNode:
+    """Return a repartition node named after `base`; it takes three indices."""
+    generated = tuple(
+        ctx.graph.names.processor(prefix) for prefix in ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-")
+    )
+    topic = base if base.endswith(SUFFIX) else base + SUFFIX
+    if _GENERATED.fullmatch(base) is None:
+        generated = (f"{topic}-sink", f"{topic}-filter", f"{topic}-source")
+    return RepartitionNode(
+        (generated[0], generated[1], generated[2]),
+        topic,
+        serdes,
+        optimizable=optimizable,
+        partitions=partitions,
+        partition=partition,
+        make_filter=RepartitionFilter,
+    )

@@ -1,0 +1,207 @@
+"""Definitions of the stores that steps make (Materialized, WindowStoreMaterializer, SessionStoreMaterializer)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.operator import BuildError
+from streamkit.operators.core.parsed_values import Step, StoreOptions
+from streamkit.operators.core.step_serdes import AnySerde, required_serde
+from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
+from streamkit.state.definitions import StoreDef
+
+if TYPE_CHECKING:
+    from streamkit.errors import Position
+    from streamkit.serdes.serde import Serde
+
+
+def materialize(
+    step: Step,
+    ctx: Context,
+    key_serde: AnySerde,
+    value_serde: AnySerde,
+    generated: str,
+    windows: Windows | None = None,
+    on_close: bool = False,
+) -> StoreDef:
+    """Return the definition of a step's store. Raises BuildError for options that are not allowed here.
+
+    A store without a name takes an index, for a name of the prefix `generated`; so does a step without `store`.
+    """
+    options: StoreOptions | None = step.get("store")
+    if options is not None:
+        _check(step, options, windows, on_close)
+    name = options.name if options is not None else None
+    if name is None:
+        name = ctx.graph.names.store(generated)
+    serdes = (
+        required_serde(key_serde, "key", step, f"store {name}"),
+        required_serde(value_serde, "value", step, f"store {name}"),
+    )
+    return define_store(name, serdes, with_type(options, ctx.store_defaults.in_memory), windows, on_close)
+
+
+def with_type(options: StoreOptions | None, in_memory: bool) -> StoreOptions:
+    """Return options in which `persistent` is set, by default to the opposite of `in_memory`.
+
+    Versions and a segment interval need a supplier in Java, and none of these suppliers is in memory.
+    """
+    found = options or StoreOptions()
+    if found.persistent is not None or found.versioned is not None or found.segment_interval is not None:
+        return found
+    return dataclasses.replace(found, persistent=not in_memory)
+
+
+def materialize_if_named(
+    step: Step, ctx: Context, serdes: tuple[AnySerde, AnySerde], generated: str | None
+) -> StoreDef | None:
+    """Return the definition of a store that Java makes only where it has a name (KTableImpl.doFilter, doMapValues).
+
+    A store without a name takes an index of the prefix `generated`, if given, and gives None, like an absent `store`.
+    """
+    options: StoreOptions | None = step.get("store")
+    if options is None:
+        return None
+    _check(step, options, None, False)
+    if options.name is None:
+        refuse_nameless_ttl(options)
+        if generated is not None:
+            ctx.graph.names.store(generated)
+        return None
+    what = f"store {options.name}"
+    needed = (required_serde(serdes[0], "key", step, what), required_serde(serdes[1], "value", step, what))
+    return define_store(options.name, needed, with_type(options, ctx.store_defaults.supplied_in_memory))
+
+
+def output_versioned(step: Step, store: StoreDef | None) -> bool | None:
+    """Return whether a step's rows are versioned; None: like those of its upstream.
+
+    A `store` without a name makes them unversioned, although there is no store (KTableImpl.maybeSetOutputVersioned).
+    """
+    if step.get("store") is None:
+        return None
+    return store is not None and store.type == "versioned"
+
+
+def is_named(options: StoreOptions | None) -> bool:
+    """Return whether a table always keeps its rows, and not only where a step looks them up."""
+    return options is not None and options.name is not None
+
+
+def define_store(
+    name: str,
+    serdes: tuple[Serde, Serde],
+    options: StoreOptions | None = None,
+    windows: Windows | None = None,
+    on_close: bool = False,
+) -> StoreDef:
+    """Return the definition of a store of the DSL: caching and logging are on unless `options` turns them off."""
+    options = options or StoreOptions(name)
+    persistent = options.persistent is not False
+    caching = options.caching is not False
+    logging = options.logging is not False
+    common = StoreDef(
+        name=name,
+        type="timestamped_key_value",
+        key_serde=serdes[0],
+        value_serde=serdes[1],
+        persistent=persistent,
+        caching=caching,
+        logging=logging,
+        changelog_topic=f"{name}-changelog" if logging else None,
+        topic_config=dict(options.config),
+    )
+    if options.versioned is not None:
+        return dataclasses.replace(common, type="versioned", caching=False, history=options.versioned)
+    if windows is None:
+        return dataclasses.replace(common, ttl=options.ttl)
+    if on_close and not isinstance(windows, TimeWindows):
+        # Java has a cache for time windows only (WindowStoreMaterializer, SessionStoreMaterializer).
+        caching = False
+    return dataclasses.replace(
+        common,
+        type="session" if isinstance(windows, SessionWindows) else "window",
+        caching=caching,
+        retention=options.retention if options.retention is not None else windows.least_retention,
+        segment_interval=options.segment_interval,
+        window_size=_window_size(windows),
+        # A custom supplier makes the plain store, which is ordered by key (RocksDbWindowBytesStoreSupplier).
+        options={"on_close": True, "time_ordered": options.segment_interval is None} if on_close else {},
+    )
+
+
+def _window_size(windows: Windows) -> int | None:
+    if isinstance(windows, TimeWindows):
+        return windows.size
+    return windows.difference if isinstance(windows, SlidingWindows) else None
+
+
+def check_plain(options: StoreOptions | None, position: Position) -> None:
+    """Raise BuildError for options that need windows or versions, at a store of rows by their keys."""
+    if options is None:
+        return
+    place = options.position or position
+    if options.retention is not None:
+        raise BuildError(place, f"{_shown(options)}: `retention` is for the stores of windows and sessions")
+    if options.versioned is None:
+        if options.segment_interval is not None:
+            raise BuildError(
+                place, f"{_shown(options)}: `segment_interval` is for the stores of windows and sessions, and versions"
+            )
+        return
+    if options.persistent is False:
+        raise BuildError(place, f"{_shown(options)}: a versioned store is always persistent")
+    if options.name is None:
+        raise BuildError(place, f"{_shown(options)}: a versioned store needs a `name`")
+
+
+def refuse_ttl(options: StoreOptions | None, why: str) -> None:
+    """Raise BuildError where a store has a `ttl`; `why` completes the message."""
+    if options is not None and options.ttl is not None:
+        raise BuildError(options.ttl_position or options.position, f"{_shown(options)}: `ttl` {why}")
+
+
+def refuse_nameless_ttl(options: StoreOptions | None) -> None:
+    """Raise BuildError for a `ttl` without a name, where only a named store always has rows."""
+    if options is not None and options.name is None:
+        refuse_ttl(options, "needs a `name` here: without one this table may keep no rows")
+
+
+def _check(step: Step, options: StoreOptions, windows: Windows | None, on_close: bool) -> None:
+    position = options.position or step.at("store")
+    if windows is None:
+        check_plain(options, position)
+        return
+    refuse_ttl(options, "is for rows by their keys; windows and sessions have `retention`")
+    if options.versioned is not None:
+        raise BuildError(position, f"{_shown(options)}: `versioned` is for tables; windows have a store of their own")
+    if options.segment_interval is not None:
+        _check_segments(options, windows, on_close, position)
+    if options.retention is not None and options.retention < windows.least_retention:
+        least = (
+            "the session inactivity gap plus the grace period"
+            if isinstance(windows, SessionWindows)
+            else "its window size plus the grace period"
+        )
+        name = "" if options.name is None else f" {options.name}"
+        raise BuildError(
+            position,
+            f"The retention period of the window store{name} must be no smaller than {least}. "
+            f"Got retention=[{options.retention}], need at least [{windows.least_retention}]",
+        )
+
+
+def _check_segments(options: StoreOptions, windows: Windows, on_close: bool, position: Position) -> None:
+    """Raise BuildError for a segment interval where Java has no supplier that takes one."""
+    if options.name is None:
+        raise BuildError(position, f"{_shown(options)}: a store with a `segment_interval` needs a `name`")
+    if options.persistent is False:
+        raise BuildError(position, f"{_shown(options)}: `segment_interval` is for persistent stores")
+    if on_close and isinstance(windows, SessionWindows):
+        raise BuildError(position, f"{_shown(options)}: sessions with `emit: on_close` take no `segment_interval`")
+
+
+def _shown(options: StoreOptions) -> str:
+    return "store" if options.name is None else f"store {options.name}"

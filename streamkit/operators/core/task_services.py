@@ -1,0 +1,136 @@
+"""What generated code and kernels use of the task that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from streamkit.record import Headers, Key, OutputTuple, Value
+from streamkit.state.store_interface import CurrentTopic
+from streamkit.user_metrics import TaskMetrics
+
+if TYPE_CHECKING:
+    import logging
+
+
+class Cancellable(Protocol):
+    """A scheduled punctuator (Cancellable)."""
+
+    def cancel(self) -> None:
+        """Fire no more."""
+
+
+class EmitIntervals(Protocol):
+    """Milliseconds of the task's clock between two checks."""
+
+    @property
+    def windows(self) -> int:
+        """Between checks of windows that emit on close."""
+
+    @property
+    def joins(self) -> int:
+        """Between checks of the rows of outer joins without a partner."""
+
+
+UserLog: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
+"""A log whose lines name the task and the node."""
+
+
+class TaskServices(Protocol):
+    """`rt` in generated code: one object a task, which implements this directly.
+
+    `output`: rows `(topic, key, value, timestamp, headers, partition)` in the order produced, changelog rows included; the owner
+    of the task empties it (`del output[:]`, never replaces it: generated code holds `output.append`).
+    Topics are names on the log, with the application's prefix where internal.
+    """
+
+    output: list[OutputTuple]
+    task_id: str
+    application_id: str
+    partition: int
+    current_topic: CurrentTopic
+    """The topic of the current record, which counts for the size of entries of caches."""
+    processor_metadata: dict[str, int]
+    """Times in the metadata of committed offsets (ProcessorMetadata)."""
+
+    metrics: TaskMetrics
+    """The metrics of the user's code, and of the steps that call it."""
+
+    @property
+    def emit_intervals(self) -> EmitIntervals:
+        """Throttles of emit on close and of outer-join results."""
+
+    def store(self, name: str) -> Any:  # the code that uses a store was written for its class
+        """Return a store of the task, or a global one."""
+
+    def node_name(self, node: int) -> str:
+        """Return the name of a node (index into Program.nodes)."""
+
+    def place_of_node(self, node: int) -> str:
+        """Return the place of a node's step in the file, for messages."""
+
+    def log(self, node: int) -> UserLog:
+        """Return the log of the user's code at a node."""
+
+    def stopping(self) -> bool:
+        """Return whether the application is stopping, so that nothing may wait for long."""
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+
+    def now(self) -> int:
+        """Return the task's clock in milliseconds."""
+
+    def wall_clock(self) -> int:
+        """Return the clock in milliseconds as processors see it; a batch job has none and raises StreamkitError."""
+
+    def stream_time(self) -> int:
+        """Return the highest timestamp that the task has taken from its queues, -1 before the first (StreamTask)."""
+
+    def dropped(self, reason: str) -> None:
+        """Count a record that a node dropped (dropped-records)."""
+
+    def times_at(self, node: str) -> list[int]:
+        """Return the list to which the timestamps of records that reach a terminal node are appended (KIP-613)."""
+
+    def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
+        """Handle the failure of a node (index into Program.nodes): return to drop the record there, or raise ProcessingError."""
+
+    def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
+        """Handle a record that a sink refuses: return to drop it there, or raise RefusedError for the node above.
+
+        encoding: whether its key or value does not encode; else its topic or partition is wrong.
+        """
+
+    def on_deserialization_error(self, node: int, error: Exception, record: FailedRecord) -> None:
+        """Handle bytes that do not decode: return to skip the record, or raise DeserializationError."""
+
+    def schedule(
+        self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
+    ) -> Cancellable:
+        """Call back at "stream_time" or "wall_clock" intervals, aligned with `start` (ms) if given (PunctuationSchedule)."""
+
+    def print_line(self, text: str) -> None:
+        """Print a line of the `print` step: to stdout, under `try` to stderr."""
+
+    def log_line(self, level: int, text: str) -> None:
+        """Log a line of the `log` step at a level of the module `logging`; `try` and batch jobs print it to stderr."""
+
+    def request_commit(self) -> None:
+        """Request a commit as soon as possible (ProcessorContext.commit)."""
+
+
+@dataclass(slots=True)
+class FailedRecord:
+    """A record that failed: its place in its topic, its bytes and headers, and the key and value that the node received."""
+
+    topic: str | None
+    partition: int
+    offset: int
+    timestamp: int
+    raw_key: bytes | None
+    raw_value: bytes | None
+    headers: Headers | None
+    key: Key = None
+    value: Value = None

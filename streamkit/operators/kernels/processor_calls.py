@@ -1,0 +1,329 @@
+"""Custom processors in Python: their context and their calls (org.apache.kafka.streams.processor.api)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamkit import durations
+from streamkit.errors import ConfigError, StreamkitError
+from streamkit.record import FullContext, Headers, Key, Record, RecordContext, Value
+from streamkit.serdes.equality import same
+from streamkit.state.views import processor_view
+from streamkit.suggestions import did_you_mean, listed
+from streamkit.user_metrics import MetricT, UserMetrics
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.task_services import Cancellable, TaskServices
+    from streamkit.operators.kernels.signatures import Forward
+    from streamkit.state.store_interface import Store
+    from streamkit.state.views import ProcessorStore
+
+NOWHERE: FullContext = (None, None, -1, -1)
+"""The context of punctuators: no headers, no topic, partition and offset -1."""
+
+
+class ProcessorContext:
+    """The services of its task that a custom processor may use; times in milliseconds (ProcessorContext).
+
+    `topic`, `partition`, `offset`, `headers` are those of the current record; in a timer they are None and -1.
+    """
+
+    def __init__(
+        self,
+        rt: TaskServices,
+        node: int,
+        stores: ProcessorStores,
+        forward: Forward,
+        children: dict[str, Forward],
+    ):
+        self._rt = rt
+        self._node = node
+        self._read_only = stores.shared
+        self._stores = {name: processor_view(store, self._now) for name, store in stores.own.items()}
+        self._forward = forward
+        self._children = children
+        self._fixed_key: tuple[Key] | None = None
+        self._record_context = NOWHERE
+        self._timestamp = 0
+        self.task_id: str = rt.task_id
+        self.application_id: str = rt.application_id
+        self.metrics = UserMetrics(rt.metrics)
+        self.log = rt.log(node)
+        self.place = rt.place_of_node(node)
+
+    def store(self, name: str) -> ProcessorStore:
+        """Return one of the stores that the step names, or a global table's, which is read-only. Raises StreamkitError."""
+        found = self._stores.get(name)
+        if found is None and name in self._read_only:
+            found = self._stores[name] = processor_view(self._rt.store(name), None)
+        if found is None:
+            raise StreamkitError(
+                f"no store {name!r} is connected to this step{_known_names('its stores', name, self._stores)}"
+            )
+        return found
+
+    def forward(self, record: Record, to: str | None = None) -> None:
+        """Forward a record to all children, or to the one that is named. Raises StreamkitError for any other object."""
+        if not isinstance(record, Record):
+            raise StreamkitError(f"forward takes a Record, not {type(record).__name__}; see record.replace(…)")
+        if self._fixed_key is not None and not _same_key(record.key, self._fixed_key[0]):
+            raise StreamkitError("process_values may not change the key; use process")
+        _check_record(record)
+        if to is None:
+            target = self._forward
+        else:
+            found = self._children.get(to)
+            if found is None:
+                raise StreamkitError(f"no child is called {to!r}{_known_names('children', to, self._children)}")
+            target = found
+        target(record.key, record.value, record.timestamp, (list(record.headers) or None, *self._record_context[1:]))
+
+    def schedule(
+        self, interval: str | int, kind: str, callback: Callable[[int], object], start: int | datetime | None = None
+    ) -> Cancellable:
+        """Call back at an interval ("10s", milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`.
+
+        `start`: milliseconds since the epoch, or a datetime with a time zone; calls come at that time and at
+        whole intervals after it, also where it has passed (KIP-1146).
+        """
+        if kind not in ("stream_time", "wall_clock"):
+            raise StreamkitError(f"schedule takes stream_time or wall_clock, not {kind!r}")
+        if not callable(callback):
+            raise StreamkitError(f"schedule takes a function to call back, not {type(callback).__name__}")
+        try:
+            milliseconds = durations.parse(interval, 1)
+        except ConfigError as error:
+            raise StreamkitError(f"schedule: the interval {interval!r} {error}") from None
+        first = None if start is None else _start_ms(start)
+
+        def fire(timestamp: int) -> None:
+            saved = self._record_context, self._timestamp
+            self._record_context, self._timestamp = NOWHERE, timestamp
+            try:
+                self.forward_all(callback(timestamp))
+            finally:
+                self._record_context, self._timestamp = saved
+
+        return self._rt.schedule(self._node, milliseconds, kind, fire, first)
+
+    def forward_all(self, result: object) -> None:
+        """Forward what a processor returned or yields: a record, several, or nothing."""
+        if result is None:
+            return
+        if isinstance(result, Record):
+            self.forward(result)
+        elif isinstance(result, Iterable) and not isinstance(result, (str, bytes, Mapping)):
+            for record in result:
+                self.forward(record)
+        else:
+            raise StreamkitError(f"a processor returns records or nothing, not {type(result).__name__}")
+
+    def step_metric(self, kind: type[MetricT], group: str, name: str) -> MetricT:
+        """Return a metric of streamkit's own about the step."""
+        return self._rt.metrics.of(kind, name, group, self._rt.node_name(self._node))
+
+    @contextmanager
+    def at(self, c: FullContext, t: int, key: tuple[Key] | None) -> Iterator[None]:
+        """Make a record the current one while the block runs; `key`: the key that records which are forwarded must have."""
+        saved = self._record_context, self._timestamp, self._fixed_key
+        self._record_context, self._timestamp, self._fixed_key = c, t, key
+        try:
+            yield
+        finally:
+            self._record_context, self._timestamp, self._fixed_key = saved
+
+    def commit(self) -> None:
+        """Request a commit as soon as possible."""
+        self._rt.request_commit()
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that the current record was read from."""
+        return self._record_context[1]
+
+    @property
+    def partition(self) -> int:
+        """The partition that the current record was read from."""
+        return self._record_context[2]
+
+    @property
+    def offset(self) -> int:
+        """The offset of the current record."""
+        return self._record_context[3]
+
+    @property
+    def timestamp(self) -> int:
+        """The time of the current record, or of the timer that fires; -1 for a row that a lookup did not find."""
+        return self._timestamp
+
+    @property
+    def headers(self) -> Headers:
+        """The headers of the current record."""
+        return list(self._record_context[0] or ())
+
+    @property
+    def stream_time(self) -> int:
+        """The highest timestamp that the task has read (stream time)."""
+        return self._rt.stream_time()
+
+    @property
+    def wall_clock(self) -> int:
+        """The task's clock."""
+        return self._rt.wall_clock()
+
+    def _now(self) -> tuple[int, RecordContext]:
+        # The changelog record of a write, and a record that leaves a cache, get the time and the context of the current
+        # record, or of the timer that fires.
+        return self._timestamp, self._record_context
+
+
+class ProcessorStores:
+    """The stores that a processor may use: its own by name, and the names of those that all processors may read."""
+
+    __slots__ = ("own", "shared")
+
+    def __init__(self, own: dict[str, Store], shared: tuple[str, ...]):
+        self.own = own
+        self.shared = shared
+
+
+class UserCode:
+    """An instance of the user's class, made when the task begins, or the user's function.
+
+    `method`: the method that a class must have; `parameters`: those of the method, after which a function may take the
+    context.
+    """
+
+    method: ClassVar[str]
+    parameters: ClassVar[tuple[str, ...]]
+
+    def __init__(self, target: Callable[..., Any], context: ProcessorContext):
+        self._target = target
+        self._context = context
+        self._instance: object = None
+        # The user's code returns values of any type.
+        self._function: Callable[..., Any] = target
+        self._class = _class_of(target)
+        takes_context = self.takes_more_than(len(self.parameters))
+        self._arguments: tuple[ProcessorContext, ...] = (context,) if takes_context else ()
+
+    def takes_more_than(self, count: int) -> bool:
+        """Return whether the target is a function that takes more than `count` arguments by position."""
+        return self._class is None and _takes_more_than(self._target, count)
+
+    @property
+    def name(self) -> str:
+        """The name of the class or the function, for messages."""
+        named = self._target.func if isinstance(self._target, partial) else self._target
+        return getattr(named, "__name__", None) or repr(named)
+
+    def init(self) -> None:
+        """Make the instance of a class and call its `init`, if any. Raises StreamkitError, and errors of the user's code."""
+        if self._class is None:
+            return
+        if not any(self.method in vars(each) for each in self._class.__mro__ if each is not object):
+            expected = f"{self.method}({', '.join(('self', *self.parameters))})"
+            raise StreamkitError(f"class {self._class.__name__} has no method {expected}")
+        self._instance = self._target()
+        self._function = getattr(self._instance, self.method)
+        init = getattr(self._instance, "init", None)
+        if init is not None:
+            self.finish(init(self._context))
+
+    def finish(self, result: object) -> None:
+        """Take what `init` or `close` of an object returned."""
+
+    def close(self) -> None:
+        """Call the instance's `close` if it has one."""
+        instance, self._instance = self._instance, None
+        close = getattr(instance, "close", None)
+        if close is not None:
+            self.finish(close())
+
+
+class CustomProcessor(UserCode):
+    """The user's processor."""
+
+    method = "process"
+    parameters = ("record",)
+
+    def __init__(self, target: Callable[..., Any], context: ProcessorContext, fixed_key: bool):
+        super().__init__(target, context)
+        self._fixed_key = fixed_key
+
+    def process(self, k: Key, v: Value, t: int, c: FullContext) -> None:
+        """Call the processor with a record and forward what it returns."""
+        context = self._context
+        saved = context._record_context, context._timestamp, context._fixed_key
+        context._record_context, context._timestamp = c, t
+        context._fixed_key = (k,) if self._fixed_key else None
+        try:
+            result = self._function(Record(k, v, t, tuple(c[0] or ())), *self._arguments)
+            if result is not None:
+                context.forward_all(result)
+        finally:
+            context._record_context, context._timestamp, context._fixed_key = saved
+
+
+def _class_of(target: Callable[..., object]) -> type | None:
+    """Return the class that a reference names, with or without arguments; None for a function."""
+    named = target.func if isinstance(target, partial) else target
+    return named if inspect.isclass(named) else None
+
+
+def _takes_more_than(function: Callable[..., object], count: int) -> bool:
+    """Return whether a function takes more than `count` arguments by position."""
+    if isinstance(function, partial):
+        given: Mapping[str, object] = function.keywords
+        function = function.func
+    else:
+        given = {}
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return len([each for each in found if each.kind not in by_name and each.name not in given]) > count
+
+
+def _same_key(key: Key, other: Key) -> bool:
+    # True, 1 and 1.0 are equal in Python, but their bytes differ.
+    return key is other or same(key, other)
+
+
+def _check_record(record: Record) -> None:
+    """Raise StreamkitError for a timestamp or headers that no record on the log can have (Record)."""
+    time = record.timestamp
+    if type(time) is not int or time < 0:
+        raise StreamkitError(f"the timestamp of a record is {time!r}; expected milliseconds since 1970")
+    if not record.headers:
+        return
+    for header in record.headers:
+        fine = isinstance(header, (tuple, list)) and len(header) == 2 and isinstance(header[0], str)
+        if not fine or not isinstance(header[1], (bytes, type(None))):
+            raise StreamkitError(f"the header {header!r} of a record is wrong; expected (name, bytes) or (name, None)")
+
+
+def _known_names(kind: str, name: str, names: Iterable[str]) -> str:
+    found = sorted(names)
+    return did_you_mean(str(name), found, f"{kind}: {listed(found)}")
+
+
+def _start_ms(start: int | datetime) -> int:
+    """Return the start of a timer in milliseconds since the epoch. Raises StreamkitError."""
+    if isinstance(start, datetime):
+        if start.utcoffset() is None:
+            raise StreamkitError(f"schedule: the start {start} has no time zone")
+        number = (start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    elif isinstance(start, int) and not isinstance(start, bool):
+        number = start
+    else:
+        raise StreamkitError(f"schedule: the start is {start!r}; expected milliseconds since the epoch, or a datetime")
+    if number < 0:
+        raise StreamkitError(f"schedule: the start {start} is before 1970")
+    return number

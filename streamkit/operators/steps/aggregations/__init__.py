@@ -1,0 +1,1 @@
+"""Steps that group, window and aggregate."""

@@ -1,0 +1,177 @@
+"""`cogroup`: several groups into one aggregate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.graph.node import GraphNode, ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import AGGREGATE_NAMES, CogroupInputs, Expr, Field
+from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.parsed_values import CogroupInput, Step
+from streamkit.operators.core.pass_through import TablePassThrough
+from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.step_serdes import AnySerde, check_key_serdes, required_serde
+from streamkit.operators.core.step_stores import materialize
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import (
+    AggregateWork,
+    CogroupedStream,
+    GroupedStream,
+    Table,
+    TableWork,
+    WindowedCogroup,
+)
+from streamkit.operators.core.value_getters import Getter
+from streamkit.operators.core.window_definitions import Windows
+from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, result_key, stream_processor
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+
+
+class _CogroupWork(TableWork):
+    def __init__(self, parents: list[AggregateWork]):
+        super().__init__()
+        self.parents = parents
+
+    def enable_old_values(self, force: bool) -> bool:
+        for parent in self.parents:
+            parent.enable_old_values(force)
+        return True
+
+    def view(self) -> Getter:
+        return self.parents[0].view()
+
+    def history(self) -> int | None:
+        return self.parents[0].history()
+
+
+def aggregate_cogroup(
+    step: Step, ctx: Context, upstream: CogroupedStream | WindowedCogroup, value_serde: AnySerde
+) -> Table:
+    """Build the aggregation of cogrouped streams (CogroupedStreamAggregateBuilder)."""
+    group = upstream.group if isinstance(upstream, WindowedCogroup) else upstream
+    windows = upstream.windows if isinstance(upstream, WindowedCogroup) else None
+    first = next(iter(group.inputs))
+    store = materialize(step, ctx, first.key_serde, value_serde, "COGROUPKSTREAM-AGGREGATE-", windows)
+    _repartition(step, ctx, group, store.name)
+    key_serde = result_key(store.key_serde, windows)
+    given = step.get("name")
+    nodes: list[GraphNode] = []
+    works: list[AggregateWork] = []
+    for index, (grouped, add) in enumerate(group.inputs.items()):
+        aggregation = Aggregation("aggregate", add, step.options["initial"], merge=step.get("merge"))
+        name = ctx.graph.names.named(given, "COGROUPKSTREAM-AGGREGATE-", f"-cogroup-agg-{index}")
+        work = AggregateWork(store)
+        node = ProcessorGraphNode(
+            name,
+            _processor_maker(aggregation, windows, work),
+            stores=(store,),
+        )
+        node.serdes = (key_serde, store.value_serde)
+        node.window_grace = windows.close_delay if windows is not None else None
+        node.output_versioned = store.type == "versioned" if windows is None else None
+        ctx.graph.add(group.parents[grouped], node)
+        nodes.append(node)
+        works.append(work)
+    merge_name = ctx.graph.names.named(given, "COGROUPKSTREAM-MERGE-", "-cogroup-merge")
+    merge = ProcessorGraphNode(merge_name, TablePassThrough())
+    merge.serdes = (key_serde, store.value_serde)
+    ctx.graph.add(nodes, merge)
+    return Table(merge_name, merge, (merge_name,), key_serde, store.value_serde, _CogroupWork(works))
+
+
+def _processor_maker(aggregation: Aggregation, windows: Windows | None, work: AggregateWork) -> Callable[[], Processor]:
+    return lambda: stream_processor(aggregation, windows, False, work.store.name, work.send_old)
+
+
+def _repartition(step: Step, ctx: Context, group: CogroupedStream, store: str) -> None:
+    """Add repartitions before the inputs whose keys have changed; the cogroup's aggregations share them."""
+    for grouped in group.inputs:
+        if not grouped.repartition_required:
+            group.parents[grouped] = grouped.node
+            continue
+        serdes = (
+            required_serde(grouped.key_serde, "key", step, "the repartition topic"),
+            required_serde(grouped.value_serde, "value", step, "the repartition topic"),
+        )
+        node = repartition_node(ctx, grouped.given_name or store, serdes)
+        if grouped not in group.parents:
+            ctx.graph.add(grouped.node, node)
+            group.parents[grouped] = node
+    ctx.graph.copartition(source for grouped in group.parents for source in grouped.sources)
+
+
+class CogroupOperator(Operator[GroupedStream]):
+    """`cogroup` (KGroupedStream.cogroup, CogroupedKStream.cogroup)."""
+
+    name: ClassVar[str] = "cogroup"
+    fields = (
+        Field(
+            "add",
+            Expr(AGGREGATE_NAMES, ("key", "value", "aggregate")),
+            "The new result of the pipeline's own records, of `key`, `value` and `aggregate`.",
+            required=True,
+        ),
+        Field("inputs", CogroupInputs(), "Further grouped pipelines, each with its own `add`."),
+    )
+    accepts = ("grouped_stream",)
+    summary = (
+        "Aggregates several grouped streams into one result per key, each with an `add` of its own. The `aggregate` step "
+        "follows, perhaps after a `window`, and gives what the result begins as. All groups need the same keys."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: balances
+defaults: {key: string, value: long}
+topics:
+  deposits: {}
+  withdrawals: {}
+  balances: {}
+pipelines:
+  withdrawals:
+    stream: withdrawals
+    steps:
+      - group_by_key
+  balances:
+    stream: deposits
+    steps:
+      - group_by_key
+      - cogroup:
+          add: aggregate + value
+          inputs:
+            - {from: withdrawals, add: aggregate - value}
+      - aggregate: {initial: 0, store: balances}
+      - to_stream
+    to: balances
+""",
+        input="""{"topic": "deposits", "key": "ada", "value": 10, "timestamp": 0}
+{"topic": "withdrawals", "key": "ada", "value": 3, "timestamp": 1}
+""",
+        output="""{"topic": "balances", "key": "ada", "value": 10, "timestamp": 0}
+{"topic": "balances", "key": "ada", "value": 7, "timestamp": 1}
+""",
+    )
+
+    def types(self, inference: TypeInference) -> Types:
+        inference.option_type("add")
+        for each, other in zip(inference.step.get("inputs", ()), inference.referred_types, strict=True):
+            inference.type_of(each.add, key=other.key, value=other.value)
+        return Types(inference.upstream_types.key)
+
+    def build(self, step: Step, upstream: GroupedStream, builder: Context) -> CogroupedStream:
+        inputs: dict[GroupedStream, Expression] = {upstream: step.options["add"]}
+        for item in step.get("inputs") or ():
+            assert isinstance(item, CogroupInput)
+            position = item.source.position or step.at("inputs")
+            other = builder.resolve(item.source, step)
+            if not isinstance(other, GroupedStream):
+                raise BuildError(
+                    position,
+                    f"cogroup: expected a grouped stream, found {other.label}; end its pipeline with group_by_key",
+                )
+            check_key_serdes(step, upstream.key_serde, other.key_serde, position)
+            inputs[other] = item.add
+        return CogroupedStream(inputs)

@@ -1,0 +1,82 @@
+"""`reduce`: values of a group into one of the same type."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from streamkit.expressions.analysis.types import one_of
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import AGGREGATE_NAMES, NAME, STORE, Expr, Field, SerdeField
+from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import GroupedStream, GroupedTable, Table, WindowedStream
+from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
+
+_EXPRESSION = Expr(AGGREGATE_NAMES, ("aggregate", "value"))
+
+
+class ReduceOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
+    """`reduce` (KGroupedStream.reduce, KGroupedTable.reduce and windowed ones)."""
+
+    name: ClassVar[str] = "reduce"
+    main = "add"
+    fields = (
+        Field("add", _EXPRESSION, "The new result, of `aggregate` (the result so far) and `value`.", required=True),
+        Field("subtract", _EXPRESSION, "On tables: `aggregate` without `value`, which has left the group."),
+        STORE,
+        Field("value_serde", SerdeField(), "The serde of the result; that of the stream where absent."),
+        NAME,
+    )
+    accepts = ("grouped_stream", "grouped_table", "windowed_stream")
+    summary = (
+        "Combines the values of each group into one of the same type. The first value becomes the result unchanged; "
+        "each further one is combined with it by `add`. On a grouped table, `subtract` takes out a row's old value."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: highest
+topics:
+  bids: {value: integer}
+  highest: {value: integer}
+pipelines:
+  highest:
+    stream: bids
+    steps:
+      - group_by_key
+      - reduce: max(aggregate, value)
+      - to_stream
+    to: highest
+""",
+        input="""{"topic": "bids", "key": "vase", "value": 3, "timestamp": 0}
+{"topic": "bids", "key": "vase", "value": 9, "timestamp": 1}
+""",
+        output="""{"topic": "highest", "key": "vase", "value": 3, "timestamp": 0}
+{"topic": "highest", "key": "vase", "value": 9, "timestamp": 1}
+""",
+    )
+
+    def types(self, inference: TypeInference) -> Types:
+        value = inference.upstream_types.value
+        # The first value becomes the aggregate unchanged.
+        result = inference.stored_type(one_of([value, inference.unchecked_type("add", aggregate=value)]))
+        inference.option_type("add", aggregate=result)
+        inference.option_type("subtract", aggregate=result)
+        return Types(inference.aggregated_key, result)
+
+    def build(self, step: Step, upstream: GroupedStream | GroupedTable | WindowedStream, builder: Context) -> Table:
+        add, subtract = step.options["add"], step.get("subtract")
+        group = upstream.group if isinstance(upstream, WindowedStream) else upstream
+        serde = step.get("value_serde", group.value_serde)
+        if isinstance(upstream, GroupedTable):
+            if subtract is None:
+                raise BuildError(
+                    step.position, "reduce: on a grouped table `subtract` is needed, which takes a row's old value out"
+                )
+            aggregation = Aggregation("reduce", add, subtract=subtract)
+            return aggregate_table(step, builder, upstream, aggregation, "KTABLE-REDUCE-", serde)
+        if subtract is not None:
+            raise BuildError(
+                step.at("subtract"), f"reduce: `subtract` is for grouped tables; this stands on {upstream.label}"
+            )
+        return aggregate_stream(step, builder, upstream, Aggregation("reduce", add), "KSTREAM-REDUCE-", serde)

@@ -1,0 +1,96 @@
+"""`window`: the windows of an aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from streamkit.errors import Problem
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import Choice, Duration, Field
+from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.upstream import CogroupedStream, GroupedStream, WindowedCogroup, WindowedStream
+from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
+
+KINDS = ("tumbling", "hopping", "sliding", "session")
+
+
+class WindowOperator(Operator[GroupedStream | CogroupedStream]):
+    """`window` (windowedBy and emitStrategy)."""
+
+    name: ClassVar[str] = "window"
+    fields = (
+        Field("tumbling", Duration(1), "Windows of this size, one after the other."),
+        Field("hopping", Duration(1), "Windows of this size, a new one every `advance`."),
+        Field("advance", Duration(1), "How far apart hopping windows begin."),
+        Field("sliding", Duration(0), "A window for each set of records at most this far apart."),
+        Field("session", Duration(0), "A window for each burst of records with pauses of at most this."),
+        Field("grace", Duration(0), "How long a window still takes late records.", default=0),
+        Field("emit", Choice(("on_update", "on_close")), "When results come out.", default="on_update"),
+    )
+    accepts = ("grouped_stream", "cogrouped")
+    summary = (
+        "Cuts the records of each group by time, so that the aggregation that follows has a result per key and window: "
+        "`tumbling`, `hopping`, `sliding` or `session`. Results come out with every update, or with `emit: on_close` once, "
+        "when the window and its `grace` are over."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: clicks-per-minute
+topics:
+  clicks: {value: string}
+  per-minute: {key: {windowed: string, size: 1m}, value: long}
+pipelines:
+  per-minute:
+    stream: clicks
+    steps:
+      - group_by_key
+      - window: {tumbling: 1m}
+      - count
+      - to_stream
+    to: per-minute
+""",
+        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 61000}
+""",
+        output="""{"topic": "per-minute", "key": {"key": "ada", "start": 60000, "end": 120000}, "value": 1, "timestamp": 61000}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        given = [kind for kind in KINDS if step.get(kind) is not None]
+        if len(given) != 1:
+            found = " and ".join(f"`{kind}`" for kind in given) or "none"
+            yield Problem(
+                step.position, f"window: expected exactly one of tumbling, hopping, sliding, session; found {found}"
+            )
+            return
+        advance = step.get("advance")
+        if given == ["hopping"]:
+            if advance is None:
+                yield Problem(step.position, "window: `hopping` needs `advance`, how far apart windows begin")
+            elif advance > step.options["hopping"]:
+                yield Problem(step.at("advance"), "window: `advance` can't be longer than the window")
+        elif advance is not None:
+            yield Problem(step.at("advance"), f"window: `advance` goes with `hopping`, not with `{given[0]}`")
+
+    def build(
+        self, step: Step, upstream: GroupedStream | CogroupedStream, builder: Context
+    ) -> WindowedStream | WindowedCogroup:
+        on_close = step.get("emit") == "on_close"
+        windows = _windows(step)
+        if isinstance(upstream, CogroupedStream):
+            if on_close:
+                raise BuildError(step.at("emit"), "window: `emit: on_close` is not available after `cogroup`")
+            return WindowedCogroup(upstream, windows)
+        return WindowedStream(upstream, windows, on_close)
+
+
+def _windows(step: Step) -> Windows:
+    grace = step.get("grace") or 0
+    if step.get("session") is not None:
+        return SessionWindows(grace, step.options["session"])
+    if step.get("sliding") is not None:
+        return SlidingWindows(grace, step.options["sliding"])
+    size = step.get("tumbling") or step.get("hopping")
+    return TimeWindows(grace, size, step.get("advance") or size)

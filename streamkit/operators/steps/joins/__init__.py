@@ -1,0 +1,1 @@
+"""The kinds of joins, and the steps that choose one of them."""

@@ -1,0 +1,262 @@
+"""`join`, `left_join` and `outer_join`: the kinds of both sides decide the kind of join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.errors import Problem
+from streamkit.expressions import called
+from streamkit.expressions.analysis.types import INTEGER
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import (
+    NAME,
+    VALUE_SERDE,
+    Duration,
+    Expr,
+    Field,
+    PipelineRef,
+    SignedDuration,
+    StoreField,
+)
+from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import GlobalTable, Stream, Table, Upstream
+from streamkit.operators.steps.joins.foreign_key_join import join_foreign_key
+from streamkit.operators.steps.joins.stream_global_join import join_global
+from streamkit.operators.steps.joins.stream_stream_join import join_streams
+from streamkit.operators.steps.joins.stream_table_join import join_table
+from streamkit.operators.steps.joins.table_join import join_tables
+
+if TYPE_CHECKING:
+    from streamkit.errors import Position
+
+_WINDOW = ("within", "before", "after")
+_MAPPED = "mapped_key"
+_PARTITION = ("partition", "other_partition")
+_SIDES = ("left", "right")
+
+
+class JoinOperator(Operator[Stream | Table]):
+    """`join` (KStream.join, KTable.join)."""
+
+    name: ClassVar[str] = "join"
+    fields = (
+        Field("with", PipelineRef(), "The other side: a pipeline, or an inline source.", required=True),
+        Field(
+            "value",
+            Expr(("key", "left", "right", _MAPPED), ("key", "left", "right"), takes_all=False),
+            "The joined value, of `left`, `right` and `key` (foreign keys: `left` and `right` only; global tables: also "
+            "`mapped_key`, which `on` gave, KIP-1340).",
+            required=True,
+        ),
+        Field(
+            "on",
+            Expr(("key", "value"), ("key", "value")),
+            "Of `key` and `value` of the left: the key to look up in a global table, or the foreign key.",
+        ),
+        Field("within", Duration(0), "Two streams: how far apart records may be."),
+        Field(
+            "before",
+            SignedDuration(),
+            "Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.",
+        ),
+        Field(
+            "after",
+            SignedDuration(),
+            "Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.",
+        ),
+        Field(
+            "grace",
+            Duration(0),
+            "Two streams: how long the window takes late records. Versioned table: how long to wait.",
+        ),
+        Field(
+            "store",
+            StoreField(),
+            "Two tables: the store of the result. Two streams: `name`, what the names of the join's stores begin with, and "
+            "`type`, `logging` and `config` of all of them.",
+        ),
+        Field(
+            "this_store",
+            StoreField(),
+            "Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a changelog.",
+        ),
+        Field("other_store", StoreField(), "Two streams: the store of the right side, likewise."),
+        Field(
+            "partition",
+            Expr(("key", "partitions"), ("key", "partitions")),
+            "Foreign key: the partition of the left row's `key`, of `partitions` in number, where its table is not "
+            "partitioned by the key's bytes. None: that of the bytes.",
+        ),
+        Field(
+            "other_partition",
+            Expr(("key", "partitions"), ("key", "partitions")),
+            "Foreign key: the partition of the right row's `key`, likewise.",
+        ),
+        VALUE_SERDE,
+        NAME,
+    )
+    accepts = ("stream", "table")
+    kind: ClassVar[str] = "inner"
+    summary = (
+        "Joins two pipelines. Two streams join records with the same key `within` a time of each other; a stream and a "
+        "table look up the record's key in the table; a stream and a global table look up the key that `on` gives; two "
+        "tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a match on "
+        "both sides come out."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: orders-with-names
+topics:
+  orders: {value: json}
+  users: {value: string}
+  named-orders: {value: json}
+pipelines:
+  users:
+    table: users
+  named-orders:
+    stream: orders
+    steps:
+      - join: {with: users, value: 'merge(left, {"name": right})'}
+    to: named-orders
+""",
+        input="""{"topic": "users", "key": "1", "value": "Ada", "timestamp": 0}
+{"topic": "orders", "key": "1", "value": {"cents": 250}, "timestamp": 1}
+""",
+        output="""{"topic": "named-orders", "key": "1", "value": {"cents": 250, "name": "Ada"}, "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        if step.get("within") is not None:
+            for option in ("before", "after"):
+                if step.get(option) is not None:
+                    yield Problem(step.at(option), f"{self.name}: `within` already says what `{option}` would")
+            return
+        before, after = step.get("before") or 0, step.get("after") or 0
+        if before + after < 0:
+            yield Problem(
+                step.at("before" if before < 0 else "after"),
+                f"{self.name}: Window interval (ie, beforeMs+afterMs) must not be negative. "
+                f"Got before=[{before}], after=[{after}]",
+            )
+
+    def types(self, inference: TypeInference) -> Types:
+        foreign = inference.option_type("on")
+        inference.option_type("partition", partitions=INTEGER)
+        inference.option_type("other_partition", key=foreign, partitions=INTEGER)
+        value = inference.option_type(
+            "value", left=inference.upstream_types.value, right=inference.referred_types[0].value
+        )
+        return Types(inference.upstream_types.key, value)
+
+    def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
+        other = builder.resolve(step.options["with"], step)
+        position = step.options["with"].position or step.at("with")
+        if _MAPPED in getattr(step.options["value"], "names", ()) and not isinstance(other, GlobalTable):
+            raise BuildError(step.at("value"), f"{self.name}: only a join with a global table has `{_MAPPED}`")
+        if isinstance(upstream, Stream):
+            return self._join_stream(step, upstream, other, builder, position)
+        if not isinstance(other, Table):
+            hint = "; turn it into one with `to_table`" if isinstance(other, Stream) else ""
+            raise BuildError(position, f"{self.name}: a table joins a table, found {other.label}{hint}")
+        self._refuse(step, "two tables", *_WINDOW, "grace", "this_store", "other_store")
+        if step.get("on") is None:
+            self._refuse(step, "two tables by their keys", *_PARTITION)
+            return join_tables(step, builder, upstream, other, self.kind)
+        if self.kind == "outer":
+            raise BuildError(step.at("on"), "outer_join: a foreign-key join is inner or left")
+        value = step.options["value"]
+        if value.called is not None:
+            # A ValueJoiner does not get the key.
+            step = replace(step, options={**step.options, "value": called(value.called, _SIDES, value.position)})
+        elif "key" in value.names:
+            raise BuildError(
+                step.at("value"), f"{self.name}: `value` of a foreign-key join has `left` and `right` only"
+            )
+        return join_foreign_key(step, builder, upstream, other, self.kind == "left")
+
+    def _join_stream(self, step: Step, stream: Stream, other: Upstream, ctx: Context, position: Position) -> Stream:
+        self._refuse(step, f"a stream and {other.label}", *_PARTITION)
+        if isinstance(other, Stream):
+            self._refuse(step, "two streams", "on")
+            return join_streams(step, ctx, stream, other, self.kind)
+        if not isinstance(other, (Table, GlobalTable)):
+            raise BuildError(position, f"{self.name}: expected a stream or a table, found {other.label}")
+        if self.kind == "outer":
+            raise BuildError(
+                position,
+                f"outer_join: a stream joins {other.label} by `join` or `left_join` only; there is no outer join",
+            )
+        self._refuse(step, f"a stream and {other.label}", *_WINDOW, "store", "this_store", "other_store")
+        if isinstance(other, Table):
+            self._refuse(step, "a stream and a table", "on")
+            return join_table(step, ctx, stream, other, self.kind == "left")
+        self._refuse(step, "a stream and a global table", "grace")
+        if step.get("on") is None:
+            raise BuildError(
+                step.position, f"{self.name}: `on` is needed, which gives the key to look up in the global table"
+            )
+        return join_global(step, ctx, stream, other, self.kind == "left")
+
+    def _refuse(self, step: Step, kind: str, *options: str) -> None:
+        for option in options:
+            if step.get(option) is not None:
+                raise BuildError(step.at(option), f"{self.name}: a join of {kind} takes no `{option}`")
+
+
+class LeftJoinOperator(JoinOperator):
+    """`left_join` (KStream.leftJoin, KTable.leftJoin)."""
+
+    name = "left_join"
+    kind = "left"
+    summary = (
+        "Joins like `join`, but records of the left side come out also without a match: `right` is then None. Of two "
+        "streams, an unmatched record comes out when its window is over."
+    )
+    example = Example(
+        topology=JoinOperator.example.topology.replace("- join:", "- left_join:"),
+        input="""{"topic": "orders", "key": "1", "value": {"cents": 250}, "timestamp": 1}
+""",
+        output="""{"topic": "named-orders", "key": "1", "value": {"cents": 250, "name": null}, "timestamp": 1}
+""",
+    )
+
+
+class OuterJoinOperator(JoinOperator):
+    """`outer_join` (KStream.outerJoin, KTable.outerJoin)."""
+
+    name = "outer_join"
+    kind = "outer"
+    summary = (
+        "Joins two streams or two tables so that records of both sides come out also without a match; the side without "
+        "one is None."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: stock
+defaults: {key: string, value: integer}
+topics:
+  shop: {}
+  web: {}
+  stock: {}
+pipelines:
+  web:
+    table: web
+  stock:
+    table: shop
+    steps:
+      - outer_join: {with: web, value: (left or 0) + (right or 0), value_serde: integer}
+      - to_stream
+    to: stock
+""",
+        input="""{"topic": "shop", "key": "a", "value": 1, "timestamp": 0}
+{"topic": "web", "key": "a", "value": 2, "timestamp": 1}
+""",
+        output="""{"topic": "stock", "key": "a", "value": 1, "timestamp": 0}
+{"topic": "stock", "key": "a", "value": 3, "timestamp": 1}
+""",
+    )

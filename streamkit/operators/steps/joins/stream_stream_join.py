@@ -1,0 +1,234 @@
+"""Joins of two streams within a window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamkit.code import NONE, call, is_not_none, literal, method, symbol
+from streamkit.graph.node import ProcessorGraphNode, StreamJoinNode
+from streamkit.operators.codegen.table_code import emit_process_call, joiner_function
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.pass_through import PassThrough
+from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.step_serdes import check_key_serdes, required_serde
+from streamkit.operators.core.upstream import Stream
+from streamkit.operators.steps.joins.join_stores import JoinStores
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.state.definitions import StoreDef
+
+
+RT = symbol("rt")
+
+
+@frozen
+class JoinWindow(Processor):
+    """Forwards a record, then puts it into a window store for the other side (KStreamJoinWindow)."""
+
+    store: str
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        record = gen.record
+        key_serde = gen.stores[self.store].key_serde
+        with gen.guard(node):
+            key, value = gen.bytes_of(record.key, key_serde), gen.object_of(record.value)
+        # The join comes before the put: a record must not join itself.
+        gen.forward(node)
+        with gen.when(is_not_none(key)), gen.guard(node):
+            gen.do(method(gen.store(self.store), "put", key, value, record.time, gen.headers()))
+
+
+@frozen
+class StreamStreamJoin(Processor):
+    """One side of a join (KStreamKStreamJoinLeftSide, KStreamKStreamJoinRightSide); times in milliseconds.
+
+    before, after: how much earlier or later than this side's record the other side's may be. outer: whether unmatched
+    records of this side are forwarded. peer: the other side's node, which shares stream time and the store of unmatched
+    records.
+    """
+
+    kind: str
+    is_left: bool
+    outer: bool
+    value: Expression
+    store: str
+    """The window store of the other side."""
+    shared_store: str | None
+    before: int
+    after: int
+    left_lookahead: int
+    right_lookahead: int
+    grace: int
+    peer: str
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        key_serde = gen.stores[self.store].key_serde
+        names = tuple(sorted((node.name, self.peer)))
+        tracker = gen.instance(("tracker", names), "tracker", call(gen.kernel("stream_join", "TimeTracker")))
+        times = (self.before, self.after, self.grace, self.left_lookahead, self.right_lookahead)
+        work = call(
+            gen.kernel("stream_join", "JoinWork"),
+            *map(literal, (*times, self.is_left, self.outer)),
+            joiner_function(gen, self.value),
+            gen.forward_function(node, False),
+            gen.name_of(key_serde.decode, "decode"),
+            gen.name_of(key_serde.same, "same"),
+        )
+        unmatched = NONE if self.shared_store is None else gen.store(self.shared_store)
+        join = gen.kernel("stream_join", "StreamJoin")
+        made = call(join, RT, gen.store(self.store), unmatched, tracker, work)
+        emit_process_call(node, gen, gen.instance(("join", node.name), "p", made), key_serde)
+
+    def why_nothing(self) -> str:
+        return "no record of the other side is within its time"
+
+
+@frozen
+class SelfJoin(Processor):
+    """A stream joined with itself over one store (KStreamKStreamSelfJoin)."""
+
+    kind: str
+    value: Expression
+    store: str
+    before: int
+    after: int
+    grace: int
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        definition = gen.stores[self.store]
+        times = (self.before, self.after, self.grace, self.after, self.before)
+        work = call(
+            gen.kernel("stream_join", "JoinWork"),
+            *map(literal, (*times, True, False)),
+            joiner_function(gen, self.value),
+            gen.forward_function(node, False),
+            gen.name_of(definition.key_serde.decode, "decode"),
+            gen.name_of(definition.key_serde.same, "same"),
+        )
+        join = gen.kernel("stream_join", "SelfJoin")
+        made = call(join, RT, gen.store(self.store), literal(definition.retention), work)
+        emit_process_call(node, gen, gen.instance(("join", node.name), "p", made), definition.key_serde)
+
+    def why_nothing(self) -> str:
+        return "no record of the other side is within its time"
+
+
+@frozen
+class _NodeNames:
+    """The names of a join's nodes. generated, suffixes: of which the names of its window stores are made."""
+
+    windowed: tuple[str, str]
+    generated: tuple[str, str]
+    suffixes: tuple[str, str]
+    joined: tuple[str, str]
+    merge: str
+
+    @classmethod
+    def of(cls, ctx: Context, given: str | None, kind: str) -> _NodeNames:
+        """Return the names; generated ones take their indices in the order of KStreamImplJoin.join."""
+        names = ctx.graph.names
+        left_outer, right_outer = kind != "inner", kind == "outer"
+        windowed = (
+            names.named(given, "KSTREAM-WINDOWED-", "-this-windowed"),
+            names.named(given, "KSTREAM-WINDOWED-", "-other-windowed"),
+        )
+        generated = (
+            names.processor("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-"),
+            names.processor("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-"),
+        )
+        suffixes = (
+            "-outer-this-join" if right_outer else "-this-join",
+            "-outer-other-join" if left_outer else "-other-join",
+        )
+        joined = generated if given is None else (given + suffixes[0], given + suffixes[1])
+        return cls(windowed, generated, suffixes, joined, names.named(given, "KSTREAM-MERGE-", "-merge"))
+
+
+def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: str) -> Stream:
+    """Build an inner, left or outer join of two streams (KStreamImpl.doJoin, KStreamImplJoin)."""
+    before, after = _window(step)
+    check_key_serdes(step, left.key_serde, right.key_serde)
+    left = _repartitioned(step, ctx, left, "-left")
+    right = _repartitioned(step, ctx, right, "-right")
+    sources = tuple(dict.fromkeys((*left.sources, *right.sources)))
+    ctx.graph.copartition(sources)
+    grace = step.get("grace") or 0
+    left_outer, right_outer = kind != "inner", kind == "outer"
+    names = _NodeNames.of(ctx, step.get("name"), kind)
+    joined = names.joined
+    join_stores = JoinStores.of(step, ctx.store_defaults.in_memory)
+    stores = _window_stores(step, join_stores, names, (left, right), (before + after, grace))
+    for name, store, side in zip(names.windowed, stores, (left, right), strict=True):
+        window_node = ProcessorGraphNode(name, JoinWindow(store.name), stores=(store,))
+        window_node.serdes = (store.key_serde, store.value_serde)
+        ctx.graph.add(side.node, window_node)
+    shared = (join_stores.shared(names.generated[0], kind, stores),) if left_outer else ()
+    shared_name = shared[0].name if shared else None
+    value = step.options["value"]
+    left_side = StreamStreamJoin(
+        kind, True, left_outer, value, stores[1].name, shared_name, before, after, after, before, grace, joined[1]
+    )
+    right_side = StreamStreamJoin(
+        kind, False, right_outer, value, stores[0].name, shared_name, after, before, after, before, grace, joined[0]
+    )
+    node = StreamJoinNode(
+        names.merge,
+        names.windowed,
+        ((joined[0], left_side, (stores[1].name, *shared)), (joined[1], right_side, (stores[0].name, *shared))),
+        PassThrough(),
+        SelfJoin(kind, value, stores[0].name, before, after, grace),
+    )
+    value_serde = step.get("value_serde", ctx.default_value)
+    node.serdes = (stores[0].key_serde, value_serde)
+    node.relaxed_null_key_join = left_outer
+    ctx.graph.add((left.node, right.node), node)
+    return Stream(names.merge, node, sources, stores[0].key_serde, value_serde)
+
+
+def _window_stores(
+    step: Step, stores: JoinStores, names: _NodeNames, sides: tuple[Stream, Stream], times: tuple[int, int]
+) -> tuple[StoreDef, StoreDef]:
+    """Return the window stores of both sides; times: size of the window and grace, in ms."""
+    prefixes = names.generated if stores.base is None else tuple(stores.base + suffix for suffix in names.suffixes)
+    left = stores.window(0, f"{prefixes[0]}-store", sides[0], times)
+    right = stores.window(1, f"{prefixes[1]}-store", sides[1], times)
+    if left.name == right.name:
+        raise BuildError(step.at("other_store"), f"{step.operator}: both stores are called {left.name}")
+    return left, right
+
+
+def _window(step: Step) -> tuple[int, int]:
+    within = step.get("within")
+    if within is not None:
+        return within, within
+    if step.get("before") is None and step.get("after") is None:
+        raise BuildError(
+            step.position,
+            f"{step.operator}: two streams join within a window; expected `within`, or `before` and `after`",
+        )
+    return step.get("before") or 0, step.get("after") or 0
+
+
+def _repartitioned(step: Step, ctx: Context, stream: Stream, suffix: str) -> Stream:
+    given = step.get("name")
+    return repartition_for_join(step, ctx, stream, None if given is None else given + suffix)
+
+
+def repartition_for_join(step: Step, ctx: Context, stream: Stream, base: str | None) -> Stream:
+    """Return the stream after a repartition where its keys have changed; unnamed joins of a stream share it."""
+    if not stream.repartition_required:
+        return stream
+    serdes = (
+        required_serde(stream.key_serde, "key", step, "the repartition topic"),
+        required_serde(stream.value_serde, "value", step, "the repartition topic"),
+    )
+    made = repartition_node(ctx, base or stream.name, serdes)
+    if stream.repartition is None or (base is not None and base != stream.name):
+        stream.repartition = made
+        ctx.graph.add(stream.node, made)
+    return Stream(made.source_name, stream.repartition, (made.source_name,), serdes[0], serdes[1])

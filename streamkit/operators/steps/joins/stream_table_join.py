@@ -1,0 +1,134 @@
+"""Joins of a stream with a table's current row, or with its row as of the record's timestamp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamkit.code import Code, any_of, call, is_none, method, unless_none
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.record_variables import record_of_parameters
+from streamkit.operators.codegen.table_code import emit_joined, key_serde_of, lookup_function
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import check_key_serdes, required_serde, serde_or_none
+from streamkit.operators.core.upstream import Stream, Table
+from streamkit.operators.core.value_getters import Getter
+from streamkit.operators.steps.joins.stream_stream_join import repartition_for_join
+from streamkit.state.definitions import StoreDef
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class StreamTableJoin(Processor):
+    """Joins a stream's records with the rows of a table under their keys (KStreamKTableJoin).
+
+    left: records without a match are forwarded, too. buffer: the store that buffers records for `grace` ms, or None.
+    """
+
+    left: bool
+    value: Expression
+    getter: Getter
+    grace: int | None
+    buffer: str | None
+
+    @property
+    def needs_context(self) -> bool:
+        """Whether records are buffered with their topic, partition and offset."""
+        return self.buffer is not None
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        record = gen.record
+        key_serde = key_serde_of(gen, self.getter)
+        instance = None if self.buffer is None else self._buffered(node, gen, self.buffer)
+        gen.drop_where(any_of(record.value.is_none(), *([] if self.left else [record.key.is_none()])))
+        record.value.never_none = True
+        record.key.never_none = not self.left
+        if instance is None:
+            self._join(node, gen)
+            return
+        with gen.guard(node):
+            key = gen.bytes_of(record.key, key_serde)
+            arguments = (gen.object_of(record.key), gen.object_of(record.value), record.time, record.context)
+            with gen.when(is_none(key)):
+                gen.do(call(self._join_function(node, gen), *arguments))
+            with gen.otherwise():
+                gen.do(method(instance, "process", key, *arguments))
+
+    def _buffered(self, node: Node, gen: CodeWriter, buffer: str) -> Code:
+        decode = gen.name_of(key_serde_of(gen, self.getter).decode, "decode")
+        join = self._join_function(node, gen)
+        made = call(gen.kernel("stream_table", "GraceJoin"), gen.store(buffer), decode, join)
+        return gen.instance(("grace", node.name), "p", made)
+
+    def _join_function(self, node: Node, gen: CodeWriter) -> Code:
+        def write(name: Code) -> None:
+            with gen.function(name, "k", "v", "t", "c"), gen.with_record(record_of_parameters()):
+                self._join(node, gen)
+
+        return gen.deferred_function(("grace join", node.name), "j", write)
+
+    def _join(self, node: Node, gen: CodeWriter) -> None:
+        record = gen.record
+        with gen.guard(node):
+            key = gen.bytes_of(record.key, key_serde_of(gen, self.getter))
+        as_of = [record.time] if self.getter.versioned else []
+        found = call(lookup_function(gen, self.getter), key, *as_of)
+        if not record.key.never_none:
+            found = unless_none(key, found)
+        emit_joined(node, gen, found, self.left, self.value)
+
+    def why_nothing(self) -> str:
+        return (
+            "the table has no row with its key"
+            if self.buffer is None
+            else "it is buffered for the grace period, or has no partner"
+        )
+
+
+def join_table(step: Step, ctx: Context, stream: Stream, table: Table, left: bool) -> Stream:
+    """Build a join of a stream and a table (KStreamImpl.doStreamTableJoin)."""
+    check_key_serdes(step, stream.key_serde, table.key_serde)
+    given = step.get("name")
+    stream = repartition_for_join(step, ctx, stream, given)
+    sources = tuple(dict.fromkeys((*stream.sources, *table.sources)))
+    ctx.graph.copartition(sources)
+    name = ctx.graph.names.named(given, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
+    getter = table.getter()
+    grace = step.get("grace")
+    buffer = None
+    if grace is not None:
+        _check_grace(step, table, getter, grace)
+        buffer = StoreDef(
+            name=f"{name}-Buffer",
+            type="join_grace",
+            key_serde=required_serde(stream.key_serde, "key", step, "the grace buffer"),
+            value_serde=required_serde(stream.value_serde, "value", step, "the grace buffer"),
+            caching=False,
+            changelog_topic=f"{name}-Buffer-changelog",
+            grace=grace,
+        )
+    work = StreamTableJoin(left, step.options["value"], getter, grace, buffer.name if buffer is not None else None)
+    node = ProcessorGraphNode(name, work, stores=(*(() if buffer is None else (buffer,)), *getter.stores))
+    value_serde = step.get("value_serde", ctx.default_value)
+    node.serdes = (serde_or_none(stream.key_serde), value_serde)
+    node.relaxed_null_key_join = left
+    ctx.graph.add(stream.node, node)
+    return Stream(name, node, sources, stream.key_serde, value_serde)
+
+
+def _check_grace(step: Step, table: Table, getter: Getter, grace: int) -> None:
+    if not getter.versioned:
+        raise BuildError(
+            step.at("grace"),
+            "KTable must be versioned to use a grace period in a stream table join. "
+            "Give the table a store with `versioned`, how long it keeps history",
+        )
+    history = table.work.history()
+    assert history is not None
+    if grace > history:
+        raise BuildError(step.at("grace"), "History retention must be at least grace period.")

@@ -1,0 +1,193 @@
+"""`process` and `process_values`: Python processors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import attribute, call, literal, mapping_of, method
+from streamkit.errors import Problem
+from streamkit.expressions import load_callable
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.batch_code import BatchProcessor
+from streamkit.operators.codegen.table_code import RT, connected_stores
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import (
+    AS,
+    BATCH,
+    KEY_SERDE,
+    NAME,
+    STORE,
+    VALUE_SERDE,
+    WITH,
+    Callable_,
+    Field,
+    StoreNames,
+)
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.parsed_values import BatchCall, CallRef, Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream, StreamChanges, Table
+from streamkit.operators.steps.processors.transform_values import transform_values
+
+if TYPE_CHECKING:
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class Process(Processor):
+    """Calls a Python class or function with each record; it forwards records itself (process, processValues)."""
+
+    call: CallRef
+    stores: tuple[str, ...]
+    fixed_key: bool
+    """Whether forwarding another key is an error."""
+
+    needs_context: ClassVar[bool] = True
+    context: ClassVar[tuple[str, str]] = ("processor_calls", "ProcessorContext")
+    writes_read_only: ClassVar[bool] = False
+    """Whether it may write to a store that is read-only for other processors."""
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        target = gen.name_of(load_callable(self.call), "user")
+        stores = connected_stores(gen, self.stores, self.writes_read_only)
+        # Before the function for all children: functions are written in the order of their requests.
+        children = mapping_of({name: gen.child_function(name) for name in node.children})
+        forward = gen.forward_function(node, False)
+        index = gen.index(node)
+        context = call(gen.kernel(*self.context), RT, index, stores, forward, children)
+        made = call(gen.kernel("processor_calls", "CustomProcessor"), target, context, literal(self.fixed_key))
+        processor = gen.instance(("process", node.name), "p", made)
+        gen.on_lifecycle("init", node, call("initialise", index, attribute(processor, "init")))
+        gen.on_lifecycle("close", node, method(processor, "close"))
+        with gen.guard(node):
+            record = gen.record
+            gen.do(
+                method(
+                    processor,
+                    "process",
+                    gen.object_of(record.key),
+                    gen.object_of(record.value),
+                    record.time,
+                    record.context,
+                )
+            )
+
+    def why_nothing(self) -> str:
+        return "the processor forwards nothing for it"
+
+
+class ProcessOperator(Operator[Stream | Table]):
+    """`process` (KStream.process)."""
+
+    name: ClassVar[str] = "process"
+    main = "call"
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("call", Callable_(("record",), True), "The class or function: `module:Name`.", required=True),
+        WITH,
+        Field("stores", StoreNames(), "The names of the stores that it uses."),
+        KEY_SERDE,
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Hands each record to a Python class, made once a task, or to a function. It may use stores, punctuators and "
+        "headers, and forwards any number of records with any keys; the keys count as changed."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: words
+topics:
+  lines: {value: string}
+  words: {value: string}
+pipelines:
+  words:
+    stream: lines
+    steps:
+      - process: {call: "streamkit.operators.steps.processors.samples:split", value_serde: string}
+    to: words
+""",
+        input="""{"topic": "lines", "key": "k", "value": "to be", "timestamp": 0}
+""",
+        output="""{"topic": "words", "key": "k", "value": "to", "timestamp": 0}
+{"topic": "words", "key": "k", "value": "be", "timestamp": 0}
+""",
+    )
+    prefix: ClassVar[str] = "KSTREAM-PROCESSOR-"
+    fixed_key: ClassVar[bool] = False
+
+    def types(self, inference: TypeInference) -> Types:
+        return Types(inference.upstream_types.key) if self.fixed_key else Types()
+
+    def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
+        if isinstance(upstream, Table):
+            return transform_values(step, upstream, builder)
+        if step.get("store") is not None:
+            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
+        names = tuple(step.get("stores") or ())
+        stores = tuple(builder.custom_store(name, step) for name in names)
+        # A given name takes no index here (KStreamImpl.process).
+        name = step.get("name") or builder.graph.names.processor(self.prefix)
+        node = ProcessorGraphNode(name, self._processor(step, names), stores=stores)
+        builder.graph.add(upstream.node, node)
+        changes: StreamChanges = {"value_serde": step.get("value_serde", builder.default_value)}
+        if not self.fixed_key:
+            changes["key_serde"] = step.get("key_serde", builder.default_key)
+            changes["repartition_required"] = True
+        result = upstream.below(name, node, **changes)
+        node.serdes = (serde_or_none(result.key_serde), serde_or_none(result.value_serde))
+        return result
+
+    def _processor(self, step: Step, stores: tuple[str, ...]) -> Processor:
+        return Process(step.options["call"], stores, self.fixed_key)
+
+
+class ProcessValuesOperator(ProcessOperator):
+    """`process_values` (KStream.processValues, KTable.transformValues)."""
+
+    name = "process_values"
+    fields = (
+        Field("call", Callable_(), "The class or function: `module:Name`.", required=True),
+        WITH,
+        BATCH,
+        AS,
+        Field("stores", StoreNames(), "The names of the stores that it uses."),
+        VALUE_SERDE,
+        NAME,
+        STORE,
+    )
+    accepts = ("stream", "table")
+    summary = (
+        "Like `process`, but keys stay as they are: forwarding another key is an error, and what follows does not "
+        "repartition.\n\nOn a table it is `transformValues`: a class with `transform(self, key, value)` and, if it likes, "
+        "`init(self, context)` and `close(self)`, or a function `(key, value)` or `(key, value, context)`, returns the row's "
+        "new value. It is asked for deleted rows too, with the value None, and None deletes; its context has all but "
+        "`forward`. `store` materializes the result. Without one, values are computed again wherever they are needed: old "
+        "values for what follows, and by an instance of its own what a join looks up, also for rows that are not there."
+    )
+    prefix = "KSTREAM-PROCESSVALUES-"
+    fixed_key = True
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        if step.get("as") is not None and step.get("batch") is None:
+            yield Problem(step.at("as"), "process_values: `as` needs `batch`: columns are those of several records")
+
+    def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
+        if isinstance(upstream, Table) and step.get("batch") is not None:
+            raise BuildError(step.at("batch"), "process_values: `batch` is for streams; this stands on a table")
+        return super().build(step, upstream, builder)
+
+    def _processor(self, step: Step, stores: tuple[str, ...]) -> Processor:
+        size, form = step.get("batch"), step.get("as", "list")
+        if size is None:
+            return super()._processor(step, stores)
+        passed = ("records",) if form == "list" else ("records", "columns")
+        return BatchProcessor(BatchCall(step.options["call"], size, form, passed), "BatchTransform", stores)
+
+    example = Example(
+        topology=ProcessOperator.example.topology.replace("process:", "process_values:"),
+        input=ProcessOperator.example.input,
+        output=ProcessOperator.example.output,
+    )

@@ -1,0 +1,1 @@
+"""Steps that process one record at a time, without state."""

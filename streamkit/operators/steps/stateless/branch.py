@@ -1,0 +1,152 @@
+"""`branch`: sends each record to the first branch whose predicate holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import compare, either, literal
+from streamkit.errors import Problem
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.core import fields
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.parsed_values import BranchSpec, Step
+from streamkit.operators.core.pass_through import PassThrough
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Branches, Stream, Upstream
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class Branch(Processor):
+    """Forwards to the child of the first predicate that holds, else to the default, if any (KStreamBranch)."""
+
+    predicates: tuple[Expression, ...]
+    targets: tuple[str, ...]
+    """The child node of each predicate."""
+    default: str | None
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        number, chosen = gen.var("branch"), literal(-1)
+        with gen.guard(node):
+            # Written in the order of the file; what predicates read of the record is decoded before all of them.
+            tests = [gen.expr(each) for each in self.predicates]
+            for i, test in reversed(list(enumerate(tests))):
+                chosen = either(test, literal(i), chosen)
+            gen.assign(number, chosen)
+        targets = list(enumerate(self.targets))
+        if self.default is not None:
+            targets.append((-1, self.default))
+        for i, target in targets:
+            test = compare(number, "==", literal(i))
+            with gen.when(test) if target == targets[0][1] else gen.otherwise(test):
+                gen.forward_to(node, target)
+
+    def why_nothing(self) -> str:
+        return "no branch takes it, and there is no default"
+
+
+class BranchOperator(Operator[Stream]):
+    """`branch` (KStream.split and BranchedKStream)."""
+
+    name: ClassVar[str] = "branch"
+    fields = (
+        Field(
+            "when",
+            fields.Branches(),
+            "Branches by name, or a list of branches without names: a predicate, or `if` with `steps` and ends.",
+            required=True,
+        ),
+        Field(
+            "default",
+            fields.DefaultBranch(),
+            "The name of the branch for records that no predicate takes; `true`: one without a name.",
+        ),
+        NAME,
+    )
+    summary = (
+        "Sends each record to the first branch whose predicate holds, in the order of `when`, or to the `default` "
+        "branch, or nowhere. It ends its pipeline; others go on from a branch with `from: PIPELINE.BRANCH`. A branch's node "
+        "is called the step's name (`name`, else the generated one) and the branch's in one. In a list, a branch without "
+        "`name` is called by its place, counted from 1, and `default: true` is called 0: `from: PIPELINE.1`. All branches "
+        "are made first, and then, in the order of `when`, what hangs below each. With `chained: true` a branch's steps and "
+        "ends are made with the branch itself, as by `Branched.withFunction` and `withConsumer`: that decides indices, "
+        "never records."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: sort-payments
+topics:
+  payments: {value: integer}
+  large: {value: integer}
+  small: {value: integer}
+pipelines:
+  payments:
+    stream: payments
+    steps:
+      - branch:
+          when:
+            large:
+              if: value > 100
+              to: large
+          default: small
+  small:
+    from: payments.small
+    to: small
+""",
+        input="""{"topic": "payments", "key": "a", "value": 500, "timestamp": 0}
+{"topic": "payments", "key": "b", "value": 5, "timestamp": 1}
+""",
+        output="""{"topic": "large", "key": "a", "value": 500, "timestamp": 0}
+{"topic": "small", "key": "b", "value": 5, "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        default = step.get("default")
+        if default is not None and any(spec.name == default for spec in step.get("when") or ()):
+            yield Problem(step.at("default"), f"branch: `default` must have a name of its own, {default} is in `when`")
+
+    def types(self, inference: TypeInference) -> Types:
+        for branch in inference.step.options["when"]:
+            inference.type_of(branch.predicate)
+        return inference.upstream_types
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Branches:
+        specs: list[BranchSpec] = list(step.options["when"])
+        default = step.get("default")
+        graph = builder.graph
+        splitter = graph.names.named(step.get("name"), "KSTREAM-BRANCH-")
+        targets = tuple(splitter + spec.name for spec in specs)
+        default_target = splitter + default if default is not None else None
+        work = Branch(tuple(spec.predicate for spec in specs if spec.predicate is not None), targets, default_target)
+        serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+        node = ProcessorGraphNode(splitter, work)
+        node.serdes = serdes
+        graph.add(upstream.node, node)
+        if default is not None:
+            specs.append(BranchSpec(default, None))
+        if len({spec.name for spec in specs}) < len(specs):
+            raise BuildError(step.position, "branch: every branch needs a name of its own")
+        streams: dict[str, Stream] = {}
+        results: dict[str, Upstream | None] = {}
+        for spec in specs:
+            target = splitter + spec.name
+            graph.names.processor(target)
+            child = ProcessorGraphNode(target, PassThrough())
+            child.serdes = serdes
+            graph.add(node, child)
+            streams[spec.name] = upstream.below(target, child)
+            if spec.chained:
+                results[spec.name] = builder.build_branch(streams[spec.name], spec)
+        for spec in specs:
+            if not spec.chained:
+                results[spec.name] = builder.build_branch(streams[spec.name], spec)
+        return Branches({spec.name: results[spec.name] for spec in specs})

@@ -1,0 +1,198 @@
+"""`filter` and `filter_not`, on streams and on tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import NONE, Code, all_of, any_of, either, is_not_none, negated
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.batch_code import BatchProcessor, refuse_batch
+from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.table_code import emit_get_value, emit_put
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import BATCH_CALL, NAME, STORE, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.parsed_values import BatchCall, Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
+from streamkit.operators.core.upstream import DerivedWork, Stream, Table
+from streamkit.operators.core.value_getters import FilterGetter, Getter
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.state.definitions import StoreDef
+
+
+@frozen
+class Filter(Processor):
+    """Keeps records whose predicate holds; with `negate` those whose predicate fails (KStreamFilter)."""
+
+    predicate: Expression
+    negate: bool
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        test = gen.var("p")
+        with gen.guard(node):
+            gen.assign(test, gen.expr(self.predicate))
+        with gen.when(negated(test) if self.negate else test):
+            gen.forward(node)
+
+    def why_nothing(self) -> str:
+        return f"{self.predicate.text!r} is {'true' if self.negate else 'false'}"
+
+
+@frozen
+class TableFilter(Processor):
+    """Replaces values whose predicate fails by None (KTableFilter). `send_old`: old values are known and sent."""
+
+    predicate: Expression
+    negate: bool
+    store: str | None
+    send_old: bool
+    versioned_parent: bool
+
+    @property
+    def skip_empty(self) -> bool:
+        """Whether changes without old and new value are dropped."""
+        return self.send_old and not self.versioned_parent
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        record, new, old = gen.record, gen.var("new"), gen.var("old")
+        assert record.old is not None
+        with gen.guard(node):
+            gen.assign(new, self._filtered(gen, record.value))
+            if self.send_old and self.store is not None:
+                emit_get_value(gen, self.store, old)
+            else:
+                gen.assign(old, self._filtered(gen, record.old) if self.send_old else NONE)
+        if self.skip_empty:
+            gen.only_where(any_of(is_not_none(new), is_not_none(old)))
+        if self.store is not None:
+            emit_put(gen, node, self.store, new, old if self.send_old else None, record.time)
+        else:
+            gen.forward(node, value=Slot(new), old=Slot(old))
+
+    def _filtered(self, gen: CodeWriter, slot: Slot) -> Code:
+        value = gen.object_of(slot)
+        test = gen.expr(self.predicate, value=value)
+        return either(all_of(is_not_none(value), negated(test) if self.negate else test), value, NONE)
+
+    def why_nothing(self) -> str:
+        return "neither the old nor the new value passes the filter"
+
+
+class _FilterWork(DerivedWork):
+    def __init__(self, parent: Table, store: StoreDef | None, predicate: Expression, negate: bool):
+        super().__init__(parent, store)
+        self.predicate, self.negate = predicate, negate
+        # Where the parent can send old values without being materialized, fewer tombstones are forwarded.
+        self.send_old = parent.enable_old_values(False)
+
+    def computed(self) -> Getter:
+        return FilterGetter(self.parent.getter(), self.predicate, self.negate)
+
+
+class FilterOperator(Operator[Stream | Table]):
+    """`filter` (KStream.filter, KTable.filter)."""
+
+    name: ClassVar[str] = "filter"
+    main = "if"
+    fields = (
+        Field("if", Expr(batch=True), "The condition, by Python's truth.", required=True),
+        *BATCH_CALL,
+        NAME,
+        STORE,
+    )
+    accepts = ("stream", "table")
+    negate: ClassVar[bool] = False
+    summary = (
+        "Keeps the records for which the condition holds. On a table, a row whose condition does not hold (any more) is "
+        "deleted from the result, and `store` materializes the result."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: large-orders
+topics:
+  orders: {value: json}
+  large: {value: json}
+pipelines:
+  large:
+    stream: orders
+    steps:
+      - filter: value.cents > 1000
+    to: large
+""",
+        input="""{"topic": "orders", "key": "a", "value": {"cents": 1500}, "timestamp": 0}
+{"topic": "orders", "key": "b", "value": {"cents": 5}, "timestamp": 1}
+""",
+        output="""{"topic": "large", "key": "a", "value": {"cents": 1500}, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
+        if isinstance(upstream, Table):
+            return self._build_table(step, upstream, builder)
+        if step.get("store") is not None:
+            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-FILTER-")
+        test = step.options["if"]
+        kernel = "BatchDrop" if self.negate else "BatchKeep"
+        processor = BatchProcessor(test, kernel) if isinstance(test, BatchCall) else Filter(test, self.negate)
+        node: ProcessorGraphNode = ProcessorGraphNode(name, processor)
+        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+        builder.graph.add(upstream.node, node)
+        return upstream.below(name, node)
+
+    def _build_table(self, step: Step, table: Table, ctx: Context) -> Table:
+        refuse_batch(step, "if")
+        store = materialize_if_named(step, ctx, (table.key_serde, table.value_serde), "KTABLE-FILTER-")
+        name = ctx.graph.names.named(step.get("name"), "KTABLE-FILTER-")
+        predicate = step.options["if"]
+        work = _FilterWork(table, store, predicate, self.negate)
+        node: ProcessorGraphNode = ProcessorGraphNode(
+            name,
+            lambda: TableFilter(
+                predicate,
+                self.negate,
+                store.name if store is not None else None,
+                work.send_old,
+                bool(node.versioned_parents),
+            ),
+            stores=() if store is None else (store,),
+        )
+        node.serdes = (serde_or_none(table.key_serde), serde_or_none(table.value_serde))
+        node.output_versioned = output_versioned(step, store)
+        ctx.graph.add(table.node, node)
+        return Table(name, node, table.sources, table.key_serde, table.value_serde, work)
+
+
+class FilterNotOperator(FilterOperator):
+    """`filter_not` (KStream.filterNot, KTable.filterNot)."""
+
+    name = "filter_not"
+    negate = True
+    summary = (
+        "Keeps the records for which the condition does not hold. On a table, a row whose condition holds is deleted "
+        "from the result, and `store` materializes the result."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: without-tests
+topics:
+  orders: {value: json}
+  real: {value: json}
+pipelines:
+  real:
+    stream: orders
+    steps:
+      - filter_not: key == "test"
+    to: real
+""",
+        input="""{"topic": "orders", "key": "test", "value": {"cents": 1}, "timestamp": 0}
+{"topic": "orders", "key": "a", "value": {"cents": 2}, "timestamp": 1}
+""",
+        output="""{"topic": "real", "key": "a", "value": {"cents": 2}, "timestamp": 1}
+""",
+    )

@@ -1,0 +1,88 @@
+"""`flat_map`: any number of records from each one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call, listing, tuple_of
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream
+from streamkit.rounds import many
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class FlatMap(Processor):
+    """Forwards a record for each pair of key and value (KStreamFlatMap)."""
+
+    records: Expression
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        pairs, key, value = gen.var("pairs"), gen.var("k"), gen.var("v")
+        with gen.guard(node):
+            made = listing(tuple_of(key, value), (key, value), gen.expr(self.records))
+            gen.assign(pairs, call(gen.name_of(many, "many"), made))
+        with gen.each((key, value), pairs):
+            gen.charge_record(node, value)
+            gen.forward(node, key=Slot(key), value=Slot(value))
+
+    def why_nothing(self) -> str:
+        return "the step makes no record of it"
+
+
+class FlatMapOperator(Operator[Stream]):
+    """`flat_map` (KStream.flatMap)."""
+
+    name: ClassVar[str] = "flat_map"
+    main = "records"
+    fields = (
+        Field("records", Expr(), "A list of pairs `(key, value)`.", required=True),
+        KEY_SERDE,
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Turns each record into any number of records, given as a list of `(key, value)` pairs. Like `map` it changes "
+        "keys, so that what follows may need to repartition; `flat_map_values` does not."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: order-lines
+topics:
+  orders: {value: json}
+  lines: {value: integer}
+pipelines:
+  lines:
+    stream: orders
+    steps:
+      - flat_map: {records: "[(line.article, line.pieces) for line in value.lines]", value_serde: integer}
+    to: lines
+""",
+        input="""{"topic": "orders", "key": "1", "value": {"lines": [{"article": "a", "pieces": 2}]}, "timestamp": 0}
+""",
+        output="""{"topic": "lines", "key": "a", "value": 2, "timestamp": 0}
+""",
+    )
+
+    def types(self, inference: TypeInference) -> Types:
+        inference.option_type("records")
+        return Types()
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        key_serde = step.get("key_serde", builder.default_key)
+        value_serde = step.get("value_serde", builder.default_value)
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-FLATMAP-")
+        node = ProcessorGraphNode(name, FlatMap(step.options["records"]), key_changing=True)
+        node.serdes = (key_serde, value_serde)
+        builder.graph.add(upstream.node, node)
+        return upstream.below(name, node, repartition_required=True, key_serde=key_serde, value_serde=value_serde)

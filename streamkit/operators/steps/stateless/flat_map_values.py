@@ -1,0 +1,91 @@
+"""`flat_map_values`: any number of records from each one, under the same key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call
+from streamkit.expressions.analysis.types import item
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.batch_code import BatchProcessor
+from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import BatchCall, Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream
+from streamkit.rounds import many
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class FlatMapValues(Processor):
+    """Forwards a record for each value of an iterable (KStreamFlatMapValues)."""
+
+    values: Expression
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        values, value = gen.var("values"), gen.var("v")
+        with gen.guard(node):
+            gen.assign(values, call(gen.name_of(many, "many"), call("list", gen.expr(self.values))))
+        with gen.each((value,), values):
+            gen.charge_record(node, value)
+            gen.forward(node, value=Slot(value))
+
+    def why_nothing(self) -> str:
+        return "the step makes no record of it"
+
+
+class FlatMapValuesOperator(Operator[Stream]):
+    """`flat_map_values` (KStream.flatMapValues)."""
+
+    name: ClassVar[str] = "flat_map_values"
+    main = "values"
+    fields = (
+        Field("values", Expr(batch=True), "An iterable of new values.", required=True),
+        *BATCH_CALL,
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Turns each record into one record per value of an iterable, all under the record's key. An empty iterable "
+        "drops the record."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: split-words
+topics:
+  lines: {value: string}
+  words: {value: string}
+pipelines:
+  words:
+    stream: lines
+    steps:
+      - flat_map_values: {values: value.split(), value_serde: string}
+    to: words
+""",
+        input="""{"topic": "lines", "key": "k", "value": "to be", "timestamp": 0}
+""",
+        output="""{"topic": "words", "key": "k", "value": "to", "timestamp": 0}
+{"topic": "words", "key": "k", "value": "be", "timestamp": 0}
+""",
+    )
+
+    def types(self, inference: TypeInference) -> Types:
+        return Types(inference.upstream_types.key, item(inference.option_type("values")))
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        serde = step.get("value_serde", builder.default_value)
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-FLATMAPVALUES-")
+        values = step.options["values"]
+        processor = BatchProcessor(values, "BatchFlatMap") if isinstance(values, BatchCall) else FlatMapValues(values)
+        node = ProcessorGraphNode(name, processor, value_changing=True)
+        node.serdes = (serde_or_none(upstream.key_serde), serde)
+        builder.graph.add(upstream.node, node)
+        return upstream.below(name, node, value_serde=serde)

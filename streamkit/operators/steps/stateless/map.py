@@ -1,0 +1,106 @@
+"""`map`: new keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.errors import Problem
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream, StreamChanges
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node
+
+
+@frozen
+class Map(Processor):
+    """Replaces key and value; None: it stays as it is (KStreamMap)."""
+
+    key: Expression | None
+    value: Expression | None
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        changes: Changes = {}
+        with gen.guard(node):
+            if self.key is not None:
+                changes["key"] = self._made(gen, "k", self.key)
+            if self.value is not None:
+                changes["value"] = self._made(gen, "v", self.value)
+        gen.forward(node, **changes)
+
+    def _made(self, gen: CodeWriter, prefix: str, expression: Expression) -> Slot:
+        variable = gen.var(prefix)
+        gen.assign(variable, gen.expr(expression))
+        return Slot(variable)
+
+
+class MapOperator(Operator[Stream]):
+    """`map` (KStream.map)."""
+
+    name: ClassVar[str] = "map"
+    fields = (
+        Field("key", Expr(), "The new key; without it the key and its serde stay."),
+        Field("value", Expr(), "The new value; without it the value and its serde stay."),
+        KEY_SERDE,
+        VALUE_SERDE,
+        NAME,
+    )
+    summary = (
+        "Replaces key and value of each record. An absent `key` or `value` leaves that side as it is. What follows and "
+        "needs records by key, such as an aggregation or a join, repartitions first; where the key stays, "
+        "`map_values` spares that."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: by-city
+topics:
+  people: {value: json}
+  names-by-city: {value: string}
+pipelines:
+  by-city:
+    stream: people
+    steps:
+      - map: {key: value.city, value: value.name, value_serde: string}
+    to: names-by-city
+""",
+        input="""{"topic": "people", "key": "1", "value": {"city": "Bonn", "name": "Ada"}, "timestamp": 0}
+""",
+        output="""{"topic": "names-by-city", "key": "Bonn", "value": "Ada", "timestamp": 0}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        if "key" not in step.options and "value" not in step.options:
+            yield Problem(step.position, "map: expected `key`, `value` or both")
+        for side in ("key", "value"):
+            if f"{side}_serde" in step.options and side not in step.options:
+                yield Problem(step.at(f"{side}_serde"), f"map: `{side}_serde` needs `{side}`, which is what it is for")
+
+    def types(self, inference: TypeInference) -> Types:
+        key = inference.option_type("key") if "key" in inference.step.options else inference.upstream_types.key
+        value = inference.option_type("value") if "value" in inference.step.options else inference.upstream_types.value
+        return Types(key, value)
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        key, value = step.get("key"), step.get("value")
+        changes: StreamChanges = {"repartition_required": True}
+        if key is not None:
+            changes["key_serde"] = step.get("key_serde", builder.default_key)
+        if value is not None:
+            changes["value_serde"] = step.get("value_serde", builder.default_value)
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-MAP-")
+        node = ProcessorGraphNode(name, Map(key, value), key_changing=True)
+        builder.graph.add(upstream.node, node)
+        result = upstream.below(name, node, **changes)
+        node.serdes = (serde_or_none(result.key_serde), serde_or_none(result.value_serde))
+        return result

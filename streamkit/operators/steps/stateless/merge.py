@@ -1,0 +1,89 @@
+"""`merge`: the records of several streams as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from streamkit.errors import Problem
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Field, PipelineRef
+from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.pass_through import PassThrough
+from streamkit.operators.core.step_serdes import common_serde, serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types, common_types
+from streamkit.operators.core.upstream import Stream
+
+
+class MergeOperator(Operator[Stream]):
+    """`merge` (KStream.merge, once for each other stream)."""
+
+    name: ClassVar[str] = "merge"
+    main = "with"
+    fields = (
+        Field("with", PipelineRef(many=True), "The other stream, or a list of streams.", required=True),
+        NAME,
+    )
+    summary = (
+        "Joins streams into one that has the records of all, in no particular order between them. The streams keep "
+        "their keys, and where one of them has changed keys, the merged stream counts as one with changed keys."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: regions
+topics:
+  north: {value: string}
+  south: {value: string}
+  all: {value: string}
+pipelines:
+  south:
+    stream: south
+  all:
+    stream: north
+    steps:
+      - merge: south
+    to: all
+""",
+        input="""{"topic": "north", "key": "a", "value": "1", "timestamp": 0}
+{"topic": "south", "key": "b", "value": "2", "timestamp": 1}
+""",
+        output="""{"topic": "all", "key": "a", "value": "1", "timestamp": 0}
+{"topic": "all", "key": "b", "value": "2", "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        if step.get("name") is not None and len(step.get("with") or ()) > 1:
+            yield Problem(step.at("name"), "merge: one `name` can't stand for several merges; merge one stream a step")
+
+    def types(self, inference: TypeInference) -> Types:
+        return common_types([inference.upstream_types, *inference.referred_types])
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        stream = upstream
+        for ref in step.options["with"]:
+            other = builder.resolve(ref, step)
+            if not isinstance(other, Stream):
+                hint = "; turn it into one with `to_stream`" if other.kind == "table" else ""
+                raise BuildError(
+                    ref.position or step.at("with"), f"merge: expected a stream, found {other.label}{hint}"
+                )
+            stream = self._merge(step, stream, other, builder)
+        return stream
+
+    def _merge(self, step: Step, one: Stream, other: Stream, builder: Context) -> Stream:
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-MERGE-")
+        node = ProcessorGraphNode(name, PassThrough(), merging=True)
+        builder.graph.add((one.node, other.node), node)
+        merged = one.below(
+            name,
+            node,
+            sources=tuple(dict.fromkeys((*one.sources, *other.sources))),
+            key_serde=common_serde(one.key_serde, other.key_serde),
+            value_serde=common_serde(one.value_serde, other.value_serde),
+            repartition_required=one.repartition_required or other.repartition_required,
+        )
+        node.serdes = (serde_or_none(merged.key_serde), serde_or_none(merged.value_serde))
+        return merged

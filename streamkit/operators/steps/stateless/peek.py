@@ -1,0 +1,70 @@
+"""`peek`: an effect for each record, which passes unchanged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.upstream import Stream
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class Peek(Processor):
+    """Evaluates an expression for its effect and forwards the record (KStreamPeek)."""
+
+    do: Expression
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        with gen.guard(node):
+            gen.do(gen.expr(self.do))
+        gen.forward(node)
+
+
+class PeekOperator(Operator[Stream]):
+    """`peek` (KStream.peek)."""
+
+    name: ClassVar[str] = "peek"
+    main = "do"
+    fields = (
+        Field("do", Expr(), "Evaluated for each record; what it gives is ignored.", required=True),
+        NAME,
+    )
+    summary = (
+        "Evaluates an expression, or calls a Python callable with key and value, for each record and passes the record "
+        "on unchanged."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: look
+topics:
+  numbers: {value: integer}
+  same: {value: integer}
+pipelines:
+  same:
+    stream: numbers
+    steps:
+      - peek: value + 1
+    to: same
+""",
+        input="""{"topic": "numbers", "key": "a", "value": 1, "timestamp": 0}
+""",
+        output="""{"topic": "same", "key": "a", "value": 1, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-PEEK-")
+        node = ProcessorGraphNode(name, Peek(step.options["do"]))
+        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+        builder.graph.add(upstream.node, node)
+        return upstream.below(name, node)

@@ -1,0 +1,86 @@
+"""`print`: prints records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call, literal
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Field, Text
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.upstream import Stream
+from streamkit.serdes.size import check_value
+
+if TYPE_CHECKING:
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.record import Key, Value
+
+
+@frozen
+class Print(Processor):
+    """Writes `[label]: key, value` (KStreamPrint)."""
+
+    label: str
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        with gen.guard(node):
+            key, value = gen.object_of(gen.record.key), gen.object_of(gen.record.value)
+            line = call(gen.name_of(shown, "shown"), literal(self.label), key, value)
+            gen.do(call("rt.print_line", line))
+        gen.forward(node)
+
+
+class PrintOperator(Operator[Stream]):
+    """`print` (KStream.print)."""
+
+    name: ClassVar[str] = "print"
+    main = "label"
+    fields = (
+        Field("label", Text(), "What stands in front of each line; the name of the node above where absent."),
+        NAME,
+    )
+    summary = (
+        "Prints each record as `[label]: key, value`; under `try` to stderr. The node has no successors: the step after "
+        "it stands on what `print` stands on."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: show
+topics:
+  numbers: {value: integer}
+  same: {value: integer}
+pipelines:
+  same:
+    stream: numbers
+    steps:
+      - print: seen
+    to: same
+""",
+        input="""{"topic": "numbers", "key": "a", "value": 1, "timestamp": 0}
+""",
+        output="""{"topic": "same", "key": "a", "value": 1, "timestamp": 0}
+""",
+    )
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        name = builder.graph.names.named(step.get("name"), "KSTREAM-PRINTER-")
+        label = step.get("label")
+        node = ProcessorGraphNode(name, Print(upstream.name if label is None else label))
+        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+        builder.graph.add(upstream.node, node)
+        return upstream
+
+
+def shown(label: str, key: Key, value: Value) -> str:
+    """Return the line of a record as Java prints it. Raises SerdeError for one that is too large to be written.
+
+    >>> shown("words", "a", None)
+    '[words]: a, null'
+    """
+    check_value(key)
+    check_value(value)
+    return f"[{label}]: {'null' if key is None else key}, {'null' if value is None else value}"

@@ -1,0 +1,84 @@
+"""`select_key`: a new key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.serdes.serde import Serde
+
+
+@frozen
+class SelectKey(Processor):
+    """Replaces the key (KStreamMap under KEY-SELECT)."""
+
+    key: Expression
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        key = gen.var("k")
+        with gen.guard(node):
+            gen.assign(key, gen.expr(self.key))
+        gen.forward(node, key=Slot(key))
+
+
+def select_key(builder: Context, upstream: Stream, key: Expression, serde: Serde, given: str | None) -> Stream:
+    """Add a node that replaces the key and return the stream below it."""
+    name = builder.graph.names.named(given, "KSTREAM-KEY-SELECT-")
+    node = ProcessorGraphNode(name, SelectKey(key), key_changing=True)
+    node.serdes = (serde, serde_or_none(upstream.value_serde))
+    builder.graph.add(upstream.node, node)
+    return upstream.below(name, node, key_serde=serde, repartition_required=True)
+
+
+class SelectKeyOperator(Operator[Stream]):
+    """`select_key` (KStream.selectKey)."""
+
+    name: ClassVar[str] = "select_key"
+    main = "key"
+    fields = (
+        Field("key", Expr(), "The new key.", required=True),
+        KEY_SERDE,
+        NAME,
+    )
+    summary = (
+        "Gives each record a new key. The record stays in its partition until an aggregation, a join or `to_table` "
+        "needs records by key, which then repartitions."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: orders-by-customer
+topics:
+  orders: {value: json}
+  by-customer: {value: json}
+pipelines:
+  by-customer:
+    stream: orders
+    steps:
+      - select_key: value.customer
+    to: by-customer
+""",
+        input="""{"topic": "orders", "key": "1", "value": {"customer": "ada"}, "timestamp": 0}
+""",
+        output="""{"topic": "by-customer", "key": "ada", "value": {"customer": "ada"}, "timestamp": 0}
+""",
+    )
+
+    def types(self, inference: TypeInference) -> Types:
+        return Types(inference.option_type("key"), inference.upstream_types.value)
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        serde = step.get("key_serde", builder.default_key)
+        return select_key(builder, upstream, step.options["key"], serde, step.get("name"))

@@ -1,0 +1,93 @@
+"""`set_headers`: add, replace or remove record headers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call, literal, tuple_of
+from streamkit.errors import StreamkitError
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Field, HeaderMap
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.upstream import Stream
+
+if TYPE_CHECKING:
+    from streamkit.expressions import Expression
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.record import Headers, Value
+
+
+@frozen
+class SetHeaders(Processor):
+    """Replaces headers: (name, Expression) sets one, (name, None) removes all of that name."""
+
+    headers: tuple[tuple[str, Expression | None], ...]
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        context = gen.var("c")
+        with gen.guard(node):
+            names = tuple(name for name, _ in self.headers)
+            added = [tuple_of(literal(name), gen.expr(each)) for name, each in self.headers if each is not None]
+            made = call(gen.name_of(with_headers, "headers"), gen.headers(), literal(names), tuple_of(*added))
+            gen.assign(context, gen.with_headers(made))
+        gen.forward(node, context=context)
+
+
+class SetHeadersOperator(Operator[Stream]):
+    """`set_headers` (KStream.processValues with a processor that changes headers)."""
+
+    name: ClassVar[str] = "set_headers"
+    fields = (
+        Field("headers", HeaderMap(), "Headers by name: an expression, or null to remove it.", required=True),
+        NAME,
+    )
+    summary = (
+        "Sets record headers: each expression gives text or bytes, null removes the header. A header of that name that "
+        "is already there is replaced; others stay. Key and value stay as they are."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: tag
+topics:
+  in: {value: string}
+  out: {value: string}
+pipelines:
+  tagged:
+    stream: in
+    steps:
+      - set_headers: {headers: {source: '"web"'}}
+    to: out
+""",
+        input="""{"topic": "in", "key": "a", "value": "x", "timestamp": 0}
+""",
+        output="""{"topic": "out", "key": "a", "value": "x", "timestamp": 0, "headers": [["source", "web"]]}
+""",
+    )
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        name = step.get("name") or builder.graph.names.processor("KSTREAM-PROCESSVALUES-")
+        node = ProcessorGraphNode(name, SetHeaders(tuple(step.options["headers"])))
+        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+        builder.graph.add(upstream.node, node)
+        return upstream.below(name, node)
+
+
+def with_headers(
+    headers: Headers | None, replaced: tuple[str, ...], added: tuple[tuple[str, Value], ...]
+) -> Headers | None:
+    """Return headers without those of the names `replaced`, and with those of `added` at the end; None for none.
+
+    Values are text (written as UTF-8), bytes or None. Raises StreamkitError for others.
+    """
+    kept = [header for header in headers or () if header[0] not in replaced]
+    for name, value in added:
+        if isinstance(value, str):
+            value = value.encode()
+        elif value is not None and not isinstance(value, bytes):
+            raise StreamkitError(f"header {name} must be text, bytes or null, not {type(value).__name__}")
+        kept.append((name, value))
+    return kept or None

@@ -1,0 +1,1 @@
+"""Steps that make, end or suppress tables."""

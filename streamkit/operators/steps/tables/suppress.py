@@ -1,0 +1,220 @@
+"""`suppress`: buffers a table's updates, so that only the last of several is forwarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import call, literal, method
+from streamkit.errors import Problem
+from streamkit.graph.node import GraphNode, ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, Choice, DurationOr, Field, Flag, Integer, TopicConfig
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import required_serde
+from streamkit.operators.core.upstream import Table, TableWork
+from streamkit.operators.core.value_getters import Getter, SuppressGetter
+from streamkit.state.definitions import StoreDef
+
+if TYPE_CHECKING:
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class Suppress(Processor):
+    """Buffers updates (KTableSuppressProcessorSupplier).
+
+    duration: milliseconds after the buffer time. final: the buffer time is the window's end and tombstones are dropped;
+    else it is the time of the key's first update. Limits None: unbounded. shut_down: a full buffer is an error, else
+    the oldest updates are emitted early.
+    """
+
+    store: str
+    duration: int
+    final: bool
+    max_records: int | None
+    max_bytes: int | None
+    shut_down: bool
+
+    needs_context: ClassVar[bool] = True
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        definition = gen.stores[self.store]
+        limits = (self.duration, self.final, self.final, self.max_records, self.max_bytes, not self.shut_down)
+        work = call(
+            gen.kernel("suppression", "SuppressWork"),
+            literal(node.name),
+            *map(literal, limits),
+            gen.forward_function(node, True),
+            gen.name_of(definition.key_serde.decode, "decode"),
+        )
+        made = call(gen.kernel("suppression", "Suppress"), gen.store(self.store), work)
+        instance = gen.instance(("suppress", node.name), "p", made)
+        record = gen.record
+        assert record.old is not None
+        with gen.guard(node):
+            key = gen.bytes_of(record.key, definition.key_serde)
+            parts = (
+                key,
+                gen.object_of(record.key),
+                gen.object_of(record.value),
+                gen.object_of(record.old),
+                record.time,
+                record.context,
+            )
+            gen.do(method(instance, "process", *parts))
+
+    def why_nothing(self) -> str:
+        return "it is held back until its time, or until the buffer is full"
+
+
+class _SuppressWork(TableWork):
+    def __init__(self, parent: Table, store: str):
+        super().__init__()
+        self.parent, self.store = parent, store
+        # The lookup of the last emitted value of a key needs old values in the buffer.
+        parent.enable_old_values(True)
+
+    def enable_old_values(self, force: bool) -> bool:
+        return self.parent.enable_old_values(force)
+
+    def view(self) -> Getter:
+        return SuppressGetter(self.parent.getter(), self.store)
+
+    def history(self) -> int | None:
+        return None
+
+
+def window_grace(node: GraphNode) -> int:
+    """Return the time between the end of the windows above a node and their close, in ms (GraphGraceSearchUtil).
+
+    Raises ValueError with the chain of nodes where there is no window.
+    """
+    stack: list[tuple[GraphNode, str]] = [(node, "")]
+    found: list[int] = []
+    seen: set[GraphNode] = set()
+    while stack:
+        current, chain = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        grace = getattr(current, "window_grace", None)
+        if grace is not None:
+            found.append(grace)
+            continue
+        chain = f"{current.name}->{chain}" if chain else current.name
+        if not current.parents:
+            raise ValueError(chain)
+        stack.extend((parent, chain) for parent in reversed(current.parents))
+    return max(found)
+
+
+class SuppressOperator(Operator[Table]):
+    """`suppress` (KTable.suppress)."""
+
+    name: ClassVar[str] = "suppress"
+    main = "until"
+    fields = (
+        Field(
+            "until",
+            DurationOr(("window_closes",)),
+            "`window_closes`, or how long after its first update a key's updates are held back.",
+            required=True,
+        ),
+        Field("max_records", Integer(), "How many keys the buffer holds; unbounded where absent."),
+        Field("max_bytes", Integer(), "How many bytes the buffer holds; unbounded where absent."),
+        Field("when_full", Choice(("emit_early", "shut_down")), "What happens when the buffer is full."),
+        Field("logging", Flag(), "Whether the buffer has a changelog, from which it is restored.", default=True),
+        Field(
+            "config",
+            TopicConfig(),
+            "Settings of the changelog's topic, before those of `topic.` in the file's `config`.",
+        ),
+        NAME,
+    )
+    accepts = ("table",)
+    summary = (
+        "Holds the updates of a table back, so that only the last of several comes through: until the window of the key "
+        "closes, which gives one final result per window, or for some time. The buffer is unbounded, or bounded by "
+        "`max_records` and `max_bytes`; when it is full, the oldest updates come out early, or the application stops."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: final-counts
+topics:
+  clicks: {value: string}
+  per-minute: {key: {windowed: string, size: 1m}, value: long}
+pipelines:
+  per-minute:
+    stream: clicks
+    steps:
+      - group_by_key
+      - window: {tumbling: 1m}
+      - count
+      - suppress: window_closes
+      - to_stream
+    to: per-minute
+""",
+        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
+{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 1}
+{"topic": "clicks", "key": "bob", "value": "/", "timestamp": 60000}
+""",
+        output="""{"topic": "per-minute", "key": {"key": "ada", "start": 0, "end": 60000}, "value": 2, "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        limited = step.get("max_records") is not None or step.get("max_bytes") is not None
+        if step.get("when_full") is not None and not limited:
+            yield Problem(step.at("when_full"), "suppress: `when_full` needs `max_records` or `max_bytes`")
+        if step.get("until") == "window_closes" and step.get("when_full") == "emit_early":
+            yield Problem(
+                step.at("when_full"),
+                "suppress: with `until: window_closes` results never come out early; use `when_full: shut_down`",
+            )
+        if step.get("logging") is False and step.get("config") is not None:
+            yield Problem(
+                step.at("config"), "suppress: `config` is for the changelog, which `logging: false` does without"
+            )
+
+    def build(self, step: Step, upstream: Table, builder: Context) -> Table:
+        if upstream.node.output_versioned:
+            raise BuildError(step.position, "suppress() is only supported for non-versioned KTables")
+        names = builder.graph.names
+        given = step.get("name")
+        # A given name takes no index here (KTableImpl.suppress).
+        name = given if given is not None else names.processor("KTABLE-SUPPRESS-")
+        final = step.options["until"] == "window_closes"
+        duration = self._grace(step, upstream) if final else step.options["until"]
+        store_name = f"{given}-store" if given is not None else names.store("KTABLE-SUPPRESS-")
+        logging = step.get("logging") is not False
+        store = StoreDef(
+            name=store_name,
+            type="suppress",
+            key_serde=required_serde(upstream.key_serde, "key", step, "the buffer"),
+            value_serde=required_serde(upstream.value_serde, "value", step, "the buffer"),
+            persistent=False,
+            caching=False,
+            logging=logging,
+            topic_config=dict(step.get("config") or ()),
+            changelog_topic=f"{store_name}-changelog" if logging else None,
+        )
+        work = _SuppressWork(upstream, store_name)
+        shut_down = step.get("when_full", "shut_down" if final else "emit_early") == "shut_down"
+        processor = Suppress(store_name, duration, final, step.get("max_records"), step.get("max_bytes"), shut_down)
+        node = ProcessorGraphNode(name, processor, stores=(store,))
+        node.serdes = (store.key_serde, store.value_serde)
+        node.output_versioned = False
+        builder.graph.add(upstream.node, node)
+        builder.graph.suppressions.append(node)
+        return Table(name, node, (upstream.name,), upstream.key_serde, upstream.value_serde, work)
+
+    def _grace(self, step: Step, table: Table) -> int:
+        try:
+            return window_grace(table.node)
+        except ValueError as error:
+            raise BuildError(
+                step.at("until"), f"Window close time is only defined for windowed computations. Got [{error}]."
+            ) from error

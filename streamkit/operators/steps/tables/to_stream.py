@@ -1,0 +1,89 @@
+"""`to_stream`: a table's changes as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from streamkit.code import TRUE
+from streamkit.errors import Problem
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.step_serdes import serde_or_none
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream, Table
+from streamkit.operators.steps.stateless.select_key import select_key
+
+if TYPE_CHECKING:
+    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class ToStream(Processor):
+    """Forwards the new value of each change, None included (KTableImpl.toStream)."""
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        gen.forward(node, old=None, latest=TRUE)
+
+
+class ToStreamOperator(Operator[Table]):
+    """`to_stream` (KTable.toStream)."""
+
+    name: ClassVar[str] = "to_stream"
+    main = "key"
+    fields = (
+        Field("key", Expr(), "A new key for the stream; the table's key where absent."),
+        KEY_SERDE,
+        NAME,
+    )
+    accepts = ("table",)
+    summary = (
+        "Turns a table into the stream of its changes: a record for each update, with value null where a row was "
+        "deleted. A table must become a stream before `to` can write it."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: changes
+topics:
+  users: {value: string}
+  user-changes: {value: string}
+pipelines:
+  changes:
+    table: users
+    steps:
+      - to_stream
+    to: user-changes
+""",
+        input="""{"topic": "users", "key": "1", "value": "Ada", "timestamp": 0}
+{"topic": "users", "key": "1", "value": null, "timestamp": 1}
+""",
+        output="""{"topic": "user-changes", "key": "1", "value": "Ada", "timestamp": 0}
+{"topic": "user-changes", "key": "1", "value": null, "timestamp": 1}
+""",
+    )
+
+    def check(self, step: Step) -> Iterable[Problem]:
+        if "key_serde" in step.options and "key" not in step.options:
+            yield Problem(step.at("key_serde"), "to_stream: `key_serde` needs `key`, which is what it is for")
+
+    def types(self, inference: TypeInference) -> Types:
+        return (
+            Types(inference.option_type("key"), inference.upstream_types.value)
+            if "key" in inference.step.options
+            else inference.upstream_types
+        )
+
+    def build(self, step: Step, upstream: Table, builder: Context) -> Stream:
+        name = builder.graph.names.named(step.get("name"), "KTABLE-TOSTREAM-")
+        node = ProcessorGraphNode(name, ToStream())
+        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+        builder.graph.add(upstream.node, node)
+        stream = Stream(name, node, upstream.sources, upstream.key_serde, upstream.value_serde)
+        key = step.get("key")
+        if key is None:
+            return stream
+        return select_key(builder, stream, key, step.get("key_serde", builder.default_key), None)

@@ -1,0 +1,1 @@
+"""The sources, sinks and repartition topics of pipelines."""

@@ -1,0 +1,80 @@
+"""`repartition`: writes a stream to an internal topic and reads it back."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from streamkit.expressions.analysis.types import INTEGER
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import NAME, PARTITION_NAMES, Expr, Field, Integer, SerdeField
+from streamkit.operators.core.operator import Example, Operator
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.step_serdes import required_serde
+from streamkit.operators.core.step_types import TypeInference, Types
+from streamkit.operators.core.upstream import Stream
+
+
+class RepartitionOperator(Operator[Stream]):
+    """`repartition` (KStream.repartition)."""
+
+    name: ClassVar[str] = "repartition"
+    main = "partitions"
+    fields = (
+        Field("partitions", Integer(), "The number of partitions; derived from what is upstream where absent."),
+        Field(
+            "partition",
+            Expr(PARTITION_NAMES, ("key", "value", "partitions")),
+            "The partition of each record, of `partitions` in number: a number, None for that of the key, or a list of "
+            "them; an empty list drops the record.",
+        ),
+        Field("key_serde", SerdeField(), "The serde of keys in the topic; that of the stream where absent."),
+        Field("value_serde", SerdeField(), "The serde of values in the topic; that of the stream where absent."),
+        NAME,
+    )
+    summary = (
+        "Writes the stream to an internal topic and reads it back, so that records of a key share a partition again and "
+        "the work can spread over another number of partitions. `name` names the topic: `APPLICATION-NAME-repartition`."
+    )
+    example = Example(
+        topology="""streamkit: 1
+application: spread
+topics:
+  orders: {value: json}
+  by-city: {value: json}
+pipelines:
+  by-city:
+    stream: orders
+    steps:
+      - select_key: value.city
+      - repartition: {partitions: 4, name: cities}
+    to: by-city
+""",
+        input="""{"topic": "orders", "key": "1", "value": {"city": "Bonn"}, "timestamp": 0}
+""",
+        output="""{"topic": "by-city", "key": "Bonn", "value": {"city": "Bonn"}, "timestamp": 0}
+""",
+    )
+
+    def types(self, inference: TypeInference) -> Types:
+        inference.option_type("partition", partitions=INTEGER)
+        return inference.upstream_types
+
+    def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
+        key_serde = required_serde(step.get("key_serde", upstream.key_serde), "key", step, "the repartition topic")
+        value_serde = required_serde(
+            step.get("value_serde", upstream.value_serde), "value", step, "the repartition topic"
+        )
+        base = step.get("name")
+        if base is None:
+            base = builder.graph.names.processor("KSTREAM-REPARTITION-")
+        node = repartition_node(
+            builder,
+            base,
+            (key_serde, value_serde),
+            optimizable=False,
+            partitions=step.get("partitions"),
+            partition=step.get("partition"),
+        )
+        builder.graph.add(upstream.node, node)
+        return Stream(node.source_name, node, (node.name,), key_serde, value_serde)
