@@ -9,46 +9,51 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit import durations
 from streamkit.compile import compile_sub_topology
 from streamkit.errors import ConfigError, SerdeError, StreamkitError, TopicError
-from streamkit.plan.model import Plan, SubTopology
-from streamkit.record import RecordBatch, TopicPartition
-from streamkit.runtime.environment import EmitIntervals, TaskEnvironment, TaskSpec
-from streamkit.runtime.handlers import CONTINUE, Handlers
-from streamkit.runtime.java_order import JavaPartitionGroup
-from streamkit.runtime.queues import Idling
+from streamkit.plan.model import Plan, SourceNode, SubTopology
+from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId, TopicPartition
+from streamkit.runtime.execution.handlers import CONTINUE, Handlers
+from streamkit.runtime.execution.java_order import JavaPartitionGroup
+from streamkit.runtime.execution.queues import Idling
+from streamkit.runtime.execution.reprocess import reprocess, reprocesses
+from streamkit.runtime.execution.store_opening import MemoryStores
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec, log_to_stderr
 from streamkit.runtime.records import RecordJson, store_rows
-from streamkit.runtime.reprocess import reprocess, reprocesses
-from streamkit.runtime.stores import MemoryStores
-from streamkit.runtime.task import Task
+from streamkit.serdes.plain import Json
+from streamkit.state.store_interface import Store
 from streamkit.suggestions import did_you_mean
-from streamkit.transport.base import CommittedOffset
+from streamkit.transport.log_interface import CommittedOffset
+
+if TYPE_CHECKING:
+    from streamkit.runtime.tracing.tracer import Tracer
 
 CONTROL = "advance_wall_clock"
 
 
 @dataclasses.dataclass
 class Remains:
-    """What a driver leaves on the log: all from which another one goes on, with stores restored from changelogs."""
+    """The log that a driver leaves; another driver continues from it, with stores restored from changelogs."""
 
-    changelogs: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
+    changelogs: dict[str, list[OutputTuple]] = dataclasses.field(default_factory=dict)
     """Rows by changelog, and by source topic where that serves as one."""
     committed: dict[TopicPartition, CommittedOffset] = dataclasses.field(default_factory=dict)
     offsets: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
     clock: int = 0
     logs: bool = True
-    """Whether changelogs are kept: all that is ever written to stores, for a driver that nothing follows too much."""
+    """Whether changelogs are kept. They grow with each write to a store; a driver that no other one continues needs none."""
 
-    def keep(self, row: tuple) -> None:
+    def keep(self, row: OutputTuple) -> None:
         """Append a row to its changelog."""
         if self.logs:
             self.changelogs.setdefault(row[0], []).append(row)
 
     def restore(self, plan: Plan, task: Task) -> None:
-        """Bring the empty stores of a task up to date."""
+        """Restore the empty stores of a task."""
         for name, store in task.stores.items():
             topic = plan.changelog_name(name) or ""
             rows = self.changelogs.get(topic, [])
@@ -57,7 +62,9 @@ class Remains:
             _, keys, values, timestamps, headers, _ = map(list, zip(*rows, strict=True))
             if reprocesses(task.spec.sub_topology):
                 task.start({})
-                reprocess(task, RecordBatch(topic, 0, (keys, values, timestamps, headers, list(range(len(keys))))))
+                reprocess(
+                    task, RecordBatch(topic, 0, Columns(keys, values, timestamps, headers, list(range(len(keys)))))
+                )
                 task.flush_stores()
                 task.reset()
             else:
@@ -68,8 +75,8 @@ class Remains:
 class Driver:
     """One task for the whole topology, one partition a topic, a commit after each record, a clock that starts at 0.
 
-    With `remains` it goes on where another driver of the same topology stopped; `reached` counts the records that reach
-    each node, by its name. `records` gives the form of what goes in and comes out, in place of JSON.
+    With `remains` it continues where another driver of the same topology stopped; `reached` counts the records that reach
+    each node, by its name. `records` converts input and output records, in place of JSON. `tracer` receives the visits of nodes.
     """
 
     def __init__(
@@ -78,21 +85,22 @@ class Driver:
         remains: Remains | None = None,
         reached: Counter[str] | None = None,
         records: RecordJson | None = None,
+        tracer: Tracer | None = None,
     ):
         self.plan = plan
         self.remains = remains or Remains()
         self.clock = self.remains.clock
         if plan.registry is not None:
-            plan.registry.rehearse()
+            plan.registry.start_dry_run()
         self._json = records or RecordJson(plan)
-        self._printed: list[dict] = []
+        self._printed: list[dict[str, Json]] = []
         self._internal = {plan.internal_name(topic) for topic in plan.internal_topics}
         self._changelogs = {
             plan.changelog_name(name) for name, store in plan.stores.items() if store.source_topic is None
         }
         self._sources_as_changelogs = {plan.changelog_name(name) for name in plan.stores} - self._changelogs
         self._offsets = self.remains.offsets
-        self._pending: deque[tuple] = deque()
+        self._pending: deque[OutputTuple] = deque()
         stores = MemoryStores(plan)
         handlers = Handlers.of(plan.config)
         environment = TaskEnvironment(
@@ -105,46 +113,53 @@ class Driver:
             emit_intervals=EmitIntervals.of(plan.config, default=0),
             group=JavaPartitionGroup,
             print_line=lambda text: print(text, file=sys.stderr),
+            log_line=log_to_stderr,
             max_request_size=plan.config.max_request_size,
         )
-        # Java's driver lets global records that do not decode pass, whatever the handler says.
+        # Java's driver skips global records that do not decode, whichever handler is set.
         lenient = dataclasses.replace(
             environment, handlers=dataclasses.replace(handlers.of_globals(), deserialization=CONTINUE)
         )
-        self._globals = [_make_task(sub, lenient, reached) for sub in plan.sub_topologies if sub.is_global]
+        self._globals = [_make_task(sub, lenient, reached, tracer) for sub in plan.sub_topologies if sub.is_global]
         shared = {name: store for task in self._globals for name, store in task.stores.items()}
         for task in self._globals:
             self._start(task)
         self._global_topics = {partition.topic: task for task in self._globals for partition in task.spec.inputs}
-        whole = merged(plan)
+        sub_topology = merged(plan)
         environment = dataclasses.replace(environment, global_stores=shared)
-        self._task = _make_task(whole, environment, reached) if whole else None
+        self._task = _make_task(sub_topology, environment, reached, tracer) if sub_topology else None
         self._task_topics = {partition.topic for partition in self._task.inputs} if self._task else set()
         self._counters: dict[str, TopicPartition] = {}
-        """What counts the offsets of a topic that a pattern found."""
+        """By topic that matches a pattern: the partition that counts its offsets."""
         self._patterns = [
             re.compile(node.pattern)
             for sub in plan.sub_topologies
             for node in sub.nodes.values()
-            if getattr(node, "pattern", None)
+            if isinstance(node, SourceNode) and node.pattern is not None
         ]
         if self._task is not None:
             self._start(self._task)
             self._settle()
 
-    def pipe(self, record: Mapping[str, Any]) -> list[dict]:
-        """Process a record, or a control line, and return what came out, in order, in JSON form.
+    def pipe(self, record: Mapping[str, Json]) -> list[dict[str, Json]]:
+        """Process a record, or a control line, and return the output records, in order, in JSON form.
 
         Raises TopicError for a topic that the topology does not read, SerdeError for what its serde can't encode, and
-        whatever processing raises; what came out before the failure can then be had from `printed`.
+        what processing raises; `printed` then returns the output before the failure.
         """
         if CONTROL in record:
             return self.advance(_duration(record[CONTROL]))
         self._pipe(self._json.encode(record, self.clock, self._reads))
         return self.printed()
 
-    def advance(self, by_ms: int) -> list[dict]:
-        """Move the clock, fire wall-clock punctuators, and return what came out."""
+    def pipe_row(self, row: OutputTuple) -> list[dict[str, Json]]:
+        """Process the bytes of a record, as they are on the log. Raises as `pipe`."""
+        self._reads(row[0])
+        self._pipe(row)
+        return self.printed()
+
+    def advance(self, by_ms: int) -> list[dict[str, Json]]:
+        """Move the clock, fire wall-clock punctuators, and return the output records."""
         self.clock += by_ms
         self.remains.clock = self.clock
         if self._task is not None:
@@ -153,8 +168,8 @@ class Driver:
             self._complete()
         return self.printed()
 
-    def printed(self) -> list[dict]:
-        """Return what came out since the last call."""
+    def printed(self) -> list[dict[str, Json]]:
+        """Return the output records since the last call."""
         printed, self._printed = self._printed, []
         return printed
 
@@ -163,11 +178,11 @@ class Driver:
         """How many records were dropped so far (dropped-records-total)."""
         return sum(task.dropped_total for task in [*self._globals, *([self._task] if self._task else [])])
 
-    def stores(self) -> dict[str, list]:
+    def stores(self) -> dict[str, list[list[Json]]]:
         """Return the rows of every store, caches included, in JSON form."""
         return {name: store_rows(self.plan.stores[name], store) for name, store in self.opened().items()}
 
-    def opened(self) -> dict[str, Any]:
+    def opened(self) -> dict[str, Store]:
         """Return the stores by name, in the order of the plan."""
         tasks = [*self._globals, *([self._task] if self._task else [])]
         opened = {name: store for task in tasks for name, store in task.stores.items()}
@@ -211,7 +226,7 @@ class Driver:
         self._task_topics.add(topic)
         return True
 
-    def _pipe(self, row: tuple) -> None:
+    def _pipe(self, row: OutputTuple) -> None:
         topic = row[0]
         if self._task_reads(topic):
             self._enqueue(row)
@@ -219,7 +234,7 @@ class Driver:
         if topic in self._global_topics:
             self._update_global(row)
 
-    def _batch(self, row: tuple) -> RecordBatch:
+    def _batch(self, row: OutputTuple) -> RecordBatch:
         topic, key, value, timestamp, headers, _ = row
         partition = TopicPartition(topic, 0)
         # Java's driver counts the records of all topics of a pattern together.
@@ -229,13 +244,13 @@ class Driver:
         time = self.clock if timestamp is None or (timestamp < 0 and topic in self._internal) else timestamp
         if topic in self._sources_as_changelogs:
             self.remains.keep((topic, key, value, time, headers, 0))
-        return RecordBatch(topic, 0, ([key], [value], [time], [headers], [offset]))
+        return RecordBatch(topic, 0, Columns([key], [value], [time], [headers], [offset]))
 
-    def _enqueue(self, row: tuple) -> None:
+    def _enqueue(self, row: OutputTuple) -> None:
         assert self._task is not None
         self._task.add(self._batch(row))
 
-    def _update_global(self, row: tuple) -> None:
+    def _update_global(self, row: OutputTuple) -> None:
         task = self._global_topics[row[0]]
         task.update(self._batch(row))
         task.flush_stores()
@@ -258,12 +273,12 @@ class Driver:
         assert self._task is not None
         offsets = self._task.prepare_commit(lambda partition: self._offsets.get(partition, 0))
         self.remains.committed.update(offsets)
-        # The driver enforces a checkpoint, which flushes once more: what the first flush put into caches comes out too.
+        # The driver enforces a checkpoint, which flushes once more, so that entries of the first flush are forwarded too.
         self._task.flush_stores()
         self._task.post_commit()
 
     def _settle(self) -> None:
-        """Print external output, and read back what the topology reads itself."""
+        """Collect output of external topics, and read back output of topics that the topology reads."""
         task = self._task
         assert task is not None
         rows = list(task.output)
@@ -282,7 +297,7 @@ class Driver:
 
 
 def merged(plan: Plan) -> SubTopology | None:
-    """Return all sub-topologies that make tasks as one, as Java's driver runs them; None when there are none."""
+    """Return all sub-topologies that are not global as one, as Java's driver runs them; None when there are none."""
     subs = [sub for sub in plan.sub_topologies if not sub.is_global]
     if not subs:
         return None
@@ -298,40 +313,67 @@ def merged(plan: Plan) -> SubTopology | None:
     )
 
 
-def _make_task(sub: SubTopology, environment: TaskEnvironment, reached: Counter[str] | None) -> Task:
+def _make_task(
+    sub: SubTopology, environment: TaskEnvironment, reached: Counter[str] | None, tracer: Tracer | None
+) -> Task:
     plan = environment.plan
     inputs = tuple(TopicPartition(plan.internal_name(topic), 0) for topic in sub.source_topics)
-    return Task(TaskSpec(f"{sub.id}_0", 0, sub, compile_sub_topology(plan, sub, reached), inputs), environment)
+    task_id = str(TaskId(sub.id, 0))
+    if tracer is None:
+        return Task(TaskSpec(task_id, 0, sub, compile_sub_topology(plan, sub, reached), inputs), environment)
+    # Only traces need it.
+    from streamkit.runtime.tracing.traced_task import TracedTask
+    from streamkit.runtime.tracing.tracer import ProgramTrace
+
+    trace = ProgramTrace(tracer, sub)
+    program = compile_sub_topology(plan, sub, trace=trace)
+    return TracedTask(TaskSpec(task_id, 0, sub, program, inputs), environment, trace)
 
 
-def _duration(value: Any) -> int:
+def _duration(value: object) -> int:
     try:
         return durations.parse(value)
     except ConfigError as error:
         raise SerdeError(f"{CONTROL} {error}") from error
 
 
-def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iterator[dict]:
-    """Feed JSON Lines and yield what comes out; at a failing line, what came before, then raise with the line's number."""
+def record_of_line(line: str, place: str) -> dict[str, Json]:
+    """Return the record or the control of a JSON line. Raises SerdeError with its place."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SerdeError(f"{place}: not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise SerdeError(f"{place}: expected an object with a topic")
+    return record
+
+
+def pipe_at(driver: Driver, record: Mapping[str, Json], place: str) -> list[dict[str, Json]]:
+    """Process a record as `Driver.pipe` does; its errors begin with the record's place."""
+    try:
+        return driver.pipe(record)
+    except StreamkitError as error:
+        raise type(error)(f"{place}: {error}") from error
+
+
+def run_lines(driver: Driver, lines: Iterable[str], name: str = "input") -> Iterator[dict[str, Json]]:
+    """Process JSON Lines and yield the output records; a failing line raises with its number, after the output before it."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        place = f"{name}:{number}"
         try:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise SerdeError(f"not JSON: {error}") from error
-            if not isinstance(record, dict):
-                raise SerdeError("expected an object with a topic")
-            printed = driver.pipe(record)
-        except StreamkitError as error:
+            printed = pipe_at(driver, record_of_line(line, place), place)
+        except StreamkitError:
             yield from driver.printed()
-            raise type(error)(f"{name}:{number}: {error}") from error
+            raise
         yield from printed
 
 
-def run_case(topology: str | Path, lines: Iterable[str], stores: bool = True) -> tuple[list[dict], dict[str, list]]:
-    """Run a topology file over JSON Lines; return (records that came out, rows by store). Raises as Driver.pipe."""
+def run_case(
+    topology: str | Path, lines: Iterable[str], stores: bool = True
+) -> tuple[list[dict[str, Json]], dict[str, list[list[Json]]]]:
+    """Run a topology file over JSON Lines; return (output records, rows by store). Raises as Driver.pipe."""
     from streamkit.plan import load
 
     with Driver(load(topology)) as driver:

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias, cast
 
 from streamkit import durations
 from streamkit.errors import SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.record import Headers, Record
-from streamkit.serdes.base import Serde
+from streamkit.record import Headers, Key, OutputTuple, Record, Value
+from streamkit.serdes.plain import Json
+from streamkit.serdes.serde import Serde
+from streamkit.state.definitions import StoreDef
+from streamkit.state.store_interface import Store
 
 Serdes = tuple[Serde, Serde]
+EncodedRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers | None, int | None]
+"""An OutputTuple with a timestamp."""
+
+RowWriter: TypeAlias = Callable[[Key, Value], tuple[Json, Json]]
+"""Converts a decoded key and value of a store to their JSON forms."""
+
 _PLAIN = ("string", "long", "integer", "short", "bytes")
 _FIELDS = frozenset(("topic", "key", "value", "timestamp", "headers", "partition"))
 
 
 class RecordJson:
-    """Turns JSON records into rows by the serdes of topics that are read, and rows into JSON by those of written ones."""
+    """Encodes JSON records by the serdes of topics that are read, and decodes rows to JSON by those of written topics."""
 
     def __init__(self, plan: Plan):
         self._default = plan.default_serdes
@@ -28,7 +37,7 @@ class RecordJson:
         self._read: dict[str, Serdes] = dict(self._declared)
         self._written: dict[str, Serdes] = {}
         self._routed: list[Serdes] = []
-        self._forms: dict[str, list[tuple[Callable[..., Any], ...]]] = {}
+        self._forms: dict[str, list[tuple[Callable[..., Json], ...]]] = {}
         for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
             if isinstance(node, SourceNode):
                 for topic in node.topics:
@@ -41,7 +50,7 @@ class RecordJson:
                 else:
                     self._written[plan.internal_name(node.topic)] = (node.key_serde, node.value_serde)
 
-    def encode(self, record: Mapping[str, Any], now: int, check: Callable[[str], None]) -> tuple:
+    def encode(self, record: Mapping[str, Json], now: int, check: Callable[[str], None]) -> EncodedRecord:
         """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises SerdeError, and as `check`."""
         unknown = [name for name in record if name not in _FIELDS]
         if unknown:
@@ -65,10 +74,10 @@ class RecordJson:
         key_serde, value_serde = self._read.get(topic, self._default)
         return key_serde.on_topic(topic, True), value_serde.on_topic(topic, False)
 
-    def decode(self, row: tuple) -> dict:
+    def decode(self, row: OutputTuple) -> dict[str, Json]:
         """Return the JSON record of a row; bytes that no serde of the topic decodes (dead letters): {"base64": …}."""
         topic, key, value, timestamp, headers, _ = row
-        for decode_key, key_json, decode_value, value_json in self._forms.get(topic) or self._remember(topic):
+        for decode_key, key_json, decode_value, value_json in self._forms.get(topic) or self._add_form(topic):
             try:
                 record = {
                     "topic": topic,
@@ -87,7 +96,7 @@ class RecordJson:
 
     def columns(
         self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]
-    ) -> tuple[list[Any], list[Any]] | None:
+    ) -> tuple[list[Json], list[Json]] | None:
         """Return keys and values of a written topic in JSON form; None where not all are of its first serdes."""
         for key_serde, value_serde in self.candidates(topic):
             try:
@@ -97,19 +106,19 @@ class RecordJson:
         return None
 
     def is_plain(self, topic: str) -> bool:
-        """Return whether the JSON forms of a written topic's first serdes hold no fractions, which Java writes in its own way."""
+        """Return whether the JSON forms of a written topic's first serdes have no fractions, which Java formats differently."""
         pair = next(self.candidates(topic), ())
         return all(getattr(serde, "inner", serde).spec in _PLAIN for serde in pair)
 
-    def decode_source(self, topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
-        """Return a key and a value of a topic that is read, in JSON form; what does not decode is text, or base64."""
+    def decode_source(self, topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Json, Json]:
+        """Return a key and a value of a topic that is read, in JSON form; bytes that do not decode become text, or base64."""
         serdes = self._read.get(topic or "", self._default)
-        return tuple(_decode_or_show(serde, data) for serde, data in zip(serdes, (key, value), strict=True))  # type: ignore[return-value]
+        return tuple(_decode_or_show(serde, data) for serde, data in zip(serdes, (key, value), strict=True))
 
-    def _remember(self, topic: str) -> list[tuple[Callable[..., Any], ...]]:
-        """Return the functions of the serdes that a written topic's bytes may be of, kept for the next record."""
+    def _add_form(self, topic: str) -> list[tuple[Callable[..., Json], ...]]:
+        """Return the functions of the serdes that a written topic's bytes may be of, and keep them for the next record."""
         pairs = self.candidates(topic)
-        forms: list[tuple[Callable[..., Any], ...]] = [
+        forms: list[tuple[Callable[..., Json], ...]] = [
             (key.decode, key.to_json, value.decode, value.to_json) for key, value in pairs
         ]
         self._forms[topic] = forms
@@ -125,9 +134,9 @@ class RecordJson:
 
 
 class RecordObjects(RecordJson):
-    """Takes and gives Python objects where RecordJson has their JSON form."""
+    """Encodes and decodes Python objects in place of their JSON form."""
 
-    def encode(self, record: Mapping[str, Any], now: int, check: Callable[[str], None]) -> tuple:
+    def encode(self, record: Mapping[str, Json], now: int, check: Callable[[str], None]) -> EncodedRecord:
         """Return the row of a record: topic, key, value, timestamp (ms or None) and headers. Raises as RecordJson."""
         topic = record["topic"]
         check(topic)
@@ -139,10 +148,10 @@ class RecordObjects(RecordJson):
         value = None if record["value"] is None else value_serde.encode(record["value"])
         return (topic, key, value, timestamp, record["headers"], None)
 
-    def decode(self, row: tuple) -> Any:
+    def decode(self, row: OutputTuple) -> tuple[str, Record]:  # type: ignore[override]  # objects in place of JSON
         """Return (topic, Record) of a row; bytes that no serde of the topic decodes stay bytes."""
         topic, key, value, timestamp, headers, _ = row
-        for decode_key, _, decode_value, _ in self._forms.get(topic) or self._remember(topic):
+        for decode_key, _, decode_value, _ in self._forms.get(topic) or self._add_form(topic):
             try:
                 key, value = (
                     None if key is None else decode_key(key),
@@ -151,19 +160,21 @@ class RecordObjects(RecordJson):
             except SerdeError:
                 continue
             break
-        return topic, Record(key, value, timestamp, tuple(headers or ()))
+        return topic, Record(
+            key, value, cast(int, timestamp), tuple(headers or ())
+        )  # only changelogs have rows without it
 
 
-def store_rows(definition: Any, store: Any) -> list:
+def store_rows(definition: StoreDef, store: Store) -> list[list[Json]]:
     """Return a store's rows as [key, value] in JSON form."""
     write = row_writer(definition)
     return [list(write(key, value)) for key, value in store.rows()]
 
 
-def row_writer(definition: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Return what turns a decoded key and value of a store into their JSON forms."""
+def row_writer(definition: StoreDef) -> RowWriter:
+    """Return the function that converts a decoded key and value of a store to their JSON forms."""
     if definition.type == "subscription":
-        # Its keys and values are a foreign-key join's own, not of any serde of the file.
+        # Its keys and values have the layout of foreign-key joins, not that of a serde of the file.
         return lambda key, value: ({name: raw_json(part) for name, part in key.items()}, raw_json(value))
     if definition.type == "outer_join":
         return _unmatched_writer(definition)
@@ -171,27 +182,27 @@ def row_writer(definition: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
     return lambda key, value: (key_json(key), None if value is None else value_json(value))
 
 
-def _unmatched_writer(definition: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Return what writes rows of an outer join's store: a key holds one of the serde, values are those of its side."""
+def _unmatched_writer(definition: StoreDef) -> RowWriter:
+    """Return the writer of an outer join's store, whose keys name the side that the values belong to."""
     key_json, left_json = definition.key_serde.to_json, definition.value_serde.to_json
-    right_json = definition.options.get("right_serde", definition.value_serde).to_json
+    right_json = (definition.right_serde or definition.value_serde).to_json
 
-    def write(key: Any, values: Any) -> tuple[Any, Any]:
+    def write(key: Key, values: Value) -> tuple[Json, Json]:
         value_json = left_json if key["side"] == "left" else right_json
         return {**key, "key": key_json(key["key"])}, [value_json(value) for value in values]
 
     return write
 
 
-def _key_writer(definition: Any) -> Callable[[Any], Any]:
+def _key_writer(definition: StoreDef) -> Callable[[Key], Json]:
     inner = definition.key_serde.to_json
-    if definition.type not in ("window", "session", "join_window"):
+    if not definition.kind.windowed:
         return inner
-    # Their rows carry a window around keys of the serde.
+    # Keys of these stores are a window around a key of the serde.
     return lambda key: {"key": inner(key.key), "start": key.start, "end": key.end}
 
 
-def headers_from_json(headers: Any) -> Headers | None:
+def headers_from_json(headers: Json) -> Headers | None:
     """Return headers of their JSON form `[[name, text or {"base64": …}], …]`; none are None. Raises SerdeError."""
     if not headers:
         return None
@@ -201,32 +212,33 @@ def headers_from_json(headers: Any) -> Headers | None:
         raise SerdeError(f'headers are {headers!r}; expected [["name", "text" or {{"base64": …}}], …]') from error
 
 
-def headers_to_json(headers: Headers) -> list:
+def headers_to_json(headers: Headers) -> list[list[Json]]:
     """Return the JSON form of headers: text where the bytes are UTF-8."""
     return [[name, _header_json(value)] for name, value in headers]
 
 
-def raw_json(data: bytes | None) -> Any:
+def raw_json(data: bytes | None) -> Json:
     """Return bytes in their JSON form."""
     return None if data is None else {"base64": base64.b64encode(data).decode()}
 
 
-def _instant(text: Any) -> int:
+def _instant(text: object) -> int:
     try:
         return durations.instant(text)
     except SerdeError:
         raise SerdeError(f"timestamp is {text!r}; expected {durations.TIME_FORMS}") from None
 
 
-def _header_bytes(value: Any) -> bytes | None:
+def _header_bytes(value: Json) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, dict):
         return base64.b64decode(value["base64"], validate=True)
-    return value.encode()
+    data: bytes = value.encode()
+    return data
 
 
-def _header_json(value: bytes | None) -> Any:
+def _header_json(value: bytes | None) -> Json:
     if value is None:
         return None
     try:
@@ -235,14 +247,14 @@ def _header_json(value: bytes | None) -> Any:
         return raw_json(value)
 
 
-def _decode_or_show(serde: Serde, data: bytes | None) -> Any:
+def _decode_or_show(serde: Serde, data: bytes | None) -> Json:
     try:
         return _decode(serde, data)
     except SerdeError:
         return _header_json(data)
 
 
-def _encode(serde: Serde, data: Any, what: str, topic: str) -> bytes | None:
+def _encode(serde: Serde, data: Json, what: str, topic: str) -> bytes | None:
     if data is None:
         return None
     try:
@@ -251,5 +263,5 @@ def _encode(serde: Serde, data: Any, what: str, topic: str) -> bytes | None:
         raise SerdeError(f"{what} for topic {topic}: {error}") from error
 
 
-def _decode(serde: Serde, data: bytes | None) -> Any:
+def _decode(serde: Serde, data: bytes | None) -> Json:
     return None if data is None else serde.to_json(serde.decode(data))

@@ -1,4 +1,4 @@
-"""What the threads of an application share, and the settings that they run by."""
+"""The objects that the threads of an application share, and their settings."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamkit.compile import Program, compile_sub_topology
 from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
-from streamkit.record import TopicPartition
-from streamkit.runtime.collecting import CycleCollector
-from streamkit.runtime.environment import EmitIntervals
-from streamkit.runtime.handlers import Handlers
-from streamkit.runtime.local.assignor import Id
-from streamkit.runtime.queues import Idling
-from streamkit.state.directory import StateDirectory
-from streamkit.state.maps import check_engine, default_engine
-from streamkit.transport.base import Transport
+from streamkit.record import TaskId
+from streamkit.runtime.execution.collecting import CycleCollector
+from streamkit.runtime.execution.handlers import Handlers
+from streamkit.runtime.execution.queues import Idling
+from streamkit.runtime.execution.task_environment import EmitIntervals
+from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.runtime.telemetry.open_telemetry import Telemetry
+from streamkit.state.engines.open_maps import check_engine, default_engine
+from streamkit.state.files.directory import StateDirectory
+from streamkit.transport.log_interface import Transport
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.coordinator import Coordinator
-    from streamkit.runtime.local.progress import Event, RestoreProgress
+    from streamkit.config import Config
+    from streamkit.runtime.local.group.coordinator import Coordinator
+    from streamkit.runtime.local.tasks.restore_progress import Event, RestoreProgress
+    from streamkit.state.store_interface import Store
 
 log = logging.getLogger(__name__)
 
 BATCH = 5000
-"""Records a poll where max.poll.records is not set: Java's 1000 would cost Python a fifth of its speed."""
+"""The records of a poll where max.poll.records is not set: with Java's 1000 Python is slower by a fifth."""
 
 
 def elapsed() -> int:
-    """Return milliseconds that only ever grow, for intervals: the time of day may be set back."""
+    """Return the monotonic clock in milliseconds, for intervals: the time of day may be set back."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -58,7 +61,7 @@ class Settings:
     purge_interval_ms: int = 30_000
     exactly_once: bool = False
     read_committed: bool = False
-    """Whether inputs are read without open and aborted transactions."""
+    """Whether records of open and aborted transactions of inputs are skipped."""
     restore_read_committed: bool = False
     """The same for changelogs."""
     emit_intervals: EmitIntervals = field(default_factory=EmitIntervals)
@@ -66,7 +69,7 @@ class Settings:
     handlers: Handlers = field(default_factory=Handlers)
 
     @classmethod
-    def of(cls, config: Any) -> Settings:
+    def of(cls, config: Config) -> Settings:
         """Read the settings of a Config. Raises ConfigError."""
         guarantee = config["processing.guarantee"]
         if guarantee not in ("at_least_once", "exactly_once_v2"):
@@ -96,19 +99,19 @@ class Settings:
 
 
 class Claims:
-    """Which thread holds which task: no two at once, so that a task moves only after it was closed (StateDirectory.lock)."""
+    """The thread that owns each task: one at a time, so that a task moves only after it is closed (StateDirectory.lock)."""
 
     def __init__(self) -> None:
-        self._owners: dict[Id, str] = {}
+        self._owners: dict[TaskId, str] = {}
         self._lock = threading.Lock()
 
-    def take(self, task: Id, owner: str) -> bool:
-        """Return whether the task is the owner's now."""
+    def claim(self, task: TaskId, owner: str) -> bool:
+        """Take a free task; return whether the owner has it now."""
         with self._lock:
             return self._owners.setdefault(task, owner) == owner
 
-    def give_up(self, task: Id, owner: str) -> None:
-        """Let others have the task."""
+    def release(self, task: TaskId, owner: str) -> None:
+        """Free a task of the owner."""
         with self._lock:
             if self._owners.get(task) == owner:
                 del self._owners[task]
@@ -116,7 +119,7 @@ class Claims:
 
 @dataclass
 class Shared:
-    """What all threads of one application share; read only while they run, except what says otherwise."""
+    """The objects that all threads of one application share; read-only while they run, unless stated otherwise."""
 
     plan: Plan
     transport: Transport
@@ -126,24 +129,26 @@ class Shared:
     cache_bytes: int = 0
     """Of one thread."""
     clock: Callable[[], int] = wall_clock
-    """The time of day in ms, which records and wall-clock timers see."""
+    """The time of day in ms, for records and wall-clock timers."""
     elapsed: Callable[[], int] = elapsed
     """The clock of intervals, in ms."""
-    global_stores: Mapping[str, Any] = field(default_factory=dict)
+    global_stores: Mapping[str, Store] = field(default_factory=dict)
     until_idle: threading.Event = field(default_factory=threading.Event)
-    """Set: threads commit as soon as they find nothing to do."""
+    """Set: threads commit as soon as they are idle."""
     paused: threading.Event = field(default_factory=threading.Event)
     """Set: nothing is processed, restored or updated (KafkaStreams.pause)."""
+    print_line: Callable[[str], None] = print
+    """Prints a line of the `print` step."""
     restore_listener: Callable[[Event, RestoreProgress], None] | None = None
     claims: Claims = field(default_factory=Claims)
-    changed: Callable[[Any], None] = lambda thread: None
-    """Called by a thread after its state changed."""
     metrics: Metrics = field(default_factory=Metrics)
     coordinator: Coordinator | None = None
-    """Set before threads start; None: commits go to the log without a membership."""
+    """Set before threads start; None: threads commit without a membership."""
+    telemetry: Telemetry | None = None
+    """Traces and metrics for OpenTelemetry; None where otel.enabled is not set."""
     programs: dict[int, Program] = field(default_factory=dict)
     cycles: CycleCollector = field(init=False)
-    """Noted by threads that close tasks and producers."""
+    """Collects tasks and producers that threads have closed."""
 
     def __post_init__(self) -> None:
         self.cycles = CycleCollector(self.elapsed)
@@ -156,45 +161,14 @@ class Shared:
         return found
 
 
-@dataclass(frozen=True)
-class TopicsOnLog:
-    """Topics as they exist, and the tasks that follow from them."""
-
-    partitions: Mapping[str, int]
-    """Partition counts by name on the log."""
-    inputs: Mapping[int, tuple[str, ...]]
-    """Source topics on the log by sub-topology, patterns resolved."""
-    ids: Mapping[str, str] = field(default_factory=dict)
-    """What the log calls the changelogs (Admin.topic_ids)."""
-
-    def count(self, topic: str) -> int:
-        """Return a topic's partition count, 1 for one that is not known (a routed topic)."""
-        return self.partitions.get(topic, 1)
-
-    def tasks(self) -> list[Id]:
-        """Return all tasks: as many a sub-topology as its widest source topic has partitions (PartitionGrouper)."""
-        return [
-            (sub, partition)
-            for sub, topics in self.inputs.items()
-            for partition in range(max((self.partitions[topic] for topic in topics), default=0))
-        ]
-
-    def partitions_of(self, task: Id) -> tuple[TopicPartition, ...]:
-        """Return a task's input partitions: its own number of every source topic that has it."""
-        sub, partition = task
-        return tuple(
-            TopicPartition(topic, partition) for topic in self.inputs[sub] if partition < self.partitions[topic]
-        )
-
-
-def log_warnings(config: Any) -> None:
-    """Log what has no effect of a Config."""
+def log_warnings(config: Config) -> None:
+    """Log the warnings of a Config, about settings without effect."""
     for warning in config.warnings:
         log.warning(warning)
 
 
 def state_directory(plan: Plan) -> StateDirectory:
-    """Take the state directory; tasks that have lain there for too long are deleted first (KIP-1259).
+    """Open and lock the state directory; directories of tasks that are too old are deleted first (KIP-1259).
 
     Raises StateError, StateLockedError; ConfigError for an engine that is not installed.
     """

@@ -1,0 +1,1 @@
+"""The execution core: tasks, queues, punctuation, handlers of failures."""

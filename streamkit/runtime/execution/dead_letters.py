@@ -1,0 +1,126 @@
+"""Writes and reads dead letters: the source's bytes, with the failure in headers (KIP-1034, ExceptionHandlerUtils)."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from streamkit.operators.core.task_services import FailedRecord
+from streamkit.plan.model import Plan, PlanNode
+from streamkit.record import Headers, OutputTuple, TopicPartition
+
+PREFIX = "__streams.errors."
+STEP = "__streamkit.errors.step"
+"""The pipeline and the step that failed (`pipeline.step`), for which Java has no header."""
+RecordFields: TypeAlias = tuple[bytes | None, bytes | None, int, Headers | None]
+"""Key, value, timestamp and headers of a record."""
+
+SETTING = "errors.dead.letter.queue.topic.name"
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A dead letter on the log; `topic`, `partition`, `offset`: where its record was read."""
+
+    place: TopicPartition
+    place_offset: int
+    error: str
+    """The name of the exception's class, without module or package."""
+    message: str
+    step: str
+    topic: str | None
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """The headers of the source record."""
+
+
+def dead_letter(topic: str, error: BaseException, record: FailedRecord, step: str = "") -> OutputTuple:
+    """Return the row for a dead-letter topic: the source's bytes, time and headers, then KIP-1034's headers."""
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    text = str(error)
+    values = {
+        "exception": name,
+        "message": text or None,
+        "stacktrace": "".join(traceback.format_exception(error)),
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+    }
+    headers: Headers = source_headers(record.headers or [])
+    headers += [(f"{PREFIX}{key}", None if value is None else value.encode()) for key, value in values.items()]
+    if step:
+        headers.append((STEP, step.encode()))
+    return (topic, record.raw_key, record.raw_value, record.timestamp, headers, None)
+
+
+def read_dead_letter(place: TopicPartition, offset: int, columns: RecordFields) -> DeadLetter:
+    """Return the content of a record (key, value, timestamp, headers) of a dead-letter topic; absent headers are empty.
+
+    >>> read_dead_letter(TopicPartition("dead", 0), 3, (b"k", b"v", 5, [("__streams.errors.exception", b"KeyError")])).error
+    'KeyError'
+    """
+    key, value, timestamp, headers = columns
+    fields = {name: (data or b"").decode(errors="replace") for name, data in headers or ()}
+    partition, source_offset = (_number(fields.get(f"{PREFIX}{name}")) for name in ("partition", "offset"))
+    return DeadLetter(
+        place,
+        offset,
+        fields.get(f"{PREFIX}exception", "").partition(":")[0].rpartition(".")[2],
+        fields.get(f"{PREFIX}message", ""),
+        fields.get(STEP, ""),
+        fields.get(f"{PREFIX}topic") or None,
+        partition,
+        source_offset,
+        timestamp,
+        key,
+        value,
+        source_headers(headers or []),
+    )
+
+
+def source_headers(headers: Headers) -> Headers:
+    """Return headers without those that a dead letter adds, so that a record that fails again has them once."""
+    return [(name, value) for name, value in headers if name != STEP and not name.startswith(PREFIX)]
+
+
+def dead_letter_topics(plan: Plan) -> list[str]:
+    """Return the topics on the log that the topology writes dead letters to: those of the application and of steps."""
+    nodes = (node for sub in plan.sub_topologies for node in sub.nodes.values())
+    handlers = (getattr(node, "on_error", None) for node in nodes)
+    found = [plan.config.get(SETTING), *(handler.topic for handler in handlers if handler is not None)]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def dead_letters_of_rows(topic: str, error: BaseException, rows: Collection[OutputTuple]) -> list[OutputTuple]:
+    """Return the dead letters of rows that the log rejected: their own bytes, and the topic that they were for.
+
+    Their source records are not known any more; Java sends none of their bytes.
+    """
+    return [
+        dead_letter(
+            topic,
+            error,
+            # Only changelogs have rows without a timestamp.
+            FailedRecord(target, -1 if number is None else number, -1, cast(int, time), key, value, headers),
+        )
+        for target, key, value, time, headers, number in rows
+    ]
+
+
+def step_of(node: PlanNode) -> str:
+    """Return `pipeline.step` of a node that comes from a step of the file, else its name."""
+    origin = getattr(node, "origin", None)
+    if origin is not None:
+        return f"{origin.pipeline}.{origin.step}"
+    name: str = getattr(node, "name", "")
+    return name
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.lstrip("-").isdecimal() else -1

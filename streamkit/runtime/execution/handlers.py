@@ -1,0 +1,211 @@
+"""Exception handlers: a failed record ends the task, is dropped, or goes to the dead-letter topic (KIP-1033, KIP-1034)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from streamkit.errors import (
+    ConfigError,
+    DeserializationError,
+    ProcessingError,
+    RefusedError,
+    RegistryError,
+    SerdeTypeError,
+)
+from streamkit.operators.core.task_services import FailedRecord
+from streamkit.runtime.execution.dead_letters import SETTING, dead_letter, step_of
+from streamkit.runtime.execution.reasons import human_reason, one_line, place_of
+from streamkit.serdes.shown import shown
+
+if TYPE_CHECKING:
+    from streamkit.config import Config
+    from streamkit.graph.node import OnError
+    from streamkit.plan.model import PlanNode
+    from streamkit.record import OutputTuple, Value
+
+FAIL = "fail"
+CONTINUE = "continue"
+DEAD_LETTER = "dead_letter"
+
+_LONGEST = 200
+_JAVA_HANDLERS = {
+    "LogAndFailExceptionHandler": FAIL,
+    "LogAndContinueExceptionHandler": CONTINUE,
+    "LogAndFailProcessingExceptionHandler": FAIL,
+    "LogAndContinueProcessingExceptionHandler": CONTINUE,
+    "DefaultProductionExceptionHandler": FAIL,
+}
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """The application's handlers; each is FAIL or CONTINUE."""
+
+    deserialization: str = FAIL
+    processing: str = FAIL
+    production: str = FAIL
+    dead_letter_topic: str | None = None
+    """errors.dead.letter.queue.topic.name (KIP-1034)."""
+    processing_global: str = FAIL
+    """For the processors of global stores (KIP-1270)."""
+
+    @classmethod
+    def of(cls, config: Config) -> Handlers:
+        """Read the handlers of a Config. Raises ConfigError for a class that is not built in."""
+        processing = handler_action(config, "processing.exception.handler")
+        return cls(
+            handler_action(config, "deserialization.exception.handler"),
+            processing,
+            handler_action(config, "production.exception.handler"),
+            config.get(SETTING) or None,
+            processing if config.get("processing.exception.handler.global.enabled") else FAIL,
+        )
+
+    def of_globals(self) -> Handlers:
+        """Return the handlers of global stores, whose tasks write no dead letters (KIP-1270)."""
+        return replace(self, processing=self.processing_global, dead_letter_topic=None)
+
+
+def handler_action(config: Config, name: str) -> str:
+    """Return FAIL or CONTINUE for the setting of a handler, which may name a class of Kafka Streams. Raises ConfigError."""
+    value = str(config.get(name) or FAIL)
+    action = _JAVA_HANDLERS.get(value.rpartition(".")[2].rpartition("$")[2], value)
+    if action not in (FAIL, CONTINUE):
+        raise ConfigError(
+            f"{name} is {value!r}; expected fail, continue or one of the built-in handlers of Kafka Streams"
+        )
+    return action
+
+
+class Drop(NamedTuple):
+    """A record that a handler dropped: reason, the function that returns the message, and the number of dead letters."""
+
+    reason: str
+    message: Callable[[], str]
+    dead_letters: int
+
+
+class ErrorPolicy:
+    """Handles failures of one task's nodes: returns a Drop, writes dead letters, or raises."""
+
+    def __init__(self, nodes: tuple[PlanNode, ...], handlers: Handlers, send: Callable[[OutputTuple], None]):
+        self._nodes = nodes
+        self._handlers = handlers
+        self._send = send
+
+    def processing(self, node: int, error: Exception, record: FailedRecord) -> Drop:
+        """Return when the record is dropped at this node. Raises ProcessingError where the handler is FAIL."""
+        plan_node = self._nodes[node]
+        step, text = step_of(plan_node), None
+        if isinstance(error, RefusedError):
+            # A sink below rejected the record that this node forwarded: the error shows that record.
+            record, step, text = cast(FailedRecord, error.record), error.step, str(error)
+            error = error.cause
+        if isinstance(error, RegistryError):
+            raise ProcessingError(describe_failure(plan_node, error, record)) from error
+        own: OnError | None = getattr(plan_node, "on_error", None)
+        action = own.action if own is not None else self._handlers.processing
+        topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
+        letters = int(bool(topic) and (own is None or action == DEAD_LETTER))
+        if topic and letters:
+            self._send(dead_letter(topic, error, record, step))
+        if action == FAIL:
+            raise ProcessingError(text or describe_failure(plan_node, error, record)) from error
+        message = partial(describe_failure, plan_node, error, record) if text is None else partial(str, text)
+        return Drop(f"{step or plan_node.name} failed: {type(error).__name__}", message, letters)
+
+    def refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> Drop:
+        """Return when the record is dropped at this sink (RecordCollectorImpl.send, SinkNode.process).
+
+        The production handler is responsible for records that do not encode, but not for values of another type than the
+        serde's (ClassCastException), nor for a failing route or partition. Raises RefusedError for those and where the
+        handler is FAIL, ProcessingError where the schema registry fails.
+        """
+        plan_node = self._nodes[node]
+        text = describe_failure(plan_node, error, record)
+        if isinstance(error, RegistryError):
+            raise ProcessingError(text) from error
+        handled = encoding and not isinstance(error, SerdeTypeError)
+        if not handled or self._handlers.production == FAIL:
+            raise RefusedError(text, error, record, step_of(plan_node)) from error
+        topic, step = self._handlers.dead_letter_topic, step_of(plan_node)
+        if topic:
+            self._send(dead_letter(topic, error, record, step))
+        return Drop(f"{step} does not encode", partial(str, text), int(bool(topic)))
+
+    def without_handler(self, error: RefusedError) -> ProcessingError:
+        """Return the error that ends the application where no node is above the sink, after the dead letter is written."""
+        topic = self._handlers.dead_letter_topic
+        if topic:
+            self._send(dead_letter(topic, error.cause, cast(FailedRecord, error.record), error.step))
+        return ProcessingError(str(error))
+
+    def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> Drop:
+        """Return when the record is skipped. Raises DeserializationError where the handler is FAIL."""
+        # Without the registry nothing is known about the record: no handler drops it.
+        is_good = isinstance(error, RegistryError)
+        topic = self._handlers.dead_letter_topic
+        if topic and not is_good:
+            self._send(dead_letter(topic, error, record))
+        plan_node = self._nodes[node] if node is not None else None
+        if self._handlers.deserialization == FAIL or is_good:
+            raise DeserializationError(describe_failure(plan_node, error, record)) from error
+        message = partial(describe_failure, plan_node, error, record)
+        return Drop(f"topic {record.topic} does not decode", message, int(bool(topic)))
+
+
+def describe_failure(node: PlanNode | None, error: Exception, record: FailedRecord) -> str:
+    """Return one line: the place in the file, the place on the log, the reason, and the record, shortened."""
+    parts = []
+    origin = getattr(node, "origin", None)
+    if origin is not None:
+        parts.append(f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}")
+    elif node is not None:
+        parts.append(f"node {node.name}")
+    if record.topic is not None:
+        parts.append(place_of(record.topic, record.partition, record.offset))
+    elif record.offset == -1:
+        parts.append(f"timer or flush at {record.timestamp}")
+    parts.append(human_reason(error))
+    if record.key is None and record.value is None and record.topic is None:
+        return one_line(": ".join(parts))
+    if record.key is None and record.value is None:
+        key, value = record.raw_key, record.raw_value
+    else:
+        key, value = record.key, record.value
+    return one_line(": ".join(parts)) + f" (key {shorten(key)}, value {shorten(value)})"
+
+
+def shorten(value: Value, longest: int = _LONGEST) -> str:
+    """Return a value as one short line; bytes that are text are shown as text, absent values as null."""
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        # Decode only as much as one line shows.
+        head = value[: longest + 4]
+        try:
+            text = head.decode() if len(head) == len(value) else head.decode(errors="ignore")
+        except UnicodeDecodeError:
+            text = repr(head)
+    else:
+        # `one_line` joins blanks, so that more is needed than is shown.
+        text = shown(value, 4 * longest)
+    text = one_line(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+__all__ = [
+    "CONTINUE",
+    "DEAD_LETTER",
+    "FAIL",
+    "ErrorPolicy",
+    "Handlers",
+    "describe_failure",
+    "handler_action",
+    "human_reason",
+    "one_line",
+    "shorten",
+]

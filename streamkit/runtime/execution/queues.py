@@ -1,0 +1,336 @@
+"""Record queues of a task: they extract timestamps, and select the next run of records (PartitionGroup)."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from streamkit.errors import ProcessingError, SerdeError
+from streamkit.metrics import DropReason
+from streamkit.record import Columns, Headers, RecordBatch, TopicPartition
+from streamkit.runtime.execution.metadata import UNKNOWN
+from streamkit.runtime.execution.reasons import human_reason, place_of
+
+Extractor: TypeAlias = Callable[
+    [list[bytes | None], list[bytes | None], list[int], list[Headers | None], list[int], int], list[int | Exception]
+]
+"""Returns the timestamps of records, given by their columns and partition. An item may be an Exception."""
+
+HeapEntry: TypeAlias = "tuple[int, int, RecordQueue]"
+"""(head timestamp, rank, queue): the smallest is processed next."""
+
+
+@dataclass(frozen=True)
+class QueueServices:
+    """The services of the task that its queues use."""
+
+    now: Callable[[], int]
+    dropped: Callable[[str, str], None]
+    """(reason, place of the record)."""
+    undecodable: Callable[[Exception, TopicPartition, Columns, int], None]
+    """Called where a timestamp expression can't decode a record: returns to skip the record at this index, or raises."""
+
+
+class RecordQueue:
+    """The queued records of one partition. A record without a valid timestamp fails when it is at the head (RecordQueue)."""
+
+    def __init__(self, partition: TopicPartition, policy: str, extractor: Extractor | None, services: QueueServices):
+        self.partition = partition
+        self.rank = 0
+        """Place among the task's queues by topic name, then partition; the lowest goes first between equal timestamps."""
+        self.size = 0
+        self.partition_time = UNKNOWN
+        self._time_before = UNKNOWN
+        """The partition time before records were taken."""
+        self.skipped = False
+        """Whether records were skipped before they were taken, so that their offsets still need a commit."""
+        self._policy = policy
+        self._extractor = extractor
+        self._services = services
+        self._chunks: deque[tuple[Columns, int]] = deque()
+        """Columns, and the highest timestamp in them."""
+        self._at = 0
+        self._assigned_time = UNKNOWN
+        """The highest timestamp extracted so far: the partition time for `use_partition_time`."""
+        self.failures: deque[tuple[int, Exception]] = deque()
+        """(offset, error) of records without a valid timestamp."""
+
+    def add(self, batch: RecordBatch) -> None:
+        """Append a batch, and extract the timestamps of its records."""
+        columns = batch.columns
+        if not columns.offsets:
+            return
+        if self._extractor is not None:
+            columns = self._extract(columns)
+        elif self._policy == "wallclock":
+            columns = columns._replace(timestamps=[self._services.now()] * len(columns.offsets))
+        elif min(columns.timestamps) < 0:
+            columns = self._repair(columns)
+        if columns.offsets:
+            highest = max(columns.timestamps)
+            self._assigned_time = max(self._assigned_time, highest)
+            self._chunks.append((columns, highest))
+            self.size += len(columns.offsets)
+
+    def head_time(self) -> int:
+        """Return the head record's timestamp (ms); the queue must not be empty."""
+        return self._chunks[0][0].timestamps[self._at]
+
+    def check_head(self) -> None:
+        """Raise the error of the head record's extraction, if it failed."""
+        if self.failures and self.failures[0][0] <= self._chunks[0][0].offsets[self._at]:
+            raise self.failures[0][1]
+
+    def head_offset(self) -> int | None:
+        """Return the offset of the head record, None when empty."""
+        return self._chunks[0][0].offsets[self._at] if self._chunks else None
+
+    def take(self, limit: int, before: HeapEntry | None, due: int | None = None) -> tuple[Columns, int]:
+        """Return the next records and their highest timestamp: at most `limit`, all of one chunk.
+
+        `before`: each one's (time, rank) is smaller than this.
+
+        `due`: a time (ms) that no record but the last one reaches, so that punctuators fire where they must.
+        """
+        (chunk, highest), start = self._chunks[0], self._at
+        if before is not None and not self.failures:
+            one = self._one(chunk, start, before)
+            if one is not None:
+                return one
+        stop = min(len(chunk.offsets), start + limit)
+        if before is not None:
+            stop = self._end_of_run(chunk.timestamps, start, stop, before)
+        if due is not None and highest >= due:
+            stop = next((at + 1 for at in range(start, stop) if chunk.timestamps[at] >= due), stop)
+        if self.failures:
+            # The failing record itself becomes the head and raises there, after everything before it was processed.
+            stop = min(stop, bisect_left(chunk.offsets, self.failures[0][0]))
+        taken, self._time_before = chunk, self.partition_time
+        if stop - start < len(chunk.offsets):
+            taken = chunk.slice(start, stop)
+            highest = max(taken.timestamps)
+        if stop == len(chunk.offsets):
+            self._chunks.popleft()
+            self._at = 0
+        else:
+            self._at = stop
+        self.size -= stop - start
+        if highest > self.partition_time:
+            self.partition_time = highest
+        return taken, highest
+
+    def put_back(self, columns: Columns, highest: int) -> None:
+        """Put back the records that were taken last; `highest`: the highest timestamp of the others of that run."""
+        if self._at:
+            chunk, at_most = self._chunks[0]
+            self._chunks[0] = chunk.slice(self._at, len(chunk.offsets)), at_most
+            self._at = 0
+        self._chunks.appendleft((columns, max(columns.timestamps)))
+        self.size += len(columns.offsets)
+        self.partition_time = max(self._time_before, highest)
+
+    def _one(self, chunk: Columns, at: int, before: HeapEntry) -> tuple[Columns, int] | None:
+        """Return the next record alone if the one after it belongs to another run, as with records of two topics in turn."""
+        keys, values, timestamps, headers, offsets = chunk
+        next_at = at + 1
+        if next_at == len(timestamps):
+            self._chunks.popleft()
+            self._at = 0
+        else:
+            time = timestamps[next_at]
+            if time < before[0] or (time == before[0] and self.rank < before[1]):
+                return None
+            self._at = next_at
+        self.size -= 1
+        time = timestamps[at]
+        if time > self.partition_time:
+            self.partition_time = time
+        return Columns([keys[at]], [values[at]], [time], [headers[at]], [offsets[at]]), time
+
+    def restore_time(self, time: int) -> None:
+        """Set the partition time of the last commit (ms)."""
+        self.partition_time = self._assigned_time = time
+
+    def _end_of_run(self, timestamps: list[int], start: int, stop: int, before: HeapEntry) -> int:
+        limit, other_rank = before[0], before[1]
+        # On equal times the queue of the smaller rank goes first.
+        if self.rank > other_rank:
+            limit -= 1
+        at = start + 1
+        while at < stop and timestamps[at] <= limit:
+            at += 1
+        return at
+
+    def _extract(self, columns: Columns) -> Columns:
+        assert self._extractor is not None
+        times = self._extractor(*columns, self.partition.partition)
+        keep = [True] * len(times)
+        for at, time in enumerate(times):
+            if type(time) is int and time >= 0:
+                continue
+            keep[at] = False
+            if isinstance(time, SerdeError):
+                self._services.undecodable(time, self.partition, columns, at)
+            elif type(time) is int:
+                self._dropped(columns, at)
+            else:
+                keep[at] = True
+                self._fail(columns, at, time)
+                times[at] = max(self._assigned_time, 0)
+        # Items that are not an int were replaced, or are left out.
+        return self._keep(columns._replace(timestamps=cast("list[int]", times)), keep)
+
+    def _repair(self, columns: Columns) -> Columns:
+        """Apply the policy to negative timestamps (FailOnInvalidTimestamp, LogAndSkipOnInvalidTimestamp, UsePartitionTimeOnInvalidTimestamp)."""
+        times = list(columns.timestamps)
+        keep = [True] * len(times)
+        highest = self._assigned_time
+        for at, time in enumerate(times):
+            if time < 0:
+                if self._policy == "log_and_skip":
+                    keep[at] = False
+                    self._dropped(columns, at)
+                    continue
+                if self._policy != "use_partition_time" or highest < 0:
+                    self._fail(columns, at, None)
+                times[at] = max(highest, 0)
+            highest = max(highest, times[at])
+        return self._keep(columns._replace(timestamps=times), keep)
+
+    def _dropped(self, columns: Columns, at: int) -> None:
+        self._services.dropped(DropReason.TIMESTAMP, place_of(*self.partition, columns.offsets[at]))
+
+    def _keep(self, columns: Columns, keep: list[bool]) -> Columns:
+        if all(keep):
+            return columns
+        self.skipped = True
+        return columns.keep(keep)
+
+    def _fail(self, columns: Columns, at: int, reason: object) -> None:
+        topic, partition = self.partition
+        offset = columns.offsets[at]
+        if isinstance(reason, ProcessingError):
+            self.failures.append((offset, reason))
+            return
+        if reason is None:
+            what = f"the timestamp {columns.timestamps[at]} is negative"
+            if self._policy == "use_partition_time":
+                what += " and the partition has no time yet"
+        elif isinstance(reason, Exception):
+            what = f"the timestamp expression failed: {human_reason(reason)}"
+        else:
+            what = f"the timestamp expression gave {reason!r}, not a whole number of milliseconds"
+        error = ProcessingError(f"topic {topic}, partition {partition}, offset {offset}: {what}")
+        if isinstance(reason, Exception):
+            error.__cause__ = reason
+        self.failures.append((offset, error))
+
+
+@dataclass(frozen=True)
+class Idling:
+    """How long a task waits for its empty partitions."""
+
+    max_idle_ms: int = 0
+    """max.task.idle.ms: -1 never waits; 0 waits while an empty partition has lag; more: also without lag, for this time."""
+
+
+class PartitionGroup:
+    """The queues of a task; selects the longest run of records of the queue with the oldest head (PartitionGroup)."""
+
+    def __init__(self, queues: Iterable[RecordQueue], idling: Idling | None = None):
+        self.queues: dict[TopicPartition, RecordQueue] = {queue.partition: queue for queue in queues}
+        self.stream_time = UNKNOWN
+        self._idle_ms = (idling or Idling()).max_idle_ms
+        self._heap: list[HeapEntry] = []
+        self._lags: dict[TopicPartition, int] = {}
+        self._deadlines: dict[TopicPartition, int] = {}
+        for rank, partition in enumerate(sorted(self.queues)):
+            self.queues[partition].rank = rank
+
+    def add(self, batch: RecordBatch) -> RecordQueue:
+        """Queue a batch and return its queue."""
+        queue = self.queues[TopicPartition(batch.topic, batch.partition)]
+        was_empty = queue.size == 0
+        queue.add(batch)
+        if was_empty and queue.size:
+            self._push(queue)
+        return queue
+
+    def add_queue(self, queue: RecordQueue) -> None:
+        """Add a partition (of a new topic that matches a pattern)."""
+        self.queues[queue.partition] = queue
+        for rank, partition in enumerate(sorted(self.queues)):
+            self.queues[partition].rank = rank
+        self._heap = []
+        for each in self.queues.values():
+            if each.size:
+                self._push(each)
+
+    def buffered(self) -> int:
+        """Return the number of records in all queues."""
+        return sum(queue.size for queue in self.queues.values())
+
+    def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
+        """Set how many records of partitions are not fetched yet; of the other partitions it is not known."""
+        self._lags = dict(lags)
+
+    def ready(self, clock: Callable[[], int]) -> bool:
+        """Return whether the task may process, or has to wait for an empty partition (max.task.idle.ms)."""
+        if not self._heap:
+            return False
+        if self._idle_ms < 0:
+            return True
+        if len(self._heap) == len(self.queues):
+            if self._deadlines:
+                self._deadlines.clear()
+            return True
+        now = clock()
+        for partition, queue in self.queues.items():
+            if queue.size:
+                self._deadlines.pop(partition, None)
+            elif self._lags.get(partition, -1) != 0:
+                self._deadlines.pop(partition, None)
+                return False
+            elif now < self._deadlines.setdefault(partition, now + self._idle_ms):
+                return False
+        return True
+
+    def next_run(self, limit: int, due: int | None = None) -> tuple[TopicPartition, Columns, int] | None:
+        """Take the next records of one partition, with their highest timestamp; None when there are none.
+
+        Raises the error of a failed extraction. `limit`: at most so many; `due`: none after the first record whose timestamp (ms) reaches it.
+        """
+        heap = self._heap
+        if not heap:
+            return None
+        queue = heap[0][2]
+        if queue.failures:
+            queue.check_head()
+        count = len(heap)
+        before = None if count == 1 else heap[1] if count == 2 or heap[1] < heap[2] else heap[2]
+        columns, highest = queue.take(limit, before, due)
+        if queue.size:
+            heapq.heapreplace(heap, (queue.head_time(), queue.rank, queue))
+        else:
+            heapq.heappop(heap)
+        return queue.partition, columns, highest
+
+    def put_back(self, partition: TopicPartition, columns: Columns, highest: int) -> None:
+        """Put back the last records of a run; `highest`: the highest timestamp of its other records."""
+        self.queues[partition].put_back(columns, highest)
+        self._heap = []
+        for queue in self.queues.values():
+            if queue.size:
+                self._push(queue)
+
+    def restore_time(self, partition: TopicPartition, time: int) -> None:
+        """Set the partition time of a committed offset; the task's stream time is the highest of them."""
+        self.queues[partition].restore_time(time)
+        self.stream_time = max(self.stream_time, time)
+
+    def _push(self, queue: RecordQueue) -> None:
+        heapq.heappush(self._heap, (queue.head_time(), queue.rank, queue))

@@ -1,0 +1,113 @@
+"""Opens the stores of tasks: in memory for the driver, in the state directory for an application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from streamkit.errors import StateError, TaskCorruptedError
+from streamkit.plan.model import Plan
+from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
+from streamkit.state.definitions import create
+from streamkit.state.engines.overlay import text_of
+from streamkit.state.files.checkpoint import delete_checkpoint
+from streamkit.state.files.directory import StateDirectory
+from streamkit.state.files.store_offsets import Owner, layout_of
+from streamkit.state.store_interface import Store
+from streamkit.state.stores.cache import CacheBudget
+
+log = logging.getLogger(__name__)
+
+
+class MemoryStores:
+    """Opens all stores in memory, with the rules of their kinds, and one cache."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self._budget = cache_budget(int(plan.config["statestore.cache.max.bytes"]))
+
+    def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Store:
+        """Return a new store of a task."""
+        return create(self._plan.stores[name], None, services, self._budget)
+
+
+class DirectoryStores:
+    """Opens persistent stores in the directory of their task; the tasks of one thread share `cache_bytes`.
+
+    `topic_ids`: ids of changelogs by name; state of a topic that was deleted and created again is not used.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        directory: StateDirectory,
+        cache_bytes: int,
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+    ):
+        self._plan = plan
+        self._directory = directory
+        self._topic_ids = topic_ids
+        self._budget = cache_budget(cache_bytes)
+
+    def resize(self, cache_bytes: int) -> None:
+        """Change the size of the cache that the tasks share; stores that were opened with a cache keep it."""
+        if self._budget is not None and cache_bytes > 0:
+            self._budget.resize(cache_bytes)
+
+    def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Store:
+        """Return a store of a task. Files that can't be used are deleted, so that the store is restored. Raises StateError."""
+        definition, directory = self._plan.stores[name], self._directory
+        is_global = spec.sub_topology.is_global
+        # A global store forwards nothing, so that a cache has no effect.
+        budget = None if is_global else self._budget
+        if not definition.persistent:
+            return create(definition, None, services, budget)
+        path = directory.global_state() if is_global else directory.task(spec.task_id)
+        owner = self._owner(name, None if is_global else spec.partition)
+        found = self._open(path, owner, services, budget)
+        if not isinstance(found, str):
+            return found
+        if owner.topic is None:
+            raise StateError(
+                f"The state of store {name} in {path} {found}; it has no changelog to be restored from: delete it to begin "
+                "without it"
+            )
+        log.warning("The state of store %s in %s %s: it is deleted, and restored from its changelog", name, path, found)
+        delete_checkpoint(path)
+        directory.wipe_store(path.name, name)
+        found = self._open(path, owner, services, budget)
+        if isinstance(found, str):
+            raise StateError(f"The state of store {name} in {path} {found}")
+        return found
+
+    def _owner(self, name: str, partition: int | None) -> Owner:
+        plan = self._plan
+        topic = plan.changelog_name(name)
+        layout = layout_of(plan.stores[name])
+        return Owner(plan.application, name, partition, topic, self._topic_ids.get(topic or "", ""), layout)
+
+    def _open(self, path: Path, owner: Owner, services: StoreServices, budget: CacheBudget | None) -> Store | str:
+        """Return a store on disk, or the reason why its files can't be used."""
+        directory = self._directory
+        try:
+            store = create(self._plan.stores[owner.store], path, services, budget, engine=directory.engine)
+        except TaskCorruptedError as error:
+            return f"is damaged: {text_of(error.__cause__ or error)}"
+        try:
+            problem = store.adopt(owner, unmarked=not directory.keeps_offsets(path.name))
+        except TaskCorruptedError as error:
+            problem = f"is damaged: {text_of(error.__cause__ or error)}"
+        except BaseException:
+            store.close()
+            raise
+        if problem is None:
+            return store
+        store.close()
+        return problem
+
+
+def cache_budget(max_bytes: int) -> CacheBudget | None:
+    """Return a cache budget, None where there is no cache at all (statestore.cache.max.bytes = 0)."""
+    return CacheBudget(max_bytes) if max_bytes > 0 else None

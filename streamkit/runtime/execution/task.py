@@ -1,0 +1,365 @@
+"""A task: queues, clocks, stores and a program for one partition of a sub-topology (StreamTask)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from streamkit import rounds
+from streamkit.compile.bound_program import Run as RunFunction
+from streamkit.errors import ProcessingError, RefusedError, StateError, StreamkitError
+from streamkit.operators.core.task_services import FailedRecord
+from streamkit.plan.lookup import source_node
+from streamkit.record import Columns, RecordBatch, TopicPartition
+from streamkit.runtime.execution import metadata
+from streamkit.runtime.execution.expiry import Expiry
+from streamkit.runtime.execution.handlers import describe_failure
+from streamkit.runtime.execution.program_services import ProgramServices
+from streamkit.runtime.execution.queues import Extractor, QueueServices, RecordQueue
+from streamkit.runtime.execution.runs import MAX_OUTPUT_ROWS, MAX_RUN, Run
+from streamkit.runtime.execution.task_environment import StoreServices, TaskEnvironment, TaskSpec
+from streamkit.serdes import size
+from streamkit.transport.log_interface import CommittedOffset
+
+
+class Task(ProgramServices):
+    """Runs a program over the records of its input partitions, and collects the offsets to commit.
+
+    It works on runs of records, never on a single one.
+    """
+
+    def __init__(self, spec: TaskSpec, environment: TaskEnvironment):
+        super().__init__(spec, environment)
+        self.commit_needed = False
+        self._consumed: dict[TopicPartition, int] = {}
+        self._added: dict[TopicPartition, int] = {}
+        self._touched: set[TopicPartition] = set()
+        self._committed_metadata: dict[str, int] = {}
+        make = environment.tracing
+        topics = [place.topic for place in spec.inputs]
+        self._tracing = None if make is None else make(spec.task_id, spec.sub_topology, topics)
+        try:
+            self._open_stores()
+            self._expiry = Expiry(self.stores.values(), self.processor_metadata)
+            self._bind()
+        except BaseException:
+            self.close_stores()
+            raise
+
+    # -- Lifecycle -------------------------------------------------------------------------------------------------
+
+    def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Restore times from committed offsets and create processors; the stores have been restored."""
+        for partition, offset in committed.items():
+            if partition in self._group.queues:
+                time, times = metadata.decode(offset.metadata)
+                self._group.restore_time(partition, time)
+                for name, value in times.items():
+                    self.processor_metadata[name] = max(value, self.processor_metadata.get(name, value))
+        self._committed_metadata = dict(self.processor_metadata)
+        self._expiry.start(self._group.stream_time)
+        self._bound.init()
+        self._bound.flush()
+
+    def reset(self) -> None:
+        """Close processors and return to the state before `start`, with the stores as they are; everything has been committed."""
+        self._stream_punctuators.clear()
+        self._wall_punctuators.clear()
+        self._bound.close()
+        self._expiry.reset()
+        for store in self.stores.values():
+            store.forget()
+        self.processor_metadata.clear()
+        del self.output[:]
+        self._bind()
+
+    def close(self) -> None:
+        """Close processors and stores; uncommitted changes are lost. A failing close hides no earlier error."""
+        if self._tracing is not None:
+            self._tracing.end()
+        self._stream_punctuators.clear()
+        self._wall_punctuators.clear()
+        try:
+            self._bound.close()
+        finally:
+            self.close_stores()
+
+    def close_stores(self) -> None:
+        """Close all stores, even when one fails."""
+        failure: BaseException | None = None
+        for store in self.stores.values():
+            try:
+                store.close()
+            except Exception as error:
+                failure = failure or error
+        self.stores = {}
+        if failure is not None:
+            raise failure
+
+    # -- Records ---------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> list[TopicPartition]:
+        """The partitions that the task reads."""
+        return list(self._group.queues)
+
+    def extractor(self, topic: str) -> Extractor | None:
+        """Return the function that extracts timestamps from a topic's records; None where it has no expression."""
+        return self._bound.extractors.get(topic)
+
+    def add_input(self, partition: TopicPartition) -> None:
+        """Add an input partition, of a new topic that matches a pattern."""
+        if partition not in self._group.queues:
+            self._group.add_queue(self._queue(partition))
+            self._added[partition] = 0
+
+    def add(self, batch: RecordBatch) -> int:
+        """Queue a batch; return the number of queued records of its partition. Raises the error of a failing extractor."""
+        queue = self._group.add(batch)
+        self._added[queue.partition] += len(batch.offsets)
+        if queue.skipped:
+            # The offsets of skipped records are committed too.
+            queue.skipped = False
+            self._touched.add(queue.partition)
+            self.commit_needed = True
+        return queue.size
+
+    def touch(self, partitions: Iterable[TopicPartition]) -> None:
+        """Include the positions of these inputs in the next commit, although nothing was processed."""
+        self._touched.update(partitions)
+        self.commit_needed = True
+
+    def buffered(self, partition: TopicPartition) -> int:
+        """Return the number of queued records of a partition."""
+        return self._group.queues[partition].size
+
+    def head_offset(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the next queued record of a partition; None where there is none."""
+        return self._group.queues[partition].head_offset()
+
+    def taken(self) -> dict[TopicPartition, int]:
+        """Return the number of records of each partition that were taken from the queues so far."""
+        return {partition: count - self.buffered(partition) for partition, count in self._added.items()}
+
+    def has_records(self) -> bool:
+        """Return whether any record is queued."""
+        return self._group.buffered() > 0
+
+    @property
+    def expiring(self) -> bool:
+        """Whether rows have expired that `process` has not deleted yet, because there are too many for one call."""
+        return self._expiry.unfinished
+
+    def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
+        """Set how many records of each partition are not fetched yet; for max.task.idle.ms."""
+        self._group.set_lags(lags)
+
+    def process(self, max_records: int) -> int:
+        """Process at most so many records, the oldest heads first; return how many. Raises ProcessingError and its subclasses.
+
+        Expired rows are deleted, and then stream-time punctuators fire, right after the record that makes them due. Where
+        records have much output, fewer are processed, so that the output can be sent.
+        """
+        done = 0
+        group, now = self._group, self.now
+        rounds.begin(self._end_run)
+        size.limit(self._environment.max_request_size)
+        try:
+            if self._expiry.unfinished:
+                self.expire()
+            while not self._expiry.unfinished and done < max_records and group.ready(now):
+                due = self._expiry.next_due(self._stream_punctuators.next_due())
+                run = group.next_run(min(max_records - done, MAX_RUN), due)
+                if run is None:
+                    break
+                partition, columns, highest = run
+                done += self._process_run(partition, columns, highest)
+                if due is not None and group.stream_time >= due:
+                    self.expire()
+                    self.punctuate_stream_time()
+                if self.commit_requested or self._is_full():
+                    break
+        except BaseException as error:
+            if self._tracing is not None:
+                self._tracing.end(error)
+            raise
+        finally:
+            rounds.begin(None)
+            self._note_latency()
+        if self._tracing is not None:
+            self._tracing.end_round(done)
+        return done
+
+    def update(self, batch: RecordBatch) -> None:
+        """Process a batch without the queues (GlobalStateUpdateTask)."""
+        self._run(batch.topic)(
+            batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets, batch.partition
+        )
+
+    # -- Commit ----------------------------------------------------------------------------------------------------
+
+    def flush_stores(self) -> None:
+        """Flush the caches in the order of registration; forwarded and logged rows are in `output` afterwards."""
+        try:
+            # Before the stores, which held records may still reach: nothing is committed that was not forwarded.
+            self._bound.flush()
+            for store in self.stores.values():
+                store.flush()
+                self._bound.flush()
+        except StreamkitError:
+            raise
+        except Exception as error:
+            raise self._failed_outside_a_node(error) from error
+
+    def prepare_commit(self, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, CommittedOffset]:
+        """Flush caches and return the offsets to commit; none where nothing happened since the last commit.
+
+        `position`: the consumer's next offset, used where nothing is queued.
+        """
+        if not self.commit_needed:
+            return {}
+        self.flush_stores()
+        changed = self.processor_metadata != self._committed_metadata
+        partitions = self.inputs if changed else sorted(self._touched)
+        return {partition: self._committable(partition, position) for partition in partitions}
+
+    def post_commit(self) -> None:
+        """Commit the stores, and reset the state of the commit."""
+        if self.commit_needed:
+            for store in self.stores.values():
+                store.commit()
+        self._committed_metadata = dict(self.processor_metadata)
+        self.commit_needed = self.commit_requested = False
+
+    def consumed(self) -> dict[TopicPartition, int]:
+        """Return the last offset that was processed, by partition."""
+        return dict(self._consumed)
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> None:
+        self._consumed, self._touched, self._committed_metadata = {}, set(), {}
+        self._added = dict.fromkeys(self.spec.inputs, 0)
+        self._bound = self.spec.program.bind(self)
+        self._sources = dict(self._bound.sources)
+        self._sources_times: dict[str, list[int]] = {}
+        self._group = self._environment.group(map(self._queue, self.spec.inputs), self._environment.idling)
+
+    def _open_stores(self) -> None:
+        plan = self._environment.plan
+        for name in self.spec.sub_topology.stores:
+            definition = plan.stores[name]
+            # A store that is restored from its source topic has no changelog of its own.
+            changelog = None if definition.source_topic is not None else plan.changelog_name(name)
+            self.stores[name] = self._environment.open_store(self.spec, name, StoreServices(self, changelog))
+
+    def _queue(self, partition: TopicPartition) -> RecordQueue:
+        policy = self._bound.timestamp_policies.get(partition.topic, "fail_on_invalid")
+        services = QueueServices(self.now, self.dropped, self._undecodable)
+        return RecordQueue(partition, policy, self._bound.extractors.get(partition.topic), services)
+
+    def _run(self, topic: str) -> RunFunction:
+        run = self._sources.get(topic)
+        if run is None:
+            run = self._sources[topic] = self._run_by_pattern(topic)
+        return run
+
+    def _run_by_pattern(self, topic: str) -> RunFunction:
+        for pattern, make in self._bound.patterns.items():
+            if re.fullmatch(pattern, topic):
+                return make(topic)
+        raise StateError(f"task {self.task_id} does not read topic {topic}")
+
+    def _process_run(self, partition: TopicPartition, columns: Columns, highest: int) -> int:
+        keys, values, timestamps, headers, offsets = columns
+        group = self._group
+        if len(timestamps) == 1:
+            if highest > group.stream_time:
+                group.stream_time = highest
+        else:
+            self._running = Run(group.stream_time, columns)
+        run = self._sources.get(partition.topic) or self._run(partition.topic)
+        self.current_topic.size = len(partition.topic)
+        if self._tracing is not None:
+            headers = self._tracing.columns(partition.topic, keys, headers)
+        try:
+            run(keys, values, timestamps, headers, offsets, partition.partition)
+            self._bound.flush()
+        except RefusedError as error:
+            # The sink is directly below the source: no processing handler applies (SourceNode.process).
+            raise self._policy.without_handler(error) from error.cause
+        except StreamkitError:
+            raise
+        except Exception as error:
+            raise self._failed_outside_a_node(error) from error
+        finally:
+            if self._running is not None:
+                rest = self._running.rest
+                if rest is not None:
+                    highest = max(timestamps)
+                    group.put_back(partition, rest, highest)
+                self._running = None
+                group.stream_time = max(group.stream_time, highest)
+        # A run that ended early has only the timestamps of processed records.
+        done = len(timestamps)
+        self._arrived(partition.topic).extend(timestamps)
+        self._consumed[partition] = offsets[done - 1]
+        self._touched.add(partition)
+        self.commit_needed = True
+        return done
+
+    def _arrived(self, topic: str) -> list[int]:
+        """Return the list of timestamps of the records of a source node, for their latency."""
+        found = self._sources_times.get(topic)
+        if found is None:
+            node = source_node(self._environment.plan, self.spec.sub_topology, topic)
+            found = self._sources_times[topic] = self.times_at(node)
+        return found
+
+    def _note_latency(self) -> None:
+        if self._environment.measures_latency:
+            self.latency.record(self.now)
+        else:
+            self.latency.discard()
+
+    def expire(self) -> None:
+        """Delete expired rows, at most as many as one call may delete."""
+        self.leave_record()
+        try:
+            if self._expiry.run(self._group.stream_time, self._is_full):
+                self.commit_needed = True
+            self._bound.flush()
+        except StreamkitError:
+            raise
+        except Exception as error:
+            raise self._failed_outside_a_node(error) from error
+
+    def _is_full(self) -> bool:
+        return rounds.is_full() or len(self.output) > MAX_OUTPUT_ROWS
+
+    def _end_run(self) -> None:
+        if self._running is not None:
+            self._running.end_at(self._bound.read_position())
+
+    def _failed_outside_a_node(self, error: Exception) -> ProcessingError:
+        topic, partition, offset = self._bound.position() or (None, -1, -1)
+        record = FailedRecord(topic, partition, offset, -1, None, None, None)
+        return ProcessingError(f"task {self.task_id}: {describe_failure(None, error, record)}")
+
+    def _undecodable(self, error: Exception, partition: TopicPartition, columns: Columns, at: int) -> None:
+        record = FailedRecord(
+            partition.topic,
+            partition.partition,
+            columns.offsets[at],
+            columns.timestamps[at],
+            columns.keys[at],
+            columns.values[at],
+            columns.headers[at],
+        )
+        self.on_deserialization_error(None, error, record)
+
+    def _committable(self, partition: TopicPartition, position: Callable[[TopicPartition], int]) -> CommittedOffset:
+        queue = self._group.queues[partition]
+        head = queue.head_offset()
+        offset = position(partition) if head is None else head
+        return CommittedOffset(offset, metadata.encode(queue.partition_time, self.processor_metadata))

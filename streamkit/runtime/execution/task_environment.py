@@ -1,0 +1,120 @@
+"""The parts of a task: its specification, and what it shares with the other tasks of its driver or thread."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from streamkit.compile.program import Program
+from streamkit.plan.model import Plan, SubTopology
+from streamkit.record import Headers, OutputTuple, TopicPartition
+from streamkit.runtime.execution.handlers import Handlers
+from streamkit.runtime.execution.queues import Idling, PartitionGroup
+from streamkit.state.store_interface import CurrentTopic, Store
+
+if TYPE_CHECKING:
+    from streamkit.config import Config
+    from streamkit.runtime.telemetry.task_tracing import TaskTracing
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A task's id, sub-topology, program and inputs."""
+
+    task_id: str
+    partition: int
+    sub_topology: SubTopology
+    program: Program
+    inputs: tuple[TopicPartition, ...]
+    """Partitions by the names of topics on the log."""
+
+
+@dataclass(frozen=True)
+class EmitIntervals:
+    """Intervals (ms) at which closed windows are emitted, and rows of outer joins without a match."""
+
+    windows: int = 1000
+    joins: int = 1000
+
+    @classmethod
+    def of(cls, config: Config, default: int | None = None) -> EmitIntervals:
+        """Read the settings of a Config; `default`: the value of those that are not set (TopologyTestDriver: 0)."""
+        names = (
+            "__emit.interval.ms.kstreams.windowed.aggregation__",
+            "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__",
+        )
+        return cls(
+            *(int(config[name]) if default is None or config.origin(name) != "default" else default for name in names)
+        )
+
+
+STEP_LOG = logging.getLogger("streamkit.steps")
+"""The logger of the `log` steps."""
+
+
+def log_to_stderr(level: int, text: str) -> None:
+    """Print a line of the `log` step to stderr, where no log is kept."""
+    print(f"{logging.getLevelName(level)} {text}", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class TaskEnvironment:
+    """The objects and settings that the tasks of one driver or thread share."""
+
+    plan: Plan
+    clock: Callable[[], int]
+    """Milliseconds since the epoch."""
+    open_store: Callable[[TaskSpec, str, StoreServices], Store]
+    """(task, store's name, its services): opens a store."""
+    partitions: Callable[[str], int]
+    """Returns the number of partitions of a topic on the log."""
+    handlers: Handlers = field(default_factory=Handlers)
+    idling: Idling = field(default_factory=Idling)
+    emit_intervals: EmitIntervals = field(default_factory=EmitIntervals)
+    global_stores: Mapping[str, Store] = field(default_factory=dict)
+    group: type[PartitionGroup] = PartitionGroup
+    """Selects the next records among the task's queues."""
+    print_line: Callable[[str], None] = print
+    """Prints a line of the `print` step."""
+    log_line: Callable[[int, str], None] = STEP_LOG.log
+    """Logs a line of the `log` step: (level of the module `logging`, text)."""
+    stopping: Callable[[], bool] = lambda: False
+    """Returns whether the application is stopping."""
+    max_request_size: int | None = None
+    """The most bytes of a key or a value that is written; None: serdes.size.MAX_BYTES."""
+    tracing: Callable[[str, SubTopology, Sequence[str]], TaskTracing] | None = None
+    """Returns the traces of a task, given its sub-topology and inputs; None where there are none."""
+    measures_latency: bool = False
+    """Whether end-to-end latencies are kept (KIP-613); `try` and batch jobs do not process records when they arrive."""
+
+
+class StoreOwner(Protocol):
+    """The members of a task that the services of its stores use."""
+
+    output: list[OutputTuple]
+    partition: int
+    current_topic: CurrentTopic
+
+    def dropped(self, reason: str) -> None:
+        """Count a dropped record."""
+
+
+class StoreServices:
+    """The services that a store uses (StoreContext): its changelog, and the count of dropped records."""
+
+    __slots__ = ("_append", "_partition", "_topic", "dropped", "topic")
+
+    def __init__(self, task: StoreOwner, changelog: str | None):
+        self._append = task.output.append
+        self._topic = changelog
+        self._partition = task.partition
+        self.dropped = task.dropped
+        self.topic = task.current_topic
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+        """Append a record to the store's changelog, in the task's partition."""
+        if self._topic is not None:
+            self._append((self._topic, key, value, timestamp, headers, self._partition))

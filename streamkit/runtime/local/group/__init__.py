@@ -1,0 +1,1 @@
+"""The group of an application's instances: membership, leader, assignment."""

@@ -1,0 +1,1 @@
+"""An instance of an application: start and stop, status, queries, processes."""

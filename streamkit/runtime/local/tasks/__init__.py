@@ -1,0 +1,1 @@
+"""The tasks of a stream thread: assigned, restored, standby, closed."""

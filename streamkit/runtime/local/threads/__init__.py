@@ -1,0 +1,1 @@
+"""Stream threads, the global thread, and how they commit."""

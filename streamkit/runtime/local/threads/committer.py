@@ -1,0 +1,248 @@
+"""Sends the output of tasks, and commits: in a transaction, or first the records and then the offsets (TaskExecutor)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+from streamkit.errors import (
+    ProductionError,
+    RetriableTransportError,
+    TaskCorruptedError,
+    TransportError,
+    UnreachableError,
+)
+from streamkit.metrics import DroppedRecords
+from streamkit.record import OutputTuple, TopicPartition
+from streamkit.runtime.execution.dead_letters import dead_letters_of_rows
+from streamkit.runtime.execution.handlers import CONTINUE
+from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.tasks.local_task import LocalTask
+from streamkit.runtime.local.threads.gate import Gate
+from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, Producer
+
+log = logging.getLogger(__name__)
+
+
+class Committer:
+    """The producer of a stream thread, and its commits."""
+
+    def __init__(self, shared: Shared, consumer: Consumer, make_producer: Callable[[], Producer], gate: Gate):
+        """`gate`: the gate of the thread; others may read its stores while it waits for the log."""
+        self._shared = shared
+        self._gate = gate
+        self._settings = shared.settings
+        self._consumer = consumer
+        self._make_producer = make_producer
+        self._producer = make_producer()
+        self._begun = False
+        self.postponed = False
+        """Whether the last commit was postponed because of a rebalance."""
+        self._lost: Counter[TopicPartition] = Counter()
+        """Records since the last commit that were dropped because the log rejected them."""
+        self.rejected = DroppedRecords()
+        """Records that the log rejected and that were dropped."""
+        self._admin: Admin | None = None
+        self._last_commit = self._last_purge = shared.elapsed()
+        self._repartitions = {
+            shared.plan.internal_name(name)
+            for name, topic in shared.plan.internal_topics.items()
+            if topic.kind == "repartition"
+        }
+
+    def begin(self) -> None:
+        """Begin a transaction under exactly-once; the first one of a producer fences the previous producer of its id.
+
+        Raises TransportError; then it may be tried again.
+        """
+        if self._settings.exactly_once and not self._begun:
+            self._producer.begin()
+            self._begun = True
+
+    def send(self, local_task: LocalTask) -> None:
+        """Send a task's output. Raises ProductionError unless the handler is CONTINUE."""
+        output = local_task.task.output
+        if output:
+            try:
+                with self._gate.opened():
+                    self._producer.send(output)
+            except ProductionError as error:
+                self._handle_rejected(error, output)
+            local_task.count_output(output)
+            del output[:]
+
+    def commit_if_due(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
+        """Commit when the interval has passed or a task has requested it; return the committed tasks."""
+        if self._shared.elapsed() - self._last_commit > self._settings.commit_interval_ms:
+            done = self.commit(tasks)
+            if self.postponed:
+                return []
+            # The interval begins at the end of a commit: where one takes longer, tasks would process a record in between.
+            now = self._shared.elapsed()
+            self._purge(tasks, now)
+            self._last_commit = now
+            return done
+        if any(each.task.commit_requested for each in tasks):
+            # Exactly-once has one transaction for the whole thread; Java commits every task that needs it then.
+            return self.commit(tasks)
+        return []
+
+    def commit(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
+        """Commit the running tasks; return those that had anything to commit.
+
+        During a rebalance the commit is postponed, no task is returned, and it may be tried again. Raises TransportError,
+        ProductionError, and TaskCorruptedError where a transaction may be committed or not.
+        """
+        self.postponed = False
+        dirty = [each for each in tasks if each.task.commit_needed]
+        if not dirty:
+            for each in tasks:
+                each.task.commit_requested = False
+            return []
+        coordinator = self._shared.coordinator
+        if coordinator is None:
+            self._commit(dirty)
+            return dirty
+        with coordinator.committing() as free:
+            self.postponed = not free
+            if not free:
+                return []
+            self._commit(dirty)
+        return dirty
+
+    def _commit(self, dirty: Collection[LocalTask]) -> None:
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        for each in dirty:
+            each.task.leave_record()
+            offsets.update(each.task.prepare_commit(self._consumer.position))
+            self.send(each)
+        with self._gate.opened():
+            self._commit_to_log(offsets)
+        lost, self._lost = self._lost, Counter()
+        marks = self._settings.exactly_once and self._shared.transport.marks_commits
+        for each in dirty:
+            each.note_positions(lost, marks=marks)
+            each.task.post_commit()
+            each.commits += 1
+            self._count_dropped(each)
+        self.begin()
+
+    def _commit_to_log(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
+        if self._settings.exactly_once:
+            self._commit_transaction(offsets)
+            return
+        self._flush()
+        coordinator = self._shared.coordinator
+        if coordinator is None or not coordinator.commit(offsets):
+            self._consumer.commit(offsets)
+
+    def _commit_transaction(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
+        """Commit offsets, output and changelogs in one transaction."""
+        try:
+            self._producer.commit(offsets, self._group_metadata())
+        except ProductionError as error:
+            self._handle_rejected(error)
+            raise
+        except (RetriableTransportError, UnreachableError) as error:
+            raise TaskCorruptedError(f"a transaction may or may not be committed: {error}", on_disk=False) from error
+        self._begun = False
+
+    def restart(self) -> None:
+        """Abort the transaction. A producer that can't, or is fenced, is replaced: `begin` of the new one ends its transaction."""
+        if not self._settings.exactly_once:
+            return
+        self._begun = False
+        try:
+            self._producer.abort()
+        except TransportError as error:
+            log.info("%s; the producer is replaced", error)
+            self._close_producer()
+            self._producer = self._make_producer()
+
+    def close(self) -> None:
+        """Close the producer; the output of an open transaction is aborted."""
+        try:
+            if self._begun:
+                try:
+                    self._producer.abort()
+                except TransportError:
+                    log.debug("aborting failed", exc_info=True)
+            self._producer.close()
+        finally:
+            if self._admin is not None:
+                self._admin.close()
+
+    def _close_producer(self) -> None:
+        try:
+            self._producer.close()
+        except TransportError:
+            log.debug("closing the producer failed", exc_info=True)
+        finally:
+            # librdkafka's threads end with the client object, which its own callbacks refer to.
+            self._shared.cycles.note_closed()
+
+    def _count_dropped(self, local_task: LocalTask) -> None:
+        task = local_task.task
+        dropped, task.dropped_total = task.dropped_total, 0
+        if dropped:
+            local_task.dropped += dropped
+            self._shared.metrics.add("dropped-records-total", dropped, task.task_id)
+            log.warning("task %s dropped %d records since its last commit", task.task_id, dropped)
+
+    def _group_metadata(self) -> bytes:
+        coordinator = self._shared.coordinator
+        return (coordinator and coordinator.group_metadata()) or self._consumer.group_metadata()
+
+    def _flush(self) -> None:
+        while True:
+            try:
+                return self._producer.flush()
+            except ProductionError as error:
+                # Where processing continues without the record, the other records have to be acknowledged too.
+                self._handle_rejected(error)
+
+    def _handle_rejected(self, error: ProductionError, sent: Sequence[OutputTuple] = ()) -> None:
+        """Handle rows that the log rejected: write dead letters where their topic is set, then apply the production handler.
+
+        Where a retry may succeed, FAIL restarts the tasks from their last commit (RETRY in Java's handler).
+        `sent`: the rows that may be lost where the error does not name its rows.
+        """
+        handlers = self._settings.handlers
+        goes_on = handlers.production == CONTINUE and not self._settings.exactly_once
+        if error.retriable and not goes_on:
+            raise TaskCorruptedError(str(error), on_disk=False) from error
+        if self._settings.exactly_once:
+            # The transaction is aborted, which would include the dead letters.
+            raise error
+        topic = handlers.dead_letter_topic
+        letters = topic is not None and all(row[0] != topic for row in error.rows)
+        if topic is not None and letters:
+            self._producer.send(dead_letters_of_rows(topic, error, error.rows))
+            self._producer.flush()
+        if not goes_on:
+            raise error
+        self._lost.update(TopicPartition(row[0], row[5]) for row in error.rows or sent)
+        for row in error.rows or sent:
+            reason = f"the log rejects records of topic {row[0]}"
+            self.rejected.add(reason, str(error), dead_letters=int(letters and bool(error.rows)))
+        log.warning("%s; the record is given up", error)
+
+    def _purge(self, tasks: Collection[LocalTask], now: int) -> None:
+        """Delete committed records of repartition topics (repartition.purge.interval.ms)."""
+        if now - self._last_purge <= self._settings.purge_interval_ms:
+            return
+        self._last_purge = now
+        before = {
+            partition: offset + 1
+            for each in tasks
+            for partition, offset in each.task.consumed().items()
+            if partition.topic in self._repartitions
+        }
+        if before:
+            try:
+                self._admin = self._admin or self._shared.transport.admin()
+                self._admin.delete_records(before)
+            except TransportError as error:
+                # The records only take space, and are deleted next time.
+                log.info("%s; trying again later", error)

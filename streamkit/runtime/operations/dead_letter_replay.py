@@ -1,0 +1,224 @@
+"""Writes dead letters back to the topics that their records came from, and stores which ones are written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable, Iterator
+
+from streamkit.errors import StreamkitError, TopicError
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.runtime.execution.dead_letters import DeadLetter, dead_letter_topics, read_dead_letter
+from streamkit.runtime.records import RecordJson, headers_to_json
+from streamkit.serdes.plain import Json
+from streamkit.transport.log_interface import CommittedOffset, Consumer, Producer, Transport
+
+BATCH = 1000
+POLL_MS = 200
+MAX_METADATA = 4000
+"""Characters: a broker takes 4096 (offset.metadata.max.bytes)."""
+
+_FACTS = ("error", "message", "step", "topic", "partition", "offset", "timestamp")
+
+Filter = Callable[[DeadLetter], bool]
+
+
+class Replay:
+    """Reads the dead letters of a plan, up to the ends that their topics have when it is created.
+
+    The consumer group `<application>-replay` stores the progress: its committed offset is the first letter that was not
+    written back, and the offset's metadata has the later ranges that were. Raises TopicError where no topic exists.
+    """
+
+    def __init__(self, plan: Plan, transport: Transport, topics: list[str] | None = None, *, again: bool = False):
+        """`topics`: on the log, those of the plan by default; `again`: also letters that were written back before."""
+        self._transport = transport
+        self._group = f"{plan.application}-replay"
+        self._again = again
+        admin = transport.admin()
+        try:
+            self._partitions = admin.partition_counts()
+        finally:
+            admin.close()
+        wanted = dead_letter_topics(plan) if topics is None else topics
+        found = [topic for topic in wanted if topic in self._partitions]
+        if not found:
+            raise TopicError(_no_topics(plan, wanted))
+        self._places = [TopicPartition(topic, number) for topic in found for number in range(self._partitions[topic])]
+        self._progress: dict[TopicPartition, _Progress] = {}
+
+    def target(self, letter: DeadLetter) -> TopicPartition | None:
+        """Return the partition of a letter's record; partition -1: by its key, where the original one no longer exists.
+
+        None where there is nothing to write back: it was no record (a timer), or its topic does not exist.
+        """
+        count = self._partitions.get(letter.topic or "")
+        if letter.topic is None or count is None:
+            return None
+        return TopicPartition(letter.topic, letter.partition if 0 <= letter.partition < count else -1)
+
+    def dead_letters(self, wanted: Filter) -> Iterator[DeadLetter]:
+        """Yield the dead letters that a filter selects; nothing is written."""
+        consumer = self._consumer()
+        try:
+            for letter, fresh in self._scan(consumer):
+                if fresh and wanted(letter):
+                    yield letter
+        finally:
+            consumer.close()
+
+    def execute(self, wanted: Filter, most: int | None = None) -> Iterator[DeadLetter]:
+        """Write letters back, at most `most`, and yield each afterwards; one transaction for each batch has records and offsets.
+
+        A letter without a target is skipped. Raises TransportError, ProductionError, StreamkitError.
+        """
+        consumer = self._consumer()
+        producer = self._transport.producer(transactional_id=self._group, client_id=self._group)
+        try:
+            producer.begin()
+            batch: list[DeadLetter] = []
+            left = most
+            for letter, fresh in self._scan(consumer):
+                target = self.target(letter) if fresh and left != 0 and wanted(letter) else None
+                progress = self._progress[letter.place]
+                progress.note(letter.place_offset, target is not None)
+                if target is None:
+                    continue
+                left = None if left is None else left - 1
+                number = None if target.partition < 0 else target.partition
+                producer.send(
+                    [(target.topic, letter.key, letter.value, letter.timestamp, letter.headers or None, number)]
+                )
+                batch.append(letter)
+                if len(batch) == BATCH or left == 0:
+                    self._commit(producer, consumer)
+                    producer.begin()
+                    yield from batch
+                    batch = []
+                if left == 0:
+                    break
+            self._commit(producer, consumer)
+            yield from batch
+        finally:
+            producer.close()
+            consumer.close()
+
+    def _commit(self, producer: Producer, consumer: Consumer) -> None:
+        try:
+            offsets = {place: progress.committed() for place, progress in self._progress.items() if progress.changed}
+            producer.commit(offsets, consumer.group_metadata())
+        except BaseException:
+            producer.abort()
+            raise
+
+    def _consumer(self) -> Consumer:
+        return self._transport.consumer(self._group, read_committed=True, client_id=self._group)
+
+    def _scan(self, consumer: Consumer) -> Iterator[tuple[DeadLetter, bool]]:
+        """Yield every letter from the first one that was not written back, and whether it is still to be written."""
+        ends = consumer.end_offsets(self._places)
+        first = consumer.beginning_offsets(self._places)
+        committed = consumer.committed(self._places)
+        self._progress = {place: _Progress(committed.get(place)) for place in self._places}
+        positions = first if self._again else {p: max(first[p], self._progress[p].floor) for p in self._places}
+        consumer.assign({place: start for place, start in positions.items() if start < ends[place]})
+        open_places = {place for place, start in positions.items() if start < ends[place]}
+        while open_places:
+            for batch in consumer.poll(BATCH, POLL_MS):
+                place = TopicPartition(batch.topic, batch.partition)
+                columns = zip(batch.keys, batch.values, batch.timestamps, batch.headers, strict=True)
+                for offset, record in zip(batch.offsets, columns, strict=True):
+                    if offset < ends[place]:
+                        letter = read_dead_letter(place, offset, record)
+                        yield letter, self._again or not self._progress[place].done(offset)
+            open_places = {place for place in open_places if consumer.position(place) < ends[place]}
+
+
+def dead_letter_json(letter: DeadLetter, form: RecordJson, replay: Replay) -> dict[str, Json]:
+    """Return a letter as an object, its key and value in the JSON form of the topic that its record came from."""
+    key, value = form.decode_source(letter.topic, letter.key, letter.value)
+    return {
+        "dead_letter": {"topic": letter.place[0], "partition": letter.place[1], "offset": letter.place_offset},
+        **{name: getattr(letter, name) for name in _FACTS},
+        "headers": headers_to_json(letter.headers),
+        "key": key,
+        "value": value,
+        "replayable": replay.target(letter) is not None,
+    }
+
+
+class _Progress:
+    """The letters of one partition that were written back: all before `floor`, and ranges after it."""
+
+    def __init__(self, committed: CommittedOffset | None):
+        self.floor = committed.offset if committed else 0
+        self.changed = False
+        self._before = _decode(committed.metadata if committed else "", self.floor)
+        self._first_open: int | None = None
+        self._last = -1
+        self._runs: list[list[int]] = []
+        self._in_run = False
+
+    def done(self, offset: int) -> bool:
+        """Return whether an earlier run has written a letter back."""
+        return offset < self.floor or any(first <= offset <= last for first, last in self._before)
+
+    def note(self, offset: int, put_back: bool) -> None:
+        """Note a letter, in the order of offsets, and whether it is written back now."""
+        self._last = offset
+        self.changed = self.changed or put_back
+        if not put_back and not self.done(offset):
+            self._first_open = offset if self._first_open is None else self._first_open
+            self._in_run = False
+        elif self._in_run:
+            self._runs[-1][1] = offset
+        else:
+            self._runs.append([offset, offset])
+            self._in_run = True
+
+    def committed(self) -> CommittedOffset:
+        """Return the offset to commit. Raises StreamkitError for more ranges than the metadata of an offset can have."""
+        later = [[first, last] for first, last in self._before if last > self._last]
+        if self._first_open is None:
+            return CommittedOffset(max(self.floor, self._last + 1), _encode(later, max(self.floor, self._last + 1)))
+        ranges = [run for run in self._runs if run[0] > self._first_open] + later
+        return CommittedOffset(self._first_open, _encode(ranges, self._first_open))
+
+
+def _encode(ranges: list[list[int]], floor: int) -> str:
+    """Return ranges of offsets as text: as distances, which compress well. Raises StreamkitError beyond 4,000 characters."""
+    if not ranges:
+        return ""
+    parts, at = [], floor
+    for first, last in ranges:
+        parts.append(f"{max(0, first - at)}+{last - max(first, at)}")
+        at = last
+    text = base64.b64encode(zlib.compress(" ".join(parts).encode(), 9)).decode()
+    if len(text) > MAX_METADATA:
+        raise StreamkitError(
+            f"what would be put back lies in {len(ranges)} separate places, more than can be remembered; "
+            "take a wider filter, or a smaller --limit"
+        )
+    return text
+
+
+def _decode(text: str, floor: int) -> list[tuple[int, int]]:
+    """Return the ranges of _encode's text; none for a text that it did not write."""
+    ranges, at = [], floor
+    try:
+        for part in zlib.decompress(base64.b64decode(text, validate=True)).decode().split() if text else ():
+            distance, _, length = part.partition("+")
+            first = at + int(distance)
+            at = first + int(length)
+            ranges.append((first, at))
+    except (binascii.Error, zlib.error, ValueError):
+        return []
+    return ranges
+
+
+def _no_topics(plan: Plan, wanted: list[str]) -> str:
+    if not wanted:
+        return f"{plan.file} writes no dead letters: neither errors.dead.letter.queue.topic.name nor `on_error` of a step is set"
+    return f"there are no dead letters: {', '.join(wanted)} does not exist"
