@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import Any
 
-from streamkit.code import Code, call, literal, mapping_of
+from streamkit.code import NONE, Code, call, literal, mapping_of
+from streamkit.compile.bound_program import BoundProgram
 from streamkit.compile.deletions import emit_deletions
 from streamkit.compile.generator import Generator
 from streamkit.compile.program import Program
-from streamkit.compile.services import BoundProgram, FailedRecord
+from streamkit.compile.record_writer import REPLAYS
 from streamkit.compile.sources import emit_extractor, emit_source
+from streamkit.compile.traced import Trace, TracedGenerator
 from streamkit.errors import (
     DeserializationError,
     ProcessingError,
     ProductionError,
     RefusedError,
     StateError,
+    StoppedError,
     StreamkitError,
     TransportError,
 )
-from streamkit.plan.model import Plan, SourceNode, SubTopology
+from streamkit.operators.core.task_services import FailedRecord
+from streamkit.plan.model import Plan, PlanNode, SourceNode, SubTopology
+from streamkit.record import Headers
 
-# A failure that some node has already answered with `fail`, or that no handler may answer.
-FATAL = (ProcessingError, DeserializationError, ProductionError, StateError, TransportError)
+# Failures that a handler of a node has already raised, or that no handler may handle.
+FATAL = (ProcessingError, DeserializationError, ProductionError, StateError, StoppedError, TransportError)
 
 _HEAD = """
 def bind(rt):
@@ -70,6 +74,16 @@ def bind(rt):
         rt.on_deserialization_error(node, error, FailedRecord(here[0], here[1], o, t, kb, vb, h))
 """
 
+_REPLAY = """
+    def origin():
+        return kb, vb, o
+
+    def switch(found):
+        nonlocal kb, vb, o
+        kb, vb, o = found
+
+"""
+
 _TAIL = """
     return BoundProgram(
         sources={sources},
@@ -80,16 +94,21 @@ _TAIL = """
         close={close},
         position=lambda: (*here, o),
         leave=leave,
+        replays={replays},
+        instances={instances},
     )
 """
 
 
-def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter[str] | None = None) -> Program:
-    """Return the program of a sub-topology; deterministic, so that every process writes the same code.
+def compile_sub_topology(
+    plan: Plan, sub_topology: SubTopology, reached: Counter[str] | None = None, trace: Trace | None = None
+) -> Program:
+    """Return the program of a sub-topology; it is deterministic, so that every process has the same code.
 
-    reached: counts the records that reach each node, by its name; for tests' coverage only.
+    reached: receives the number of records that reach each node, by its name; for the coverage of tests only.
+    trace: receives each visit of a node; for `try --trace` and `explain` only.
     """
-    gen = Generator(plan, sub_topology, reached)
+    gen = Generator(plan, sub_topology, reached) if trace is None else TracedGenerator(plan, sub_topology, trace)
     sources: dict[str, Code] = {}
     patterns: dict[str, Code] = {}
     extractors: dict[str, Code] = {}
@@ -105,8 +124,8 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter
             extractor = emit_extractor(node, gen, topic)
             if extractor is not None:
                 extractors[name] = extractor
-            elif isinstance(node.timestamps.get(topic), str):
-                policies[name] = literal(node.timestamps[topic])
+            elif isinstance(policy := node.timestamps.get(topic), str):
+                policies[name] = literal(policy)
     emit_deletions(gen)
     gen.emit_pending()
     gen.namespace.update(
@@ -126,22 +145,33 @@ def compile_sub_topology(plan: Plan, sub_topology: SubTopology, reached: Counter
         policies=mapping_of(policies).source,
         init=gen.lifecycle("init"),
         close=gen.lifecycle("close"),
+        replays=REPLAYS if gen.holds_records else NONE.source,
+        instances=mapping_of(gen.instances).source,
     )
     prologue = "".join(f"    {line}\n" for line in gen.prologue_lines)
     epilogue = "".join(f"    {line}\n" for line in gen.epilogue_lines)
-    source = _HEAD + prologue + "\n" + "\n".join(gen.lines) + "\n" + epilogue + tail
+    source = (
+        _HEAD
+        + (_REPLAY if gen.holds_records else "")
+        + prologue
+        + "\n"
+        + "\n".join(gen.body_lines)
+        + "\n"
+        + epilogue
+        + tail
+    )
     name = f"{plan.application} sub-topology {sub_topology.id}"
     return Program(name, source, gen.nodes, gen.namespace)
 
 
-def _source_headers(batch: tuple, offset: int) -> Any:
-    """Return the headers that a record was read with: looked up when it fails, since no other record needs them."""
+def _source_headers(batch: tuple[list[int], list[Headers | None]], offset: int) -> Headers | None:
+    """Return the headers of a source record; only a failed record needs them, so they are looked up here."""
     offsets, headers = batch
     at = bisect_left(offsets, offset)
     return headers[at] if at < len(offsets) and offsets[at] == offset else None
 
 
-def _not_initialised(node: Any, error: Exception) -> str:
+def _not_initialised(node: PlanNode, error: Exception) -> str:
     origin = node.origin
     where = f"node {node.name}"
     if origin:

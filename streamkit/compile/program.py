@@ -1,14 +1,17 @@
-"""The result of compiling a sub-topology: readable source, and the nodes that its node indices mean."""
+"""The result of compiling a sub-topology: readable source, and the nodes that its node indices refer to."""
 
 from __future__ import annotations
 
 import linecache
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamkit.compile.services import BoundProgram, TaskServices
+from streamkit.compile.bound_program import BoundProgram
+from streamkit.operators.core.task_services import TaskServices
+from streamkit.plan.model import PlanNode
 
 _lock = threading.Lock()
 
@@ -23,19 +26,20 @@ class Program:
     name: str
     """Application and sub-topology, as tracebacks, debuggers and profilers show them."""
     source: str
-    nodes: tuple[Any, ...]
-    namespace: dict[str, Any]
-    """What the source refers to: helpers, serdes, expressions' functions."""
-    _factory: Any = None
+    nodes: tuple[PlanNode, ...]
+    namespace: dict[str, object]
+    """The objects that the source refers to: helpers, serdes, functions of expressions."""
+    _factory: Callable[[TaskServices], BoundProgram] | None = None
 
     def bind(self, rt: TaskServices) -> BoundProgram:
-        """Return the program with a task's stores and services built in."""
+        """Return the program bound to the stores and services of a task."""
         if self._factory is None:
             listing = Listing(self.name, self.source)
-            # The listing lasts as long as any function of the module, of which tracebacks may still speak.
-            scope = {**self.namespace, "__listing__": listing}
+            # Any function of the module keeps the listing, since a traceback may still show its lines.
+            scope: dict[str, Any] = {**self.namespace, "__listing__": listing}  # what `exec` defines has no type
             exec(compile(self.source, listing.file, "exec"), scope)
-            self._factory = scope["bind"]
+            factory: Callable[[TaskServices], BoundProgram] = scope["bind"]
+            self._factory = factory
         return self._factory(rt)
 
 
@@ -45,7 +49,7 @@ class Listing:
     def __init__(self, name: str, source: str):
         with _lock:
             self.file = _unused(name)
-            # Without a time of change the lines are never looked for on a disk.
+            # Without a modification time linecache does not look for the file on disk.
             linecache.cache[self.file] = (len(source), None, source.splitlines(True), self.file)
         weakref.finalize(self, linecache.cache.pop, self.file, None).atexit = False
 

@@ -1,4 +1,4 @@
-"""The generated code of a plan, to be read."""
+"""The generated code of a plan, for readers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from streamkit.plan.model import Plan
 
 
 def describe_code(plan: Plan) -> str:
-    """Return the generated Python of every sub-topology, each below a comment that names what it reads."""
+    """Return the generated Python of every sub-topology, each below a comment with its source topics."""
     parts = [
         f"# Sub-topology {sub.id}: reads {', '.join(sub.source_topics) or 'a pattern'}\n"
         + compile_sub_topology(plan, sub).source.strip()

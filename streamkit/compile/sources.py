@@ -1,4 +1,4 @@
-"""Writes sources: for each topic a loop over the columns of a batch, decoding only what the code below it reads."""
+"""Writes the code of sources: for each topic a loop over the columns of a batch that decodes only the parts that nodes read."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from streamkit.code import (
 )
 from streamkit.compile.changed import split_changed
 from streamkit.errors import SerdeError
-from streamkit.operators.hand import Hand, Slot
+from streamkit.operators.codegen.record_variables import RecordVariables, Slot
 from streamkit.plan.model import SourceNode
-from streamkit.serdes.base import Serde
+from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.compile.generator import Generator
 
-# Their decoding can't fail, so bytes that are not read need no check.
+# The decoding of these serdes can't fail, so bytes that no node reads need no check.
 TOTAL = ("string", "bytes")
 
 COLUMNS = ("keys", "values", "timestamps", "headers", "offsets", "partition")
-"""The parameters of a source's function (compile.services.Run)."""
+"""The parameters of a source's function (compile.bound_program.Run)."""
 KEY, VALUE = symbol("kb"), symbol("vb")
 """The bytes of the record that a source reads."""
 
@@ -55,24 +55,26 @@ def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
     return factory
 
 
-def _read_below(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> Hand:
-    """Return the hand that tells which parts are read below the source: of a first pass, whose lines are thrown away."""
-    lazy = _lazy_hand(node, keys, values)
+def _read_below(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> RecordVariables:
+    """Return the record of a first pass, whose code is discarded: its slots record which parts the nodes below read."""
+    lazy = _encoded_record(node, keys, values)
     with gen.rehearsed():
         _children(node, gen, lazy)
     return lazy
 
 
-def _decodes_by_batch(node: SourceNode, values: Serde, lazy: Hand) -> bool:
-    return values.batch_decoder is not None and node.value_kind == "plain" and lazy.value.requested[0]
+def _decodes_by_batch(node: SourceNode, values: Serde, lazy: RecordVariables) -> bool:
+    return values.batch_decoder is not None and node.value_kind == "plain" and lazy.value.var_used[0]
 
 
-def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: Hand) -> None:
+def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: RecordVariables) -> None:
     if gen.counts:
         gen.do(method(gen.budget(), "start"))
     keys, values = serdes
     by_batch = _decodes_by_batch(node, values, lazy)
-    hand = Hand(_slot("k", KEY, keys, lazy.key), _slot("v", VALUE, values, lazy.value), symbol("t"), symbol("c"))
+    record = RecordVariables(
+        _slot("k", KEY, keys, lazy.key), _slot("v", VALUE, values, lazy.value), symbol("t"), symbol("c")
+    )
     with gen.attempt() as decoding:
         _decode(gen, symbol("k"), KEY, keys, lazy.key)
         if by_batch:
@@ -82,10 +84,10 @@ def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: H
         elif node.value_kind == "changed":
             new, old = symbol("nb"), symbol("ob")
             gen.unpack((new, old), call(gen.name_of(split_changed, "split_changed"), VALUE))
-            hand.value = Slot(raw=new, serde=values)
-            hand.old = Slot(raw=old, serde=values)
+            record.value = Slot(raw=new, serde=values)
+            record.old = Slot(raw=old, serde=values)
         else:
-            hand.value = Slot(VALUE)
+            record.value = Slot(VALUE)
     if not decoding.empty:
         with gen.rescue():
             error = symbol("e")
@@ -96,35 +98,35 @@ def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: H
     gen.count(node)
     if gen.full_context:
         gen.assign(symbol("c"), tuple_of(*map(symbol, ("c", "topic", "partition", "o"))))
-    _children(node, gen, hand)
+    _children(node, gen, record)
     gen.fill_empty()
 
 
-def _lazy_hand(node: SourceNode, keys: Serde, values: Serde) -> Hand:
-    hand = Hand(Slot(raw=KEY, serde=keys), Slot(raw=VALUE, serde=values), symbol("t"), symbol("c"))
+def _encoded_record(node: SourceNode, keys: Serde, values: Serde) -> RecordVariables:
+    record = RecordVariables(Slot(raw=KEY, serde=keys), Slot(raw=VALUE, serde=values), symbol("t"), symbol("c"))
     if node.value_kind == "changed":
-        hand.old = Slot(raw=symbol("ob"), serde=values)
+        record.old = Slot(raw=symbol("ob"), serde=values)
     elif node.value_kind != "plain":
-        hand.value = Slot(VALUE)
-    return hand
+        record.value = Slot(VALUE)
+    return record
 
 
 def _slot(variable: str, raw: Code, serde: Serde, seen: Slot) -> Slot:
-    if seen.requested[0]:
-        return Slot(var=symbol(variable), wire=(raw, serde))
+    if seen.var_used[0]:
+        return Slot(var=symbol(variable), source_bytes=(raw, serde))
     return Slot(raw=raw, serde=serde)
 
 
 def _decode(gen: Generator, variable: Code, raw: Code, serde: Serde, seen: Slot) -> None:
-    """Write the decoding that Java would do here, or only what makes the bytes what Java would write again."""
-    if seen.requested[0]:
+    """Write the decoding that Java does here; where no node reads the value, only the part that gives the bytes that Java writes again."""
+    if seen.var_used[0]:
         gen.assign(variable, gen.decoded(serde, raw))
         return
     canonical = serde.canonical_source(raw)
     always = canonical is not None and canonical.source == TRUE.source
     if always or (not seen.raw_used[0] and serde.spec in TOTAL):
         return
-    # What may need a name is named in the order of reading.
+    # Names are made in the order in which the code reads them.
     again = gen.encoded(serde, variable)
     gen.namespace.update(serde.inline_globals)
     present = is_not_none(raw)
@@ -134,13 +136,13 @@ def _decode(gen: Generator, variable: Code, raw: Code, serde: Serde, seen: Slot)
             gen.assign(raw, again)
 
 
-def _children(node: SourceNode, gen: Generator, hand: Hand) -> None:
-    gen.hand = hand
+def _children(node: SourceNode, gen: Generator, record: RecordVariables) -> None:
+    gen.record = record
     gen.forward(node)
 
 
 def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
-    """Write the function that takes timestamps from a topic's records; None where the entry has no expression."""
+    """Write the function that extracts timestamps from a topic's records; None where the entry has no expression."""
     expression = node.timestamps.get(topic)
     if expression is None or isinstance(expression, str):
         return None
@@ -168,13 +170,13 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
 
 
 class Decoding:
-    """Tells a record that does not decode from one whose timestamp cannot be computed: Java decodes both sides before."""
+    """Distinguishes a record that does not decode from a timestamp that fails: Java decodes key and value first."""
 
     def __init__(self, keys: Serde, values: Serde):
         self._sides = keys, values
 
     def __call__(self, error: Exception, key: bytes | None, value: bytes | None) -> Exception:
-        """Return why a side of the record does not decode, where one does not, else the error of the expression."""
+        """Return the error of decoding key or value where one does not decode, else the error of the expression."""
         for serde, data in zip(self._sides, (key, value), strict=True):
             try:
                 if data is not None:
@@ -182,5 +184,5 @@ class Decoding:
             except SerdeError as reason:
                 return reason
             except Exception:
-                break  # such as a registry that does not answer, which may have been the error
+                break  # a registry that does not answer, for example, which may be the cause of `error`
         return error

@@ -1,10 +1,8 @@
-"""One setting by itself: whether its name is known, and its value as the type that it has."""
+"""Checks one setting by itself: its name, and its value's type."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from streamkit.config.settings import ALIASES, REFUSED, SETTINGS
+from streamkit.config.settings import ALIASES, REFUSED, SETTINGS, SettingValue
 from streamkit.config.values import as_text, convert
 from streamkit.errors import ConfigError
 from streamkit.suggestions import did_you_mean
@@ -17,19 +15,19 @@ PREFIXES = {
     "producer.": "producer",
     "admin.": "admin",
 }
-"""Prefixes of client settings, with the role that they speak to."""
+"""Prefixes of client settings, with the role of the client."""
 TOPIC_PREFIX = "topic."
 TAG_PREFIX = "client.tag."
 
 
 class UnknownSettingError(ConfigError):
-    """A setting that streamkit does not know, or does not offer; the message names what to write."""
+    """A setting that streamkit does not have; the message names what to write in its place."""
 
 
-def check(name: str, value: Any) -> Any:
+def check(name: str, value: object) -> SettingValue:
     """Return the value of a setting as its type (int, bool, str, tuple of str).
 
-    Raises UnknownSettingError for a name that may not stand in `config`, ConfigError for an impossible value.
+    Raises UnknownSettingError for a name that `config` can't have, ConfigError for an impossible value.
     """
     setting = SETTINGS.get(ALIASES.get(name, name))
     if setting is not None:
@@ -55,8 +53,8 @@ def split(name: str) -> tuple[str, str]:
     return "", name
 
 
-def _client_value(name: str, value: Any) -> str:
-    from streamkit.config import clients  # some thousand names, for files that set a client's
+def _client_value(name: str, value: object) -> str:
+    from streamkit.config import clients  # a large table, which only files with client settings need
 
     prefix, rest = split(name)
     if rest in clients.REFUSED:
@@ -83,12 +81,12 @@ def _client_value(name: str, value: Any) -> str:
     return text
 
 
-def topic_value(name: str, value: Any, given: str = "") -> str:
+def topic_value(name: str, value: object, given: str = "") -> str:
     """Return the value of a topic's setting as text.
 
     `given`: the name as the user wrote it. Raises UnknownSettingError and ConfigError.
     """
-    from streamkit.config.topics import NAMES
+    from streamkit.config.topic_settings import NAMES
 
     if name not in NAMES:
         raise UnknownSettingError(f"There is no setting {given or name!r} of topics{did_you_mean(name, NAMES)}")

@@ -1,6 +1,6 @@
 """The one table from the names of Kafka's Java clients to librdkafka's, and the names that have no counterpart.
 
-Roles: "consumer" (main, restore and global ones), "producer", "admin"; a row says which of them know the name.
+Roles: "consumer" (main, restore and global ones), "producer", "admin"; a row lists the roles that have the name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALL = "consumer producer admin"
 
 
 class Row:
-    """A setting of the Java clients: the roles that have it, and what its value becomes in librdkafka."""
+    """A setting of the Java clients: the roles that have it, and the conversion to librdkafka's settings."""
 
     __slots__ = ("convert", "roles")
 
@@ -30,7 +30,7 @@ def _to(name: str, value: Callable[[str], str] = str) -> Convert:
     return lambda text: {name: value(text)}
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
@@ -38,15 +38,15 @@ def _whole(text: str) -> int:
 
 
 def _buffer(text: str) -> str:
-    return str(max(0, _whole(text)))  # Java's -1 and librdkafka's 0 are the system's default
+    return str(max(0, _integer(text)))  # Java's -1 and librdkafka's 0 are the system's default
 
 
 def _kilobytes(text: str) -> str:
-    return str(max(1, _whole(text) // 1024))
+    return str(max(1, _integer(text) // 1024))
 
 
 def _timeout(text: str) -> dict[str, str]:
-    return {"socket.timeout.ms": str(min(max(_whole(text), 10), 300_000))}
+    return {"socket.timeout.ms": str(min(max(_integer(text), 10), 300_000))}
 
 
 def _acks(text: str) -> dict[str, str]:
@@ -185,14 +185,14 @@ REFUSED: dict[str, str] = {
     "share.acknowledgement.mode": "a topology reads its topics as a consumer group, not as a share group",
     "plugin.library.paths": "a topology can't load native code",
 }  # fmt: skip
-"""Names of the clients that a file can't set, with what stands in their place."""
+"""Settings of the clients that a file can't set, with what to write in their place."""
 
 KNOWN = tuple({*JAVA, *NAMES} - set(REFUSED))
-"""Every name that a file may use for a client."""
+"""Every setting of a client that a file may have."""
 
 
 def roles_of(name: str) -> frozenset[str]:
-    """Return the roles that know a name, Java's or librdkafka's; none for an unknown name."""
+    """Return the roles that have a setting, by its name in Java or librdkafka; none for an unknown name."""
     if name in JAVA:
         return JAVA[name].roles
     found = set()
@@ -206,7 +206,7 @@ def roles_of(name: str) -> frozenset[str]:
 
 
 def translate(name: str, text: str) -> dict[str, str]:
-    """Return what a setting becomes in librdkafka. Raises ConfigError for a value without counterpart."""
+    """Return librdkafka's settings of a setting. Raises ConfigError for a value without counterpart."""
     row = JAVA.get(name)
     if row is None:
         return {name: text}

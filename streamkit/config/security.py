@@ -32,7 +32,7 @@ def truststore(text: str) -> dict[str, str]:
 
 
 def truststore_type(text: str) -> dict[str, str]:
-    """Take PEM only. Raises ConfigError."""
+    """Return no setting: PEM is the only type. Raises ConfigError for others."""
     if text.upper() != "PEM":
         raise ConfigError(f"can only be PEM; {_TRUST}")
     return {}
@@ -46,7 +46,7 @@ def keystore(text: str) -> dict[str, str]:
 
 
 def keystore_type(text: str) -> dict[str, str]:
-    """Take PEM only. Raises ConfigError."""
+    """Return no setting: PEM is the only type. Raises ConfigError for others."""
     if text.upper() != "PEM":
         raise ConfigError(f"can only be PEM; {_OWN}")
     return {}
@@ -57,7 +57,7 @@ _MODULE = re.compile(r"\s*(?:[\w.]+\.)?(\w+)\s+(?:required|requisite|sufficient|
 
 
 def jaas(text: str) -> dict[str, str]:
-    """Return what a login module of PLAIN, SCRAM or OAUTHBEARER says. Raises ConfigError, which repeats nothing of it."""
+    """Return the settings of a login module of PLAIN, SCRAM or OAUTHBEARER. Raises ConfigError, whose text repeats no option."""
     match = _MODULE.match(text)
     module = match[1] if match else ""
     if match is None or module not in _MODULES:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TypeAlias
+
+SettingValue: TypeAlias = bool | int | str | tuple[str, ...] | None
+"""The value of a setting; None where it has none."""
 
 LONG = 2**63 - 1
 INT = 2**31 - 1
@@ -14,7 +17,7 @@ class Setting:
 
     kind: "int", "bool", "text", "list" or "handler"; default: None where there is none; words: the texts allowed, if not all;
     minimum, maximum: bounds of numbers; longest: how many entries a list may have; no_effect: why it changes nothing,
-    for settings that are only accepted because files of Java programs have them.
+    for settings that are accepted since files of Java programs have them.
     """
 
     __slots__ = ("default", "kind", "longest", "maximum", "meaning", "minimum", "name", "no_effect", "words")
@@ -23,7 +26,7 @@ class Setting:
         self,
         name: str,
         kind: str,
-        default: Any,
+        default: SettingValue,
         meaning: str,
         *,
         minimum: int = -LONG - 1,
@@ -44,7 +47,7 @@ class Setting:
 
     @property
     def description(self) -> str:
-        """The meaning, and that it is without effect if it is."""
+        """The meaning, with the reason where the setting is without effect."""
         return self.meaning if self.no_effect is None else f"{self.meaning} Without effect: {self.no_effect}."
 
 
@@ -65,7 +68,7 @@ HANDLERS = {
     ),
     "production.exception.handler": ("DefaultProductionExceptionHandler", None),
 }
-"""Java's handlers that stand for `fail` and for `continue`, by setting."""
+"""Java's handlers that mean `fail` and `continue`, by setting."""
 
 _NO_SAMPLES = "rates are of the last seconds, and metrics are counted whether they are read or not"
 _NO_RACKS = "the brokers' racks do not count; rack.aware.assignment.tags spreads standbys"
@@ -73,7 +76,7 @@ _NO_RACKS = "the brokers' racks do not count; rack.aware.assignment.tags spreads
 _SETTINGS = (
     Setting("acceptable.recovery.lag", "int", 10_000, "Records that a task may lag behind and still count as caught up.", minimum=0),
     Setting("allow.os.group.write.access", "bool", False, "Whether the directories of state may be written by the group of their owner."),
-    Setting("application.server", "text", "", "The host:port of this instance, told to the others for queries."),
+    Setting("application.server", "text", "", "The host:port of this instance, to which the other instances send queries."),
     Setting("bootstrap.servers", "list", (EMBEDDED,), "Brokers as host:port, or `embedded`: the built-in log on disk."),
     Setting("buffered.records.per.partition", "int", 1000, "Records buffered per partition before it is paused.", minimum=1, maximum=INT),
     Setting("built.in.metrics.version", "text", "latest", "The version of the built-in metrics.", words=("latest",)),
@@ -97,6 +100,7 @@ _SETTINGS = (
     Setting("metrics.sample.window.ms", "int", 30_000, "Milliseconds over which a sample of a metric is taken.", minimum=0, no_effect=_NO_SAMPLES),
     Setting("num.standby.replicas", "int", 0, "Standby copies of every task.", minimum=0, maximum=INT),
     Setting("num.stream.threads", "int", 1, "Threads that process records.", minimum=1, maximum=INT),
+    Setting("otel.enabled", "bool", False, "Whether traces and metrics are exported by OpenTelemetry (the extra otel; endpoint and sampler by OTEL_* variables). Streamkit's own."),
     Setting("poll.ms", "int", 100, "Milliseconds to wait for input.", minimum=0),
     Setting("probing.rebalance.interval.ms", "int", 600_000, "Milliseconds between rebalances that look for warmed-up tasks.", minimum=60_000),
     Setting("processing.exception.handler", "handler", "fail", "What happens to records at which a step fails."),
@@ -118,8 +122,8 @@ _SETTINGS = (
     Setting("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS)),
     Setting("upgrade.from", "text", None, "The version that a rolling upgrade comes from.", words=UPGRADES, no_effect="formats are those of Kafka Streams 4.3, whatever the version before"),
     Setting("windowstore.changelog.additional.retention.ms", "int", 86_400_000, "Milliseconds that changelogs of windows are kept beyond their retention.", minimum=0),
-    Setting("__emit.interval.ms.kstreams.windowed.aggregation__", "int", 1000, "Milliseconds between looks for windows to emit on close.", minimum=0),
-    Setting("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", "int", 1000, "Milliseconds between looks for rows without a partner.", minimum=0),
+    Setting("__emit.interval.ms.kstreams.windowed.aggregation__", "int", 1000, "Milliseconds between checks for windows to emit on close.", minimum=0),
+    Setting("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", "int", 1000, "Milliseconds between checks for rows without a partner.", minimum=0),
 )  # fmt: skip
 
 _STRATEGIES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
@@ -138,7 +142,7 @@ _REGISTRY = (
     Setting("key.subject.name.strategy", "text", "TopicNameStrategy", "The subject of a key's schema.", words=_STRATEGIES),
     Setting("latest.compatibility.strict", "bool", True, "Whether use.latest.version checks that the schema fits the latest one."),
     Setting("normalize.schemas", "bool", False, "Whether the registry brings schemas into a normal form."),
-    Setting("schema.registry.ssl.ca.location", "text", None, "A PEM file with the authorities that vouch for the registry."),
+    Setting("schema.registry.ssl.ca.location", "text", None, "A PEM file with the authorities that sign the registry's certificate."),
     Setting("schema.registry.ssl.certificate.location", "text", None, "A PEM file with the certificate shown to the registry."),
     Setting("schema.registry.ssl.key.location", "text", None, "A PEM file with its key."),
     Setting("schema.registry.ssl.key.password", "text", None, "The password of that key."),
@@ -146,7 +150,7 @@ _REGISTRY = (
     Setting("use.latest.version", "bool", False, "Whether records are written by the latest version of the subject."),
     Setting("value.subject.name.strategy", "text", "TopicNameStrategy", "The subject of a value's schema.", words=_STRATEGIES),
 )  # fmt: skip
-"""Of the schema registry, as Confluent's serializers for Java call them (AbstractKafkaSchemaSerDeConfig)."""
+"""Settings of the schema registry, by the names of Confluent's serializers for Java (AbstractKafkaSchemaSerDeConfig)."""
 
 SETTINGS: dict[str, Setting] = {setting.name: setting for setting in (*_SETTINGS, *_REGISTRY)}
 ALIASES = {
@@ -156,7 +160,7 @@ ALIASES = {
     "default.production.exception.handler": "production.exception.handler",
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",
 }
-"""Deprecated names; the present one wins where both stand."""
+"""Deprecated names; the present one wins where both are set."""
 
 _SERDES = "'defaults: {key: SERDE, value: SERDE}' of the file"
 _IN_JAVA = "it names a Java class, which Python can't load"
@@ -178,10 +182,10 @@ REFUSED = {
     "config.providers": "write ${NAME}, which reads the environment",
     "ensure.explicit.internal.resource.naming": "give steps a 'name' and a 'store' where names must be stable",
 }
-"""Names that Kafka Streams knows and streamkit does not, with what stands in their place."""
+"""Settings of Kafka Streams that streamkit does not have, with what to write in their place."""
 
 
-def default_of(setting: Setting) -> object:
+def default_of(setting: Setting) -> SettingValue:
     """Return a setting's default; that of state.dir depends on the machine (java.io.tmpdir)."""
     if setting.name == "state.dir":
         return os.path.join(os.environ.get("TMPDIR") or "/tmp", "kafka-streams")

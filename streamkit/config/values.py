@@ -1,10 +1,10 @@
-"""Texts and YAML values to the types of settings, with the message for those that do not fit."""
+"""Converts texts and YAML values to the types of settings, with a message for values that do not fit."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from streamkit.config.settings import HANDLERS, Setting
+from streamkit.config.settings import HANDLERS, Setting, SettingValue
 from streamkit.errors import ConfigError
 
 SECRET_PARTS = (
@@ -23,7 +23,7 @@ MASK = "********"
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether the value of a setting must not be shown.
+    """Return whether the value of a setting must not be shown.
 
     >>> is_secret("ssl.key.password"), is_secret("num.stream.threads")
     (True, False)
@@ -33,26 +33,26 @@ def is_secret(name: str) -> bool:
     return any(part in name for part in SECRET_PARTS)
 
 
-def shown(name: str, value: Any) -> str:
+def shown(name: str, value: object) -> str:
     """Return a value for a message; secrets are masked."""
     text = MASK if is_secret(name) else repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def convert(setting: Setting, value: Any) -> Any:
+def convert(setting: Setting, value: object) -> SettingValue:
     """Return the typed value of a setting: int, bool, str or a tuple of str. Raises ConfigError."""
     return _CONVERT[setting.kind](setting, value)
 
 
-def _fail(setting: Setting, expected: str, value: Any) -> ConfigError:
+def _fail(setting: Setting, expected: str, value: object) -> ConfigError:
     return ConfigError(f"{setting.name} must be {expected}, not {shown(setting.name, value)}")
 
 
-def _integer(setting: Setting, value: Any) -> int:
+def _integer(setting: Setting, value: object) -> int:
     number = value
     if isinstance(value, str):
         digits = value.strip()
-        # Java's parser takes a sign and digits only: no 1_000, no blanks within.
+        # Java's parser takes a sign and digits only: no 1_000 and no blanks.
         number = (
             int(digits) if len(digits) < 21 and digits.lstrip("+-").isdecimal() and digits[1:].count("-") == 0 else None
         )
@@ -65,7 +65,7 @@ def _integer(setting: Setting, value: Any) -> int:
     return number
 
 
-def _boolean(setting: Setting, value: Any) -> bool:
+def _boolean(setting: Setting, value: object) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -73,7 +73,7 @@ def _boolean(setting: Setting, value: Any) -> bool:
     raise _fail(setting, "true or false", value)
 
 
-def _text(setting: Setting, value: Any) -> str:
+def _text(setting: Setting, value: object) -> str:
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         raise _fail(setting, "text", value)
     text = str(value)
@@ -82,7 +82,7 @@ def _text(setting: Setting, value: Any) -> str:
     if setting.name == "dsl.store.suppliers.class":
         text = text.rpartition(".")[2].rpartition("$")[2]
     if setting.name == "dsl.store.format":
-        text = text.upper()  # the one enumeration whose case Java does not look at
+        text = text.upper()  # Java ignores the case of this enumeration only
         if text == "HEADERS":
             raise ConfigError(
                 "dsl.store.format can't be HEADERS: stores keep no headers of records (KIP-1271); leave it out"
@@ -92,7 +92,7 @@ def _text(setting: Setting, value: Any) -> str:
     return text
 
 
-def _list(setting: Setting, value: Any) -> tuple[str, ...]:
+def _list(setting: Setting, value: object) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(part, (str, int)) for part in parts):
         raise _fail(setting, "a list, or text with commas", value)
@@ -109,7 +109,7 @@ def _list(setting: Setting, value: Any) -> tuple[str, ...]:
     return items
 
 
-def _handler(setting: Setting, value: Any) -> str:
+def _handler(setting: Setting, value: object) -> str:
     fail, go_on = HANDLERS[setting.name]
     name = value.rsplit(".", 1)[-1] if isinstance(value, str) and value.startswith("org.apache.kafka.") else value
     if name in ("fail", "continue"):
@@ -122,10 +122,16 @@ def _handler(setting: Setting, value: Any) -> str:
     raise _fail(setting, f"one of {known}", value)
 
 
-_CONVERT = {"int": _integer, "bool": _boolean, "text": _text, "list": _list, "handler": _handler}
+_CONVERT: dict[str, Callable[[Setting, object], SettingValue]] = {
+    "int": _integer,
+    "bool": _boolean,
+    "text": _text,
+    "list": _list,
+    "handler": _handler,
+}
 
 
-def as_text(name: str, value: Any) -> str:
+def as_text(name: str, value: object) -> str:
     """Return a client's or a topic's value as the text that it takes. Raises ConfigError for mappings and null."""
     if isinstance(value, bool):
         return "true" if value else "false"

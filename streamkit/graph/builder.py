@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit.errors import Problem
 from streamkit.graph import optimize
-from streamkit.graph.names import Names
-from streamkit.graph.node import GraphNode, RepartitionNode, SourceNode, TableSourceNode
-from streamkit.graph.topology import NOWHERE, Topology
+from streamkit.graph.node import NOWHERE, GraphNode, RepartitionNode, StepRef, TableSourceNode
+from streamkit.graph.node_names import Names
+from streamkit.graph.physical_topology import Topology
+
+if TYPE_CHECKING:
+    from streamkit.graph.node import OnError
 
 
 class GraphBuilder:
@@ -24,9 +27,9 @@ class GraphBuilder:
         self.names = Names()
         self.root = GraphNode("root")
         self.root.written = True
-        self.origin: Any = None
-        """The step whose nodes are being added (plan.model.StepRef)."""
-        self.on_error: Any = None
+        self.origin = StepRef("", "", NOWHERE)
+        """The step whose nodes are being added."""
+        self.on_error: OnError | None = None
         self.copartitioned: list[dict[str, None]] = []
         self.key_changers: dict[GraphNode, dict[RepartitionNode, None]] = {}
         """Key-changing nodes with the repartition nodes that they caused."""
@@ -50,22 +53,22 @@ class GraphBuilder:
                 self.key_changers[child] = {}
             elif isinstance(child, RepartitionNode):
                 if child.optimizable:
-                    self._note_repartition(child)
+                    self._add_to_key_changer(child)
             elif child.merging:
                 self.merges[child] = None
 
     def copartition(self, sources: Iterable[str]) -> None:
-        """Ask for equal partition counts of the topics that these source nodes read (copartitionSources)."""
+        """Require equal partition counts of the topics that these source nodes read (copartitionSources)."""
         self.copartitioned.append(dict.fromkeys(sources))
 
     def write(self, optimizations: frozenset[str] = frozenset()) -> Topology:
-        """Optimize the graph and write it; `problems` of the result holds what Java would throw."""
+        """Optimize the graph and write it; `problems` of the result holds the errors that Java throws."""
         optimize.merge_duplicate_sources(self)
         optimize.optimize(self, optimizations)
         self._find_versioned()
         topology = Topology(self.application)
         topology.problems.extend(self.problems)
-        topology.awaited = {node.store().name for node in self.read_only}
+        topology.deferred_stores = {store.name for node in self.read_only if (store := node.store()) is not None}
         queue = [(child.priority, index, child) for index, child in enumerate(self.root.children)]
         heapq.heapify(queue)
         sequence = len(queue)
@@ -78,18 +81,18 @@ class GraphBuilder:
             for child in node.children:
                 heapq.heappush(queue, (child.priority, sequence, child))
                 sequence += 1
-        topology.awaited = set()
+        topology.deferred_stores = set()
         for source in self.read_only:
             source.write(topology)
-        topology.connect_awaited()
+        topology.connect_deferred()
         return topology
 
     def problem(self, node: GraphNode, message: str) -> None:
-        """Note a mistake at the step that a node comes from."""
-        self.problems.append(Problem(getattr(node.origin, "position", None) or NOWHERE, message))
+        """Add a problem at the step that a node comes from."""
+        self.problems.append(Problem(node.position, message))
 
     def nodes(self) -> list[GraphNode]:
-        """Return every node, parents before children where the graph has no rejoining lines."""
+        """Return every node, parents before children where no paths join again."""
         seen: dict[GraphNode, None] = {}
         stack = [self.root]
         while stack:
@@ -99,14 +102,14 @@ class GraphBuilder:
                 stack.extend(reversed(node.children))
         return list(seen)
 
-    def _note_repartition(self, node: RepartitionNode) -> None:
+    def _add_to_key_changer(self, node: RepartitionNode) -> None:
         changer = node.find_upward(lambda each: each.key_changing)
         nearest = node.find_upward(lambda each: each.key_changing or each.value_changing)
         if changer is not None and nearest is changer:
             self.key_changers[changer][node] = None
 
     def _find_versioned(self) -> None:
-        """Tell every node which of its parents are versioned (enableVersionedSemantics)."""
+        """Set for every node which of its parents are versioned (enableVersionedSemantics)."""
         known: dict[GraphNode, bool] = {self.root: False}
         for node in self.nodes():
             node.versioned_parents = {parent.name for parent in node.parents if _is_versioned(parent, known)}
@@ -138,6 +141,3 @@ def _is_versioned(node: GraphNode, known: dict[GraphNode, bool]) -> bool:
         known[current] = all(known[parent] for parent in current.parents)
         stack.pop()
     return known[node]
-
-
-__all__ = ["GraphBuilder", "SourceNode"]

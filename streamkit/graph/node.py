@@ -2,15 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from streamkit.errors import Position
 
 if TYPE_CHECKING:
-    from streamkit.graph.topology import Topology
+    from streamkit.config.resets import OffsetReset
+    from streamkit.expressions import Expression
+    from streamkit.graph.physical_topology import Topology
+    from streamkit.serdes.serde import Serde
+    from streamkit.state.definitions import StoreDef
 
-Work = Any
-"""What a processor node does: a frozen Processor, or a function without arguments that makes it once the graph is
+NOWHERE = Position("", 1, 1)
+
+Work: TypeAlias = object
+"""The work of a processor node, which the graph only carries: a frozen Processor, or a function that makes it once it is
 complete, because later steps of a topology may still change it (old values, materialization, versioned semantics)."""
+
+Stores: TypeAlias = "Sequence[StoreDef | str]"
+"""Definitions of stores, or names of stores that other nodes define; in the order of connection."""
+
+KnownSerdes: TypeAlias = "tuple[Serde | None, Serde | None]"
+"""The serdes of keys and values that a node forwards; None where merged streams disagree and no node needs one."""
+
+JoinSide: TypeAlias = "tuple[str, Work, Stores]"
+"""One side of a join: the name of its node, its work and its stores."""
+
+
+@dataclass(frozen=True)
+class StepRef:
+    """Where a node comes from, for errors: pipeline, step as the file names it, and its position."""
+
+    pipeline: str
+    step: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class OnError:
+    """`on_error` of a step; action: "fail", "continue" or "dead_letter" (then `topic` is an entry's name)."""
+
+    action: str
+    topic: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceDescription:
+    """What a source reads, without its name; `plan.model.SourceNode` documents the fields."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    serdes: tuple[Serde, Serde]
+    topic_serdes: Mapping[str, tuple[Serde, Serde]] = field(default_factory=dict)
+    timestamps: Mapping[str, Expression | str] = field(default_factory=dict)
+    reset: Mapping[str, OffsetReset | None] = field(default_factory=dict)
+    internal: bool = False
+    value_kind: str = "plain"
+
+
+@dataclass(frozen=True)
+class SinkDescription:
+    """Where a sink writes to, without its name; `plan.model.SinkNode` documents the fields."""
+
+    topic: str | None
+    serdes: tuple[Serde, Serde]
+    route: Expression | None = None
+    partition: Expression | None = None
+    internal: bool = False
+    value_kind: str = "plain"
+
+
+class WorkWithStore(Protocol):
+    """The work of a node with one store."""
+
+    @property
+    def store(self) -> str:
+        """The store's name."""
 
 
 class GraphNode:
@@ -28,8 +97,8 @@ class GraphNode:
         """None: as versioned as the parents are."""
         self.versioned_parents: set[str] = set()
         """Names of the parents whose output is versioned; filled before writing."""
-        self.origin: Any = None
-        self.on_error: Any = None
+        self.origin: StepRef | None = None
+        self.on_error: OnError | None = None
         self._parents: dict[GraphNode, None] = {}
         self._children: dict[GraphNode, None] = {}
 
@@ -48,6 +117,11 @@ class GraphNode:
         """Names of the parents, the predecessors of what this node writes."""
         return tuple(parent.name for parent in self._parents)
 
+    @property
+    def position(self) -> Position:
+        """The position of the step that the node comes from, for problems."""
+        return NOWHERE if self.origin is None else self.origin.position
+
     def add_child(self, child: GraphNode) -> None:
         """Attach a child; attaching it again changes nothing."""
         self._children[child] = None
@@ -65,9 +139,9 @@ class GraphNode:
             self.remove_child(child)
 
     def find_upward(self, accept: Callable[[GraphNode], bool]) -> GraphNode | None:
-        """Return the first accepted node at or above this one, each parent's line before the next parent's.
+        """Return the first accepted node at or above this one, depth first in the order of the parents.
 
-        So does InternalStreamsBuilder.findParentNodeMatching; before Kafka Streams 4.2 the last line alone decided.
+        InternalStreamsBuilder.findParentNodeMatching has this order since Kafka Streams 4.2; before, the last parent decided.
         """
         stack: list[GraphNode] = [self]
         seen: set[GraphNode] = set()
@@ -81,34 +155,31 @@ class GraphNode:
         return None
 
     def write(self, topology: Topology) -> None:
-        """Add what the node stands for to the physical topology."""
+        """Add the sources, processors, sinks and stores of the node to the physical topology."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
-class SourceNode(GraphNode):
-    """`builder.stream(...)`, and the sources inside foreign-key joins (StreamSourceNode)."""
+class StreamSourceNode(GraphNode):
+    """`builder.stream(...)`, and the sources inside foreign-key joins."""
 
-    def __init__(self, name: str, description: dict[str, Any]):
+    def __init__(self, name: str, description: SourceDescription):
         super().__init__(name)
-        self.topics: tuple[str, ...] = description["topics"]
-        self.pattern: str | None = description["pattern"]
         self.description = description
 
     def write(self, topology: Topology) -> None:
         topology.add_source(self, self.name, self.description)
 
 
-class ProcessorNode(GraphNode):
-    """A processor below its parents, with the stores that it uses (ProcessorGraphNode, StatefulProcessorNode, …)."""
+class ProcessorGraphNode(GraphNode):
+    """A processor below its parents, with the stores that it uses (also StatefulProcessorNode, …)."""
 
-    def __init__(self, name: str, work: Work, stores: Callable[[], list[Any]] | tuple[Any, ...] = (), **flags: bool):
+    def __init__(self, name: str, work: Work, stores: Callable[[], Stores] | Stores = (), **flags: bool):
         super().__init__(name, **flags)
         self.work = work
         self.stores = stores
-        """Definitions of stores, or names of stores that other nodes define; in the order of connection."""
-        self.serdes: tuple[Any, Any] = (None, None)
+        self.serdes: KnownSerdes = (None, None)
         self.window_grace: int | None = None
         """How long after its end a window of this aggregation closes (GraphGraceSearchUtil)."""
 
@@ -120,14 +191,14 @@ class ProcessorNode(GraphNode):
 class TableSourceNode(GraphNode):
     """`builder.table(...)` or `builder.globalTable(...)`: a source and the processor that keeps the table."""
 
-    def __init__(self, name: str, source_name: str, description: dict[str, Any], work: Work, is_global: bool):
+    def __init__(self, name: str, source_name: str, description: SourceDescription, work: Work, is_global: bool):
         super().__init__(name)
         self.source_name = source_name
         self.description = description
         self.work = work
         self.is_global = is_global
-        self.store: Callable[[], Any] = lambda: None
-        self.serdes: tuple[Any, Any] = (None, None)
+        self.store: Callable[[], StoreDef | None] = lambda: None
+        self.serdes: KnownSerdes = (None, None)
         self.reuse_source_topic = False
 
     def write(self, topology: Topology) -> None:
@@ -138,10 +209,10 @@ class TableSourceNode(GraphNode):
             topology.connect(self, self.name, (store,), is_global=self.is_global)
 
 
-class SinkNode(GraphNode):
-    """`stream.to(...)` and the sinks inside foreign-key joins (StreamSinkNode)."""
+class StreamSinkNode(GraphNode):
+    """`stream.to(...)` and the sinks inside foreign-key joins."""
 
-    def __init__(self, name: str, description: dict[str, Any]):
+    def __init__(self, name: str, description: SinkDescription):
         super().__init__(name)
         self.description = description
 
@@ -160,11 +231,11 @@ class RepartitionNode(GraphNode):
         self,
         names: tuple[str, str | None, str],
         topic: str,
-        serdes: tuple[Any, Any],
+        serdes: tuple[Serde, Serde],
         *,
         optimizable: bool = True,
         partitions: int | None = None,
-        partition: Any = None,
+        partition: Expression | None = None,
         make_filter: Callable[[bool], Work] | None = None,
     ):
         self.sink_name, self.filter_name, self.source_name = names
@@ -187,24 +258,31 @@ class RepartitionNode(GraphNode):
             topology.add_processor(self, self.filter_name, work, parents, self.serdes)
             parents = (self.filter_name,)
             kind = "plain"
-        topic = {"topic": self.topic, "serdes": self.serdes, "internal": True, "value_kind": kind}
-        topology.add_sink(self, self.sink_name, {**topic, "partition": self.partition}, parents)
-        description = {"topics": (self.topic,), "pattern": None, "serdes": self.serdes, "internal": True}
-        topology.add_source(self, self.source_name, {**description, "value_kind": kind})
+        sink = SinkDescription(self.topic, self.serdes, partition=self.partition, internal=True, value_kind=kind)
+        topology.add_sink(self, self.sink_name, sink, parents)
+        source = SourceDescription((self.topic,), None, self.serdes, internal=True, value_kind=kind)
+        topology.add_source(self, self.source_name, source)
 
 
 class StreamJoinNode(GraphNode):
     """The two sides of a stream-stream join and their merge (StreamStreamJoinNode)."""
 
-    def __init__(self, name: str, windowed: tuple[str, str], sides: tuple[Any, Any], merge: Work, self_join: Work):
+    def __init__(
+        self,
+        name: str,
+        windowed: tuple[str, str],
+        sides: tuple[JoinSide, JoinSide],
+        merge: Work,
+        self_join: WorkWithStore,
+    ):
         super().__init__(name)
         self.windowed = windowed
+        """The names of the nodes that keep each side's records in its window store."""
         self.sides = sides
-        """For each side: (name, work, definitions or names of stores, serdes)."""
         self.merge = merge
         self.self_join = self_join
         self.is_self_join = False
-        self.serdes: tuple[Any, Any] = (None, None)
+        self.serdes: KnownSerdes = (None, None)
 
     def write(self, topology: Topology) -> None:
         if self.is_self_join:
@@ -221,14 +299,16 @@ class StreamJoinNode(GraphNode):
 class TableJoinNode(GraphNode):
     """The two sides of a table-table join and their merge (KTableKTableJoinNode)."""
 
-    def __init__(self, name: str, parents: tuple[str, str], sides: tuple[Any, Any], merge: Work, stores: Any):
+    def __init__(
+        self, name: str, parents: tuple[str, str], sides: tuple[JoinSide, JoinSide], merge: Work, stores: Stores
+    ):
         super().__init__(name)
         self.table_names = parents
         self.sides = sides
-        """For each side: (name, work, names of the other side's stores)."""
+        """Each side's stores are those of the other side."""
         self.merge = merge
         self.stores = stores
-        self.serdes: tuple[Any, Any] = (None, None)
+        self.serdes: KnownSerdes = (None, None)
 
     def write(self, topology: Topology) -> None:
         for parent, (name, work, _) in zip(self.table_names, self.sides, strict=True):

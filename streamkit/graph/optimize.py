@@ -5,9 +5,10 @@ Follows InternalStreamsBuilder.buildAndOptimizeTopology and StreamsConfig.TOPOLO
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from streamkit.graph.node import GraphNode, RepartitionNode, SourceNode, StreamJoinNode, TableSourceNode
+from streamkit.graph.node import GraphNode, RepartitionNode, StreamJoinNode, StreamSourceNode, TableSourceNode
 
 if TYPE_CHECKING:
     from streamkit.graph.builder import GraphBuilder
@@ -20,37 +21,38 @@ ALL = frozenset({REUSE, MERGE_REPARTITIONS, SELF_JOIN})
 
 def merge_duplicate_sources(graph: GraphBuilder) -> None:
     """Let `stream()` calls on equal topics (or patterns) share the first one's node (mergeDuplicateSourceNodes)."""
-    by_topic: dict[str, SourceNode] = {}
-    by_pattern: dict[str, SourceNode] = {}
+    by_topic: dict[str, StreamSourceNode] = {}
+    by_pattern: dict[str, StreamSourceNode] = {}
     for node in graph.root.children:
-        if not isinstance(node, SourceNode):
+        if not isinstance(node, StreamSourceNode):
             continue
-        if node.pattern is not None:
-            main = by_pattern.setdefault(node.pattern, node)
+        pattern, topics = node.description.pattern, node.description.topics
+        if pattern is not None:
+            main = by_pattern.setdefault(pattern, node)
             if main is not node:
                 _absorb(graph, main, node)
             continue
-        for topic in node.topics:
+        for topic in topics:
             main = by_topic.setdefault(topic, node)
             if main is node:
                 continue
-            if set(main.topics) != set(node.topics):
+            if set(main.description.topics) != set(topics):
                 graph.problem(
                     node,
                     "Two source nodes are subscribed to overlapping but not equal input topics: "
-                    f"[{', '.join(main.topics)}] and [{', '.join(node.topics)}]",
+                    f"[{', '.join(main.description.topics)}] and [{', '.join(topics)}]",
                 )
-                # Once is enough: writing it would complain of the topic again.
+                # The problem is reported once: writing the node would report the topic again.
                 graph.root.remove_child(node)
                 break
             _absorb(graph, main, node)
 
 
-def _absorb(graph: GraphBuilder, main: SourceNode, other: SourceNode) -> None:
-    if main.description.get("reset") != other.description.get("reset"):
+def _absorb(graph: GraphBuilder, main: StreamSourceNode, other: StreamSourceNode) -> None:
+    if main.description.reset != other.description.reset:
         graph.problem(other, "Can't configure different offset reset policies on the same input topic(s)")
-    if main.description["serdes"] != other.description["serdes"]:
-        read = ", ".join(main.topics)
+    if main.description.serdes != other.description.serdes:
+        read = ", ".join(main.description.topics)
         graph.problem(other, f"Two sources read the same topics [{read}] with different serdes; the first would decide")
     for child in other.children:
         other.remove_child(child)
@@ -107,7 +109,7 @@ def _merge_repartitions(graph: GraphBuilder) -> None:
         single = _single_repartition(graph, list(repartitions))
         single.priority = changer.priority
         for replaced in repartitions:
-            child = replaced.find_upward(lambda each, changer=changer: changer in each.parents)  # type: ignore[misc]
+            child = replaced.find_upward(_is_below(changer))
             if child is None:
                 graph.problem(
                     replaced, f"merge.repartition.topics: Found a null keyChangingChild node for {replaced.topic}"
@@ -130,27 +132,29 @@ def _merge_repartitions(graph: GraphBuilder) -> None:
         del graph.key_changers[changer]
 
 
+def _is_below(parent: GraphNode) -> Callable[[GraphNode], bool]:
+    """Return the test whether a node is a child of `parent`."""
+    return lambda node: parent in node.parents
+
+
 def _move_to_merges(graph: GraphBuilder) -> None:
-    """Count a merge as the key changer where it stands between and gathers key-changing nodes."""
-    found: dict[GraphNode, list[GraphNode]] = {}
+    """Replace key-changing nodes by the merge below them where all their repartitions stand below that merge."""
+    gathered: dict[GraphNode, list[GraphNode]] = {}
     for merge in graph.merges:
-        found[merge] = []
+        gathered[merge] = []
         for changer, repartitions in graph.key_changers.items():
-            if all(
-                node.find_upward(lambda each, merge=merge: merge in each.parents) is not None  # type: ignore[misc]
-                for node in repartitions
-            ):
-                below = merge.find_upward(lambda each, changer=changer: changer in each.parents)  # type: ignore[misc]
+            if all(node.find_upward(_is_below(merge)) is not None for node in repartitions):
+                below = merge.find_upward(_is_below(changer))
                 if below is not None:
-                    found[merge].append(changer)
-    gone: dict[GraphNode, None] = {}
-    for merge, changers in found.items():
+                    gathered[merge].append(changer)
+    replaced: dict[GraphNode, None] = {}
+    for merge, changers in gathered.items():
         repartitions = {}
         for changer in changers:
             repartitions.update(graph.key_changers[changer])
-            gone[changer] = None
+            replaced[changer] = None
         graph.key_changers[merge] = repartitions
-    for changer in gone:
+    for changer in replaced:
         del graph.key_changers[changer]
 
 

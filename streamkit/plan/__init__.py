@@ -5,25 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamkit.errors import Problem, TopologyError
 from streamkit.plan.model import Plan
 
 if TYPE_CHECKING:
-    from streamkit.spec.model import TopologyModel
+    from streamkit.config import Config
+    from streamkit.spec.topology_model import TopologyModel
 
 
 def load(
     path: str | Path,
     env: Mapping[str, str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     online: bool = False,
 ) -> Plan:
     """Return the Plan of a topology file.
 
-    env: variables for `${NAME}` and settings, the process's where None; overrides: settings that go before all others;
-    online: whether the schema registry is asked too.
+    env: variables for `${NAME}` and settings, the process's where None; overrides: settings that replace all others;
+    online: whether to check against the schema registry too.
     Raises TopologyError with every problem, UsageError where the file can't be read, ConfigError, RegistryError.
     """
     from streamkit import spec
@@ -34,17 +35,17 @@ def load(
 
 def build(
     model: TopologyModel,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     online: bool = False,
 ) -> Plan:
     """Return the Plan of a checked file.
 
-    env: variables, of which those named STREAMKIT_… are settings; online: whether the schema registry is asked too.
-    Raises TopologyError with every problem of meaning, ConfigError, RegistryError.
+    env: variables, of which those named STREAMKIT_… are settings; online: whether to check against the schema registry too.
+    Raises TopologyError with every problem in the meaning of the file, ConfigError, RegistryError.
     """
     from streamkit.config import Config
-    from streamkit.operators.context import StoreDefaults
+    from streamkit.operators.core.build_context import StoreDefaults
     from streamkit.plan.assemble import Assembler
     from streamkit.plan.bind import bind_serdes
     from streamkit.plan.copartition import broken_copartitions, copartition_groups
@@ -64,27 +65,27 @@ def build(
     groups = copartition_groups(assembler.graph, topology)
     problems = [*topology.problems, *broken_copartitions(model, topology, groups)]
     if assembler.problems:
-        # What a failed step would have made is missing, which is not another mistake.
+        # A store that a failed step would have added is missing; that is not a second problem.
         problems = [*assembler.problems, *(each for each in problems if "is not added yet" not in each.message)]
-    _refuse([*absent, *problems])
+    _raise_any([*absent, *problems])
     sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
     plan = freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
     plan = bind_serdes(plan, model)
     if online:
-        from streamkit.plan.online import misfits
+        from streamkit.plan.online import incompatible_schemas
 
-        _refuse(misfits(model, plan.external_topics))
+        _raise_any(incompatible_schemas(model, plan.external_topics))
     return plan
 
 
-def _fetch_schemas(model: TopologyModel, config: Any) -> list[Problem]:
+def _fetch_schemas(model: TopologyModel, config: Config) -> list[Problem]:
     from streamkit.plan.online import fetch_schemas
-    from streamkit.serdes.registry import Registry
+    from streamkit.serdes.schemas.registry import Registry
 
     registry = Registry.of(config)
     return [] if registry is None else fetch_schemas(model, registry)
 
 
-def _refuse(problems: list[Problem]) -> None:
+def _raise_any(problems: list[Problem]) -> None:
     if problems:
         raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))

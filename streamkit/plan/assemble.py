@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-from streamkit.errors import Problem
+from streamkit.errors import Position, Problem
 from streamkit.graph.builder import GraphBuilder
+from streamkit.graph.node import NOWHERE, OnError, SinkDescription, SourceDescription, StepRef
 from streamkit.operators import STEPS
-from streamkit.operators.base import BuildError
-from streamkit.operators.context import StoreDefaults
-from streamkit.operators.fields import BranchSpec, ForEachSpec, Ref, SinkSpec, Step
-from streamkit.operators.serdes import AnySerde, meet, need
-from streamkit.operators.sink import add_for_each, add_sink
-from streamkit.operators.source import global_table_source, stream_source, table_source
-from streamkit.operators.topic_store import global_store, read_only_store
-from streamkit.operators.upstream import Stream, TopicStore
-from streamkit.plan.model import StepRef
-from streamkit.plan.stores import custom_store
+from streamkit.operators.core.build_context import StoreDefaults
+from streamkit.operators.core.operator import AnyOperator, BuildError
+from streamkit.operators.core.parsed_values import BranchSpec, ForEachSpec, Ref, SinkSpec, Step
+from streamkit.operators.core.step_serdes import AnySerde, common_serde, required_serde
+from streamkit.operators.core.upstream import Branches, Stream, TopicStore, Upstream
+from streamkit.operators.steps.topics.sink import add_for_each, add_sink
+from streamkit.operators.steps.topics.source import global_table_source, stream_source, table_source
+from streamkit.operators.steps.topics.topic_store import global_store, read_only_store
+from streamkit.plan.file_stores import custom_store
 from streamkit.plan.typebook import TypeBook
-from streamkit.serdes.base import Serde
-from streamkit.spec.model import PipelineSpec, TopicSpec, TopologyModel
+from streamkit.serdes.serde import Serde
 from streamkit.spec.topic_stores import TOPIC_STORES
+from streamkit.spec.topology_model import PipelineSpec, TopicSpec, TopologyModel
 from streamkit.state.definitions import StoreDef
-
-_UNBUILT = object()
-_FAILED = object()
-"""Stands for what a mistake has kept from being built; whatever needs it stays silent."""
 
 
 class Assembler:
-    """The plan in the making; what operators know as `Context`."""
+    """The plan while it is built; operators use it as their `Context`.
+
+    Where a method returns `Upstream | None`, None is a result that a problem has prevented; steps that need it add no further problem.
+    """
 
     def __init__(self, model: TopologyModel, store_defaults: StoreDefaults):
         self.model = model
@@ -42,53 +40,51 @@ class Assembler:
         self.problems: list[Problem] = []
         self.read: set[str] = set()
         self.written: set[str] = set()
-        self._results: dict[str, Any] = {}
+        self._results: dict[str, Upstream | None] = {}
         self._stack: list[str] = []
         self._stores: dict[str, StoreDef] = {}
-        self._kept = {
+        self._topic_stores = {
             source.store.name
             for source in (each.source for each in model.pipelines.values())
             if source.kind in TOPIC_STORES and source.store is not None
         }
-        """Stores that are kept from a topic, which makes them."""
+        """Stores that a topic's records are written to; their pipeline adds them."""
         self._types = TypeBook()
 
     def build(self) -> None:
-        """Build every pipeline in file order; `problems` holds the mistakes."""
+        """Build every pipeline in file order; `problems` holds the problems found."""
         for name in self.model.pipelines:
             self._pipeline(name)
 
-    # -- What operators ask --
+    # -- Used by operators --
 
-    def serde(self, spec: Any) -> Serde:
+    def serde(self, spec: object) -> Serde:
         """Return a serde of the language."""
         from streamkit import serdes
 
         return serdes.parse(spec, str(Path(self.model.file).parent))
 
-    def resolve(self, ref: Ref, step: Step) -> Any:
-        """Return what a reference means, building it first if need be. Raises BuildError where it failed."""
+    def resolve(self, ref: Ref, step: Step) -> Upstream:
+        """Return the result of a reference; build it first if necessary. Raises BuildError where it failed."""
         if ref.kind != "pipeline":
             return self._types.referred(self._source(ref, step.pipeline, step.position))
         result = self._referred(ref)
-        if result is _FAILED:
+        if result is None:
             raise BuildError()
         return self._types.referred(result)
 
-    def custom_store(self, name: str, step: Step) -> Any:
-        """Return the definition of one of the file's stores, or the name of one that a step makes."""
+    def custom_store(self, name: str, step: Step) -> StoreDef | str:
+        """Return the definition of one of the file's stores, or the name of one that another node adds."""
         spec = self.model.stores.get(name)
-        if spec is None:
-            return name
-        if name in self._kept:
+        if spec is None or name in self._topic_stores:
             return name
         if name not in self._stores:
             self._stores[name] = custom_store(spec)
         return self._stores[name]
 
-    def build_branch(self, upstream: Any, branch: BranchSpec) -> Any:
+    def build_branch(self, upstream: Stream, branch: BranchSpec) -> Upstream | None:
         """Build the steps and ends below a branch."""
-        result: Any = self._types.branch(upstream)
+        result: Upstream | None = self._types.branch(upstream)
         for step in branch.steps:
             result = self._step(step, result)
         self._end(result, branch.to, branch.for_each, branch.position, self._stack[-1])
@@ -96,10 +92,9 @@ class Assembler:
 
     # -- Pipelines --
 
-    def _pipeline(self, name: str) -> Any:
-        done = self._results.get(name, _UNBUILT)
-        if done is not _UNBUILT:
-            return done
+    def _pipeline(self, name: str) -> Upstream | None:
+        if name in self._results:
+            return self._results[name]
         spec = self.model.pipelines[name]
         self._stack.append(name)
         saved = self.graph.origin, self.graph.on_error
@@ -112,7 +107,7 @@ class Assembler:
         self._results[name] = result
         return result
 
-    def _begin(self, spec: PipelineSpec) -> Any:
+    def _begin(self, spec: PipelineSpec) -> Upstream | None:
         position = spec.source.position or spec.position
         try:
             if spec.source.kind != "pipeline":
@@ -120,17 +115,21 @@ class Assembler:
             return self._referred(spec.source)
         except BuildError as error:
             self.problems.extend(error.problems)
-            return _FAILED
+            return None
 
-    def _referred(self, ref: Ref) -> Any:
-        """Return the result of a pipeline or a branch, which exist and form no circle (streamkit.spec.links)."""
+    def _referred(self, ref: Ref) -> Upstream | None:
+        """Return the result of a pipeline or a branch, which exist and form no cycle (checked by streamkit.spec.links)."""
         assert ref.pipeline is not None
         result = self._pipeline(ref.pipeline)
-        return result if ref.branch is None or result is _FAILED else result.branches[ref.branch]
+        if ref.branch is None or result is None:
+            return result
+        assert isinstance(result, Branches)
+        branch: Upstream | None = result.branches[ref.branch]
+        return branch
 
-    def _step(self, step: Step, upstream: Any) -> Any:
-        if upstream is _FAILED:
-            return _FAILED
+    def _step(self, step: Step, upstream: Upstream | None) -> Upstream | None:
+        if upstream is None:
+            return None
         operator = STEPS[step.operator]
         saved = self.graph.origin, self.graph.on_error
         self.graph.origin = StepRef(step.pipeline, step.operator, step.position)
@@ -139,44 +138,45 @@ class Assembler:
         try:
             if upstream.kind not in operator.accepts:
                 raise BuildError(step.position, _wrong_kind(step, operator, upstream))
-            result = operator.build(step, upstream, self)
+            result: Upstream = operator.build(step, upstream, self)
+            assert result is not None, f"{type(operator).__name__}.build returns nothing"
             self.problems.extend(self._types.end(operator, step, upstream, result))
             return result
         except BuildError as error:
             self.problems.extend(error.problems)
-            self._types.give_up()
-            return _FAILED
+            self._types.discard()
+            return None
         finally:
             self.graph.origin, self.graph.on_error = saved
 
-    def _on_error(self, step: Step) -> Any:
+    def _on_error(self, step: Step) -> OnError | None:
         if step.on_error is None or step.on_error.topic is None:
             return step.on_error
         topic = self.model.topics[step.on_error.topic]
         self.written.add(topic.name)
-        return type(step.on_error)(step.on_error.action, topic.topic)
+        return OnError(step.on_error.action, topic.topic)
 
     # -- Sources --
 
-    def _source(self, ref: Ref, pipeline: str, position: Any) -> Any:
+    def _source(self, ref: Ref, pipeline: str, position: Position | None) -> Upstream:
         saved = self.graph.origin, self.graph.on_error
-        self.graph.origin = StepRef(pipeline, ref.kind, ref.position or position)
+        self.graph.origin = StepRef(pipeline, ref.kind, ref.position or position or NOWHERE)
         self.graph.on_error = None
         try:
             description, serdes = self._description(ref)
             if ref.kind == "stream":
-                result: Any = stream_source(self, description, serdes, ref.name)
+                result: Upstream = stream_source(self, description, serdes, ref.name)
             elif ref.kind in TOPIC_STORES:
                 result = self._topic_store(ref, description, pipeline)
             else:
                 make = table_source if ref.kind == "table" else global_table_source
-                result = make(self, description, serdes, ref.name, ref.store)
+                result = make(self, description, ref.name, ref.store)
             self.problems.extend(self._types.source(result, [self.model.topics[name] for name in ref.topics]))
             return result
         finally:
             self.graph.origin, self.graph.on_error = saved
 
-    def _topic_store(self, ref: Ref, description: dict[str, Any], pipeline: str) -> TopicStore:
+    def _topic_store(self, ref: Ref, description: SourceDescription, pipeline: str) -> TopicStore:
         assert ref.store is not None
         assert ref.store.name is not None
         definition = custom_store(self.model.stores[ref.store.name])
@@ -184,8 +184,8 @@ class Assembler:
             return global_store(self, description, ref, definition)
         return read_only_store(self, description, ref, definition, pipeline)
 
-    def _description(self, ref: Ref) -> tuple[dict[str, Any], tuple[AnySerde, AnySerde]]:
-        """Return what a source node needs to know, and the serdes of what it gives."""
+    def _description(self, ref: Ref) -> tuple[SourceDescription, tuple[AnySerde, AnySerde]]:
+        """Return the description of a source node, and the serdes of its stream or table."""
         if ref.pattern is not None:
             try:
                 re.compile(ref.pattern)
@@ -193,27 +193,34 @@ class Assembler:
                 raise BuildError(
                     ref.position or self.graph.origin.position, f"not a regular expression: {error}"
                 ) from error
-            serdes: tuple[Any, Any] = (self.default_key, self.default_value)
-            return {"topics": (), "pattern": ref.pattern, "serdes": serdes}, serdes
+            defaults = (self.default_key, self.default_value)
+            return SourceDescription((), ref.pattern, defaults), defaults
         entries: list[TopicSpec] = [self.model.topics[name] for name in ref.topics]
         self.read.update(ref.topics)
-        serdes = (meet(*(entry.key for entry in entries)), meet(*(entry.value for entry in entries)))
-        return {
-            "topics": tuple(dict.fromkeys(entry.topic for entry in entries)),
-            "pattern": None,
-            "serdes": (entries[0].key, entries[0].value),
-            "topic_serdes": {entry.topic: (entry.key, entry.value) for entry in entries} if len(entries) > 1 else {},
-            "timestamps": {entry.topic: entry.timestamp for entry in entries},
-            "reset": {entry.topic: entry.reset for entry in entries},
-        }, serdes
+        serdes = (common_serde(*(entry.key for entry in entries)), common_serde(*(entry.value for entry in entries)))
+        description = SourceDescription(
+            topics=tuple(dict.fromkeys(entry.topic for entry in entries)),
+            pattern=None,
+            serdes=(entries[0].key, entries[0].value),
+            topic_serdes={entry.topic: (entry.key, entry.value) for entry in entries} if len(entries) > 1 else {},
+            timestamps={entry.topic: entry.timestamp for entry in entries},
+            reset={entry.topic: entry.reset for entry in entries},
+        )
+        return description, serdes
 
     # -- Ends --
 
     def _end(
-        self, result: Any, to: SinkSpec | None, for_each: ForEachSpec | None, position: Any, pipeline: str
+        self,
+        result: Upstream | None,
+        to: SinkSpec | None,
+        for_each: ForEachSpec | None,
+        position: Position | None,
+        pipeline: str,
     ) -> None:
-        if result is _FAILED:
+        if result is None:
             return
+        position = position or NOWHERE
         saved = self.graph.origin, self.graph.on_error
         try:
             if to is not None:
@@ -234,18 +241,18 @@ class Assembler:
         self.problems.extend(self._types.sink(stream, to, entry))
         if entry is not None:
             self.written.add(entry.name)
-            target = {"topic": entry.topic, "route": None, "serdes": (entry.key, entry.value)}
+            sink = SinkDescription(entry.topic, (entry.key, entry.value), partition=to.partition)
         else:
             step = Step("to", self.graph.origin.position)
             serdes = (
-                need(stream.key_serde, "key", step, "the routed records"),
-                need(stream.value_serde, "value", step, "the routed records"),
+                required_serde(stream.key_serde, "key", step, "the routed records"),
+                required_serde(stream.value_serde, "value", step, "the routed records"),
             )
-            target = {"topic": None, "route": to.route, "serdes": serdes}
-        add_sink(self, stream, {**target, "partition": to.partition}, to.name)
+            sink = SinkDescription(None, serdes, to.route, to.partition)
+        add_sink(self, stream, sink, to.name)
 
 
-def _ending(result: Any, what: str, position: Any) -> Stream:
+def _ending(result: Upstream, what: str, position: Position) -> Stream:
     if isinstance(result, Stream):
         return result
     hints = {
@@ -257,14 +264,14 @@ def _ending(result: Any, what: str, position: Any) -> Stream:
     raise BuildError(position, f"{what}: expected a stream, found {result.label}: {hint}")
 
 
-def _check_complete(result: Any, position: Any) -> None:
-    """A window or a cogroup by itself does nothing; a mere group may be another pipeline's input."""
+def _check_complete(result: Upstream, position: Position) -> None:
+    """Raise BuildError for a window without an aggregation; a group without one may be the input of another pipeline."""
     if result.kind in ("windowed_stream", "windowed_cogroup"):
         raise BuildError(position, "a `window` needs an aggregation after it: count, reduce or aggregate")
 
 
-def _wrong_kind(step: Step, operator: Any, upstream: Any) -> str:
-    """Return what is wrong when a step stands on the wrong kind, with the step that is likely missing."""
+def _wrong_kind(step: Step, operator: AnyOperator, upstream: Upstream) -> str:
+    """Return the message about a step on an upstream of the wrong kind, with the step that is likely missing."""
     expected = " or ".join(_KIND_WORDS[kind] for kind in operator.accepts)
     message = f"{step.operator}: expected {expected}, found {upstream.label}"
     if upstream.kind == "branches":

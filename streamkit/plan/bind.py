@@ -1,4 +1,4 @@
-"""Tells each serde of a Plan what it is used for, so that those of a schema registry know their subjects.
+"""Binds each serde of a Plan to its topic, from which the serdes of a schema registry derive their subjects.
 
 As in Java, a topic's serde writes to the subject of that topic, and a store's to that of its changelog.
 """
@@ -6,20 +6,31 @@ As in Java, a topic's serde writes to the subject of that topic, and a store's t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from streamkit.errors import Problem, TopologyError
-from streamkit.operators.foreign_key_join import ForeignKeyJoin
-from streamkit.plan.model import ExternalTopic, Plan, ProcessorNode, SinkNode, SourceNode, SubTopology
-from streamkit.serdes.base import Binding, Serde
-from streamkit.serdes.registry import URL, Registry
-from streamkit.spec.model import TopologyModel
+from streamkit.errors import Position, Problem, TopologyError
+from streamkit.graph.node import NOWHERE
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.steps.joins.foreign_key_join import (
+    ForeignKeyJoin,
+    ForeignTableJoin,
+    ResponseJoin,
+    SubscriptionJoin,
+    SubscriptionReceive,
+    SubscriptionSend,
+)
+from streamkit.plan.model import ExternalTopic, Plan, PlanNode, SinkNode, SourceNode, SubTopology
+from streamkit.serdes.schemas.registry import URL, Registry
+from streamkit.serdes.serde import Binding, Serde
+from streamkit.spec.topology_model import TopologyModel
 from streamkit.state.definitions import StoreDef
+
+JOINS = (SubscriptionSend, SubscriptionReceive, SubscriptionJoin, ForeignTableJoin, ResponseJoin)
+"""The processors of a foreign-key join, which share its serdes."""
 
 
 def bind_serdes(plan: Plan, model: TopologyModel) -> Plan:
-    """Return the Plan with every serde bound to its topic. Raises TopologyError for serdes that miss their registry."""
+    """Return the Plan with every serde bound to its topic. Raises TopologyError where serdes need a registry and there is none."""
     registry = Registry.of(plan.config)
     if registry is None:
         _check_none_needed(plan, model)
@@ -31,7 +42,7 @@ def bind_serdes(plan: Plan, model: TopologyModel) -> Plan:
         external_topics={name: bound.external(topic) for name, topic in plan.external_topics.items()},
         sub_topologies=tuple(bound.sub_topology(each) for each in plan.sub_topologies),
         stores={name: bound.store(store) for name, store in plan.stores.items()},
-        default_serdes=bound.both(plan.default_serdes, None),
+        default_serdes=bound.pair(plan.default_serdes, None),
     )
 
 
@@ -40,25 +51,29 @@ class _Binder:
         self.plan = plan
         self.registry = registry
 
-    def both(self, serdes: tuple[Any, Any], topic: str | None) -> tuple[Any, Any]:
-        """Return key and value serde as they are used for a topic by its name on the log; None stays None."""
-        key, value = serdes
-        return (
-            None if key is None else key.bind(Binding(self.registry, topic, True)),
-            None if value is None else value.bind(Binding(self.registry, topic, False)),
-        )
+    def key(self, serde: Serde, topic: str | None) -> Serde:
+        """Return a serde of keys as it is used for a topic by its name on the log."""
+        return serde.bind(Binding(self.registry, topic, True))
+
+    def value(self, serde: Serde, topic: str | None) -> Serde:
+        """Return a serde of values as it is used for a topic by its name on the log."""
+        return serde.bind(Binding(self.registry, topic, False))
+
+    def pair(self, serdes: tuple[Serde, Serde], topic: str | None) -> tuple[Serde, Serde]:
+        """Return the serdes of keys and values as they are used for a topic by its name on the log."""
+        return self.key(serdes[0], topic), self.value(serdes[1], topic)
 
     def external(self, topic: ExternalTopic) -> ExternalTopic:
-        key, value = self.both((topic.key_serde, topic.value_serde), topic.name)
+        key, value = self.pair((topic.key_serde, topic.value_serde), topic.name)
         return dataclasses.replace(topic, key_serde=key, value_serde=value)
 
     def store(self, store: StoreDef) -> StoreDef:
         # Java names the changelog also of a store that has none.
         topic = self.plan.changelog_name(store.name) or f"{self.plan.application}-{store.name}-changelog"
-        key, value = self.both((store.key_serde, store.value_serde), topic)
-        options: Mapping[str, Any] = {
-            name: each.bind(Binding(self.registry, topic, False)) if isinstance(each, Serde) else each
-            for name, each in store.options.items()
+        key, value = self.pair((store.key_serde, store.value_serde), topic)
+        options = {
+            name: self.value(option, topic) if isinstance(option, Serde) else option
+            for name, option in store.options.items()
         }
         return dataclasses.replace(store, key_serde=key, value_serde=value, options=options)
 
@@ -66,39 +81,40 @@ class _Binder:
         nodes = {name: self.node(node) for name, node in sub_topology.nodes.items()}
         return dataclasses.replace(sub_topology, nodes=nodes)
 
-    def node(self, node: Any) -> Any:
+    def node(self, node: PlanNode) -> PlanNode:
         if isinstance(node, ProcessorNode):
             return self.processor(node)
         topic = node.topic if isinstance(node, SinkNode) else next(iter(node.topics), None)
-        where = None if topic is None else self.plan.internal_name(topic)
-        key, value = self.both((node.key_serde, node.value_serde), where)
-        changes: dict[str, Any] = {"key_serde": key, "value_serde": value}
-        if isinstance(node, SourceNode):
-            changes["topic_serdes"] = {
-                each: self.both(serdes, self.plan.internal_name(each)) for each, serdes in node.topic_serdes.items()
-            }
-        return dataclasses.replace(node, **changes)
+        key, value = self.pair((node.key_serde, node.value_serde), self._on_log(topic))
+        if isinstance(node, SinkNode):
+            return dataclasses.replace(node, key_serde=key, value_serde=value)
+        topic_serdes = {each: self.pair(serdes, self._on_log(each)) for each, serdes in node.topic_serdes.items()}
+        return dataclasses.replace(node, key_serde=key, value_serde=value, topic_serdes=topic_serdes)
+
+    def _on_log(self, topic: str | None) -> str | None:
+        return None if topic is None else self.plan.internal_name(topic)
 
     def processor(self, node: ProcessorNode) -> ProcessorNode:
-        key, value = self.both((node.key_serde, node.value_serde), f"{self.plan.application}-{node.name}")
+        topic = f"{self.plan.application}-{node.name}"
         processor = node.processor
-        join = getattr(processor, "join", None)
-        if isinstance(join, ForeignKeyJoin):
-            processor = dataclasses.replace(processor, join=self.foreign_key_join(join))
-        return dataclasses.replace(node, processor=processor, key_serde=key, value_serde=value)
+        if isinstance(processor, JOINS):
+            processor = dataclasses.replace(processor, join=self.foreign_key_join(processor.join))
+        return dataclasses.replace(
+            node,
+            processor=processor,
+            key_serde=None if node.key_serde is None else self.key(node.key_serde, topic),
+            value_serde=None if node.value_serde is None else self.value(node.value_serde, topic),
+        )
 
     def foreign_key_join(self, join: ForeignKeyJoin) -> ForeignKeyJoin:
         request, response = self.plan.internal_name(join.topic), self.plan.internal_name(join.response_topic)
-        key, foreign_value = self.both((join.key_serde, join.foreign_value_serde), response)
-        foreign_key, _ = self.both((join.foreign_key_serde, None), request)
-        # The hash of a left row has a topic's name of its own (SubscriptionSendProcessorSupplier).
-        _, value = self.both((None, join.value_serde), f"{request}-vh")
         return dataclasses.replace(
             join,
-            key_serde=key,
-            value_serde=value,
-            foreign_key_serde=foreign_key,
-            foreign_value_serde=foreign_value,
+            key_serde=self.key(join.key_serde, response),
+            # The hash of a left row has a topic name that no topic has (SubscriptionSendProcessorSupplier).
+            value_serde=self.value(join.value_serde, f"{request}-vh"),
+            foreign_key_serde=self.key(join.foreign_key_serde, request),
+            foreign_value_serde=self.value(join.foreign_value_serde, response),
         )
 
 
@@ -112,20 +128,23 @@ def _check_none_needed(plan: Plan, model: TopologyModel) -> None:
         raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))
 
 
-def _serdes(plan: Plan, model: TopologyModel) -> Iterator[tuple[Any, Any]]:
-    """Yield every serde with the place to name for it."""
-    declared = set()
+def _serdes(plan: Plan, model: TopologyModel) -> Iterator[tuple[Serde | None, Position]]:
+    """Yield every serde with its position in the file."""
     for entry in model.topics.values():
-        declared.add(entry.topic)
-        for serde in (entry.key, entry.value):
-            yield serde, entry.position
+        yield entry.key, entry.position or NOWHERE
+        yield entry.value, entry.position or NOWHERE
+    declared = {entry.topic for entry in model.topics.values()}
     for node in (node for each in plan.sub_topologies for node in each.nodes.values()):
-        if isinstance(node, ProcessorNode) or not declared & {
-            getattr(node, "topic", None),
-            *getattr(node, "topics", ()),
-        }:
-            for serde in (node.key_serde, node.value_serde):
-                yield serde, node.origin.position
+        if declared.isdisjoint(_topics(node)):
+            position = NOWHERE if node.origin is None else node.origin.position
+            yield node.key_serde, position
+            yield node.value_serde, position
     for store in model.stores.values():
-        for serde in (store.key, store.value):
-            yield serde, store.position
+        yield store.key, store.position or NOWHERE
+        yield store.value, store.position or NOWHERE
+
+
+def _topics(node: PlanNode) -> tuple[str, ...]:
+    if isinstance(node, SourceNode):
+        return node.topics
+    return (node.topic,) if isinstance(node, SinkNode) and node.topic is not None else ()

@@ -1,4 +1,4 @@
-"""Which source topics need equal numbers of partitions, and what the file itself already breaks."""
+"""Finds the source topics that need equal numbers of partitions, and the groups whose declared numbers differ."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from streamkit.errors import Position, Problem
 from streamkit.graph.builder import GraphBuilder
-from streamkit.graph.topology import NOWHERE, Topology
-from streamkit.spec.model import TopologyModel
+from streamkit.graph.node import NOWHERE
+from streamkit.graph.physical_topology import Topology
+from streamkit.spec.topology_model import TopologyModel
 
 
 def copartition_groups(graph: GraphBuilder, topology: Topology) -> tuple[frozenset[str], ...]:
@@ -24,7 +25,7 @@ def copartition_groups(graph: GraphBuilder, topology: Topology) -> tuple[frozens
 
 
 def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterable[frozenset[str]]) -> list[Problem]:
-    """Return what the declared numbers of partitions break: fixed repartitions, and external topics of the file."""
+    """Return the groups whose declared numbers of partitions differ: of fixed repartitions, and of topics of the file."""
     problems = []
     declared = {entry.topic: entry.partitions for entry in model.topics.values() if entry.partitions is not None}
     for group in groups:
@@ -53,9 +54,9 @@ def _java_map(counts: dict[str, int | None] | dict[str, int]) -> str:
 
 
 def _place(topology: Topology, group: frozenset[str]) -> Position:
-    """Return where the last source of a group stands, which is the step that brought the topics together."""
+    """Return the position of the last source of a group, which is that of the step that requires the group."""
     place = NOWHERE
     for node in topology.nodes.values():
-        if node.kind == "source" and not group.isdisjoint(node.topics):
-            place = getattr(node.origin.origin, "position", None) or place
+        if not group.isdisjoint(node.topics):
+            place = node.origin.position
     return place

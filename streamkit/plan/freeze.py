@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit.graph.hashing import hash_order
-from streamkit.graph.topology import Topology, WrittenNode
-from streamkit.plan.model import (
-    ExternalTopic,
-    InternalTopic,
-    Plan,
-    ProcessorNode,
-    SinkNode,
-    SourceNode,
-    SubTopology,
-)
-from streamkit.spec.model import TopologyModel
+from streamkit.graph.physical_topology import Topology, WrittenNode
+from streamkit.operators.core.operator import Processor
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, SinkNode, SourceNode, SubTopology
+from streamkit.spec.topology_model import TopologyModel
+
+if TYPE_CHECKING:
+    from streamkit.config import Config
 
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",
@@ -29,7 +26,7 @@ REPARTITION_CONFIG = {
 
 def freeze(
     model: TopologyModel,
-    config: Any,
+    config: Config,
     topology: Topology,
     copartition: tuple[tuple[frozenset[str], ...], tuple[frozenset[str], ...]],
     used: tuple[set[str], set[str]],
@@ -58,6 +55,8 @@ def freeze(
         copartition_groups=copartition[0],
         copartition_sources=copartition[1],
         functions=dict(model.functions),
+        generators=dict(model.generators),
+        included=tuple(model.included),
         default_serdes=(model.defaults.key, model.defaults.value),
         node_order=tuple(topology.nodes),
     )
@@ -75,47 +74,45 @@ def _sub_topology(index: int, written: list[WrittenNode]) -> SubTopology:
         stores=tuple(stores),
         source_topics=tuple(dict.fromkeys(topic for each in written for topic in each.topics)),
         sink_topics=tuple(
-            dict.fromkeys(
-                each.description["topic"] for each in written if each.kind == "sink" and each.description["topic"]
-            )
+            dict.fromkeys(each.sink.topic for each in written if each.sink is not None and each.sink.topic)
         ),
     )
 
 
 def _node(written: WrittenNode) -> SourceNode | ProcessorNode | SinkNode:
-    description = written.description
-    if written.kind == "source":
+    if (source := written.source) is not None:
         return SourceNode(
             name=written.name,
-            topics=description["topics"],
-            pattern=description["pattern"],
-            key_serde=description["serdes"][0],
-            value_serde=description["serdes"][1],
+            topics=source.topics,
+            pattern=source.pattern,
+            key_serde=source.serdes[0],
+            value_serde=source.serdes[1],
             children=tuple(written.children),
-            internal=description.get("internal", False),
-            topic_serdes=description.get("topic_serdes", {}),
-            timestamps=description.get("timestamps", {}),
-            reset=description.get("reset", {}),
-            value_kind=description.get("value_kind", "plain"),
+            internal=source.internal,
+            topic_serdes=source.topic_serdes,
+            timestamps=source.timestamps,
+            value_kind=source.value_kind,
             origin=written.origin.origin,
         )
-    if written.kind == "sink":
+    if (sink := written.sink) is not None:
         return SinkNode(
             name=written.name,
             parents=written.parents,
-            topic=description["topic"],
-            route=description.get("route"),
-            key_serde=description["serdes"][0],
-            value_serde=description["serdes"][1],
-            internal=description.get("internal", False),
-            partition=description.get("partition"),
-            value_kind=description.get("value_kind", "plain"),
+            topic=sink.topic,
+            route=sink.route,
+            key_serde=sink.serdes[0],
+            value_serde=sink.serdes[1],
+            internal=sink.internal,
+            partition=sink.partition,
+            value_kind=sink.value_kind,
             origin=written.origin.origin,
         )
     work = written.work
+    processor = work() if callable(work) else work
+    assert isinstance(processor, Processor)
     return ProcessorNode(
         name=written.name,
-        processor=work() if callable(work) else work,
+        processor=processor,
         parents=written.parents,
         children=tuple(written.children),
         stores=tuple(written.stores),
@@ -128,8 +125,8 @@ def _node(written: WrittenNode) -> SourceNode | ProcessorNode | SinkNode:
 
 def _topic_kind(name: str, topology: Topology) -> str:
     for node in topology.nodes.values():
-        if name in node.topics:
-            kind: str = node.description.get("value_kind", "plain")
+        if node.source is not None and name in node.source.topics:
+            kind = node.source.value_kind
             return kind if kind in ("subscription", "response") else "repartition"
     return "repartition"
 

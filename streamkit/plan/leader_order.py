@@ -1,7 +1,7 @@
-"""The order in which the leader of a Kafka Streams group goes over sub-topologies and co-partition groups.
+"""The order in which the leader of a Kafka Streams group processes sub-topologies and co-partition groups.
 
-Sizes of repartition topics depend on it where input topics differ in size: Java keeps both in hash sets, and what is
-derived first is input for the next (RepartitionTopics). The order is the same in every process, since it follows from names.
+Sizes of repartition topics depend on it where input topics differ in size: Java keeps both in hash
+sets, and each derived size is an input for the next (RepartitionTopics). The order follows from names, so every process has the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from streamkit.graph.hashing import MASK, bucket_order, hash_order, java_hash, list_hash, long_hash, map_hash
 from streamkit.plan.model import Plan, SubTopology
-from streamkit.state.definitions import WINDOWED, StoreDef, own_config
+from streamkit.state.definitions import StoreDef, own_config
 
 _FALSE = 1237  # Boolean.hashCode
 
@@ -24,7 +24,7 @@ def sub_topology_order(plan: Plan, sources: Mapping[int, tuple[str, ...]]) -> li
     codes = [_topics_hash(plan, each, read[each.id]) for each in plan.sub_topologies if each.id in read]
     order = bucket_order(list(read), codes)
     by_id = dict(zip(read, codes, strict=True))
-    # The leader collects the set of a topology and adds it to the set of all: again in the order of hashes.
+    # The leader adds the set of a topology to the set of all topologies, which sorts by hashes again.
     return bucket_order(order, [by_id[index] for index in order])
 
 
@@ -45,7 +45,7 @@ def _topics_hash(plan: Plan, each: SubTopology, topics: Iterable[str]) -> int:
 def _changelog_hash(name: str, store: StoreDef) -> int:
     """Return the hashCode() of the changelog's InternalTopicConfig."""
     kept: tuple[int, ...] = ()
-    if store.type in WINDOWED:
+    if store.kind.windowed:
         kept = (long_hash(store.retention or 0),)
     elif store.type == "versioned":
         kept = (long_hash(store.history or 0),)
@@ -59,8 +59,8 @@ def _set_hash(topics: Iterable[str]) -> int:
 def joined_groups(sources: Sequence[Mapping[str, Sequence[str]]]) -> list[set[str]]:
     """Return the topics that need equal sizes, in the order in which they are made equal (copartitionGroups).
 
-    sources: of each call of the DSL the topics by source node. A group takes in what shares a topic with it, but two groups
-    that a third one touches stay apart, so that a topic may stand in both: the one that comes later decides.
+    sources: of each call of the DSL the topics by source node. A call joins the first group that shares a topic with
+    it. Two groups that a third call overlaps are not joined, so a topic may be in both: the later one decides.
     """
     groups: dict[str, set[str]] = {}
     for members in sources:

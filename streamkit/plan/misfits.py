@@ -1,19 +1,19 @@
-"""Finds a topic whose serde can't write what reaches it, where both are known (Java: a ClassCastException at run time)."""
+"""Finds topics whose serde can't write the type of the records that reach them (in Java a ClassCastException at run time)."""
 
 from __future__ import annotations
 
-from streamkit.expressions.types import ANY, NOTHING, OneOf, Type, WindowedKey
-from streamkit.serdes.base import Serde
-from streamkit.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamkit.expressions.analysis.types import ANY, NOTHING, OneOf, Type, WindowedKey
+from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamkit.serdes.serde import Serde
 
 
 def misfit(side: str, given: Type, serde: Serde) -> str | None:
-    """Return why a serde fails for every value of a type; None where it may take some.
+    """Return why a serde fails for every value of a type; None where it takes some.
 
     side: "key" or "value".
 
-    >>> from streamkit.expressions.types import INTEGER
-    >>> from streamkit.serdes.primitives import StringSerde
+    >>> from streamkit.expressions.analysis.types import INTEGER
+    >>> from streamkit.serdes.formats.primitives import StringSerde
     >>> misfit("value", INTEGER, StringSerde())
     'takes text as its value (serde string), and gets a whole number; make it text: str(value)'
     """

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamkit.config.resets import OffsetReset
-from streamkit.serdes.base import Serde
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
 
-
-@dataclass(frozen=True)
-class StepRef:
-    """Where a node comes from, for errors: pipeline, step as the file names it, and its position."""
-
-    pipeline: str
-    step: str
-    position: Any
+if TYPE_CHECKING:
+    from streamkit.config import Config
+    from streamkit.expressions import Expression, Function
+    from streamkit.graph.node import StepRef
+    from streamkit.serdes.schemas.registry import Registry
+    from streamkit.spec.topology_model import GeneratorSpec
 
 
 @dataclass(frozen=True)
@@ -35,30 +34,11 @@ class SourceNode:
     """Whether the topics are internal (repartition, subscription, response)."""
     topic_serdes: Mapping[str, tuple[Serde, Serde]] = field(default_factory=dict)
     """Serdes by topic where several topics with different entries are read by one node."""
-    timestamps: Mapping[str, Any] = field(default_factory=dict)
+    timestamps: Mapping[str, Expression | str] = field(default_factory=dict)
     """Timestamp policy or Expression by topic; missing: fail_on_invalid."""
-    reset: Mapping[str, OffsetReset | None] = field(default_factory=dict)
     value_kind: str = "plain"
     """plain; changed (ChangedSerializer pairs of a table repartition); subscription, response (foreign-key joins)."""
     origin: StepRef | None = None
-
-
-@dataclass(frozen=True)
-class ProcessorNode:
-    """Does the work of `processor` (operators.base.Processor)."""
-
-    name: str
-    processor: Any
-    parents: tuple[str, ...]
-    children: tuple[str, ...]
-    """In the order of writing, which is the order of forwarding."""
-    stores: tuple[str, ...]
-    origin: StepRef | None = None
-    on_error: Any = None
-    """OnError of the step (its dead-letter topic by physical name), or None: the application's handler."""
-    key_serde: Serde | None = None
-    """The serde of the keys that the node forwards; None where merged streams disagree and nothing needs one."""
-    value_serde: Serde | None = None
 
 
 @dataclass(frozen=True)
@@ -68,14 +48,25 @@ class SinkNode:
     name: str
     parents: tuple[str, ...]
     topic: str | None
-    route: Any
+    route: Expression | None
     key_serde: Serde
     value_serde: Serde
     internal: bool = False
-    partition: Any = None
+    partition: Expression | None = None
     """An Expression (StreamPartitioner); None: that of Kafka, or of the join for responses, or of a windowed key."""
     value_kind: str = "plain"
     origin: StepRef | None = None
+
+    @property
+    def target(self) -> str:
+        """The topic, or the text of the expression that gives it."""
+        if self.topic is not None:
+            return self.topic
+        assert self.route is not None
+        return self.route.text
+
+
+PlanNode: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ class SubTopology:
     """A connected part of the topology; nodes in write order. Global ones make no tasks."""
 
     id: int
-    nodes: Mapping[str, Any]
+    nodes: Mapping[str, PlanNode]
     """By name, in write order."""
     is_global: bool
     stores: tuple[str, ...]
@@ -115,7 +106,7 @@ class ExternalTopic:
     config: Mapping[str, str]
     read: bool
     written: bool
-    timestamp: Any = None
+    timestamp: Expression | str | None = None
     reset: OffsetReset | None = None
     """None: that of `auto.offset.reset`."""
 
@@ -126,8 +117,7 @@ class Plan:
 
     application: str
     file: str
-    config: Any
-    """config.Config."""
+    config: Config
     sub_topologies: tuple[SubTopology, ...]
     stores: Mapping[str, StoreDef]
     external_topics: Mapping[str, ExternalTopic]
@@ -135,16 +125,20 @@ class Plan:
     copartition_groups: tuple[frozenset[str], ...]
     """Topics, without prefix, that need equal numbers of partitions; patterns left out."""
     copartition_sources: tuple[frozenset[str], ...]
-    """The same by names of source nodes, as the DSL calls asked for it, not joined where they overlap."""
-    functions: Mapping[str, Any]
+    """The same by names of source nodes, one group for each DSL call, not joined where they overlap."""
+    functions: Mapping[str, Function]
     default_serdes: tuple[Serde, Serde]
     node_order: tuple[str, ...] = ()
     """The names of all nodes in write order, across sub-topologies."""
-    registry: Any = None
-    """The serdes.registry.Registry of the settings, if they name one."""
+    registry: Registry | None = None
+    """The schema registry of the settings, if they name one."""
+    generators: Mapping[str, GeneratorSpec] = field(default_factory=dict, compare=False)
+    """What makes test data for topics, by their entries."""
+    included: tuple[str, ...] = ()
+    """The files that the topology includes."""
 
     def internal_name(self, topic: str) -> str:
-        """Return the name that a topic has on the log: internal ones carry the application id in front."""
+        """Return the name that a topic has on the log: internal ones have the application id as their prefix."""
         return f"{self.application}-{topic}" if topic in self.internal_topics else topic
 
     def changelog_name(self, store: str) -> str | None:

@@ -1,25 +1,26 @@
-"""What only the schema registry knows of a file: the schemas of its subjects, and whether its own schemas may follow them."""
+"""Checks of a file against the schema registry: its subjects exist, and the file's own schemas are compatible with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from streamkit.errors import Problem, RegistryError, SerdeError
-from streamkit.operators.fields import BranchSpec, Step
-from streamkit.serdes.base import Serde
-from streamkit.serdes.registry import Registry
-from streamkit.serdes.schema_serde import FramedSerde, SchemaSerde
-from streamkit.spec.model import TopologyModel
+from streamkit.errors import Position, Problem, RegistryError, SerdeError
+from streamkit.graph.node import NOWHERE
+from streamkit.operators.core.parsed_values import BranchSpec, Step
+from streamkit.plan.model import ExternalTopic
+from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.schemas.schema_serde import FramedSerde, SchemaSerde
+from streamkit.serdes.serde import Serde
+from streamkit.spec.topology_model import StoreSpec, TopicSpec, TopologyModel
 
 
 def fetch_schemas(model: TopologyModel, registry: Registry) -> list[Problem]:
-    """Give every serde of a subject its schema, so that its fields are known; return what is not there.
+    """Fetch the schema of every serde of a subject, so that its fields are checked; return the schemas that are missing.
 
     Raises RegistryError where the registry does not answer.
     """
     problems = []
-    for serde, position in _all(model):
+    for serde, position in _serdes(model):
         inner = _inner(serde)
         if isinstance(inner, SchemaSerde) and inner.source.registry:
             try:
@@ -33,8 +34,8 @@ def fetch_schemas(model: TopologyModel, registry: Registry) -> list[Problem]:
     return list(dict.fromkeys(problems))
 
 
-def misfits(model: TopologyModel, topics: Any) -> list[Problem]:
-    """Return the schemas of files that the rule of their topic's subject refuses; subjects without versions take any.
+def incompatible_schemas(model: TopologyModel, topics: Mapping[str, ExternalTopic]) -> list[Problem]:
+    """Return the schemas of files that break the compatibility rule of their subject; a subject without versions has none.
 
     topics: the Plan's external topics. Raises RegistryError where the registry does not answer.
     """
@@ -48,12 +49,13 @@ def misfits(model: TopologyModel, topics: Any) -> list[Problem]:
                 or not (bound.read or bound.written)
             ):
                 continue
-            registry, schema = serde.binding.registry, serde.plain.connect(serde.binding.registry)
-            if registry.fits(serde.subject, schema) is False:
-                assert entry.position is not None
+            registry = serde.binding.registry
+            assert registry is not None  # a framed serde has one
+            schema = serde.plain.connect(registry)
+            if registry.is_compatible(serde.subject, schema) is False:
                 problems.append(
                     Problem(
-                        entry.position,
+                        entry.position or NOWHERE,
                         f"serde {schema.form}: {serde.plain.source} is not compatible with the latest version of "
                         f"subject {serde.subject}, by that subject's rule",
                     )
@@ -61,20 +63,21 @@ def misfits(model: TopologyModel, topics: Any) -> list[Problem]:
     return problems
 
 
-def _inner(serde: Any) -> Any:
-    return _inner(serde.inner) if hasattr(serde, "inner") else serde
+def _inner(serde: Serde) -> Serde:
+    inner = getattr(serde, "inner", None)
+    return _inner(inner) if isinstance(inner, Serde) else serde
 
 
-def _all(model: TopologyModel) -> Iterator[tuple[Serde, Any]]:
-    entries: list[Any] = [*model.topics.values(), *model.stores.values()]
+def _serdes(model: TopologyModel) -> Iterator[tuple[Serde, Position]]:
+    entries: list[TopicSpec | StoreSpec] = [*model.topics.values(), *model.stores.values()]
     for entry in entries:
-        yield entry.key, entry.position
-        yield entry.value, entry.position
+        yield entry.key, entry.position or NOWHERE
+        yield entry.value, entry.position or NOWHERE
     for pipeline in model.pipelines.values():
-        yield from _of_steps(pipeline.steps)
+        yield from _serdes_of_steps(pipeline.steps)
 
 
-def _of_steps(steps: tuple[Step, ...]) -> Iterator[tuple[Serde, Any]]:
+def _serdes_of_steps(steps: tuple[Step, ...]) -> Iterator[tuple[Serde, Position]]:
     for step in steps:
         for name, value in step.options.items():
             if isinstance(value, Serde):
@@ -82,4 +85,4 @@ def _of_steps(steps: tuple[Step, ...]) -> Iterator[tuple[Serde, Any]]:
             elif isinstance(value, tuple):
                 for branch in value:
                     if isinstance(branch, BranchSpec):
-                        yield from _of_steps(branch.steps)
+                        yield from _serdes_of_steps(branch.steps)

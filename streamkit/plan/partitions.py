@@ -1,4 +1,4 @@
-"""Tasks and internal topics, given the partition counts of the topics that exist.
+"""Derives tasks and internal topics from the partition counts of the topics that exist.
 
 Follows RepartitionTopics, CopartitionedTopicsEnforcer, PartitionGrouper and ChangelogTopics.
 """
@@ -6,43 +6,58 @@ Follows RepartitionTopics, CopartitionedTopicsEnforcer, PartitionGrouper and Cha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streamkit.errors import InvalidTopologyError
 from streamkit.graph.hashing import hash_order
 from streamkit.plan.leader_order import joined_groups, sub_topology_order
 from streamkit.plan.model import Plan, SourceNode, SubTopology
+from streamkit.record import TaskId, TopicPartition
 from streamkit.state.definitions import changelog_config
-
-
-@dataclass(frozen=True)
-class NewTopic:
-    """An internal topic as it has to exist, by its name on the log."""
-
-    name: str
-    partitions: int
-    config: Mapping[str, str]
+from streamkit.transport.log_interface import NewTopic
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a Plan meets the topics that exist."""
+    """The tasks and internal topics of a Plan on the topics that exist."""
 
     partitions: Mapping[str, int]
     """Counts by topic name on the log: the external ones that it reads, and all repartition topics."""
     sources: Mapping[int, tuple[str, ...]]
     """The topics that each sub-topology reads, by their names on the log; topics that match a pattern included."""
-    tasks: tuple[tuple[int, int], ...]
-    """(sub-topology, partition), ascending."""
+    tasks: tuple[TaskId, ...]
+    """Ascending."""
     repartitions: tuple[NewTopic, ...]
+    """As they have to exist, by their names on the log; so `changelogs`."""
     changelogs: tuple[NewTopic, ...]
+
+    def inputs(self, task: TaskId) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task."""
+        return task_inputs(self.sources[task.sub_topology], task.partition, self.partitions)
+
+
+def task_count(topics: Iterable[str], counts: Mapping[str, int]) -> int:
+    """Return how many tasks read these topics: as many as the widest of them has partitions (PartitionGrouper)."""
+    return max((counts[topic] for topic in topics), default=0)
+
+
+def tasks_of(sources: Mapping[int, Iterable[str]], counts: Mapping[str, int]) -> tuple[TaskId, ...]:
+    """Return the tasks of sub-topologies, ascending. sources: the topics that each reads, by their names on the log."""
+    return tuple(
+        TaskId(index, partition) for index, topics in sources.items() for partition in range(task_count(topics, counts))
+    )
+
+
+def task_inputs(topics: Iterable[str], partition: int, counts: Mapping[str, int]) -> tuple[TopicPartition, ...]:
+    """Return a task's input partitions: its own number of every source topic that has it."""
+    return tuple(TopicPartition(topic, partition) for topic in topics if partition < counts[topic])
 
 
 def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
     """Return the tasks and internal topics for topics with these counts.
 
-    counts: external topics by physical name; may hold others, which patterns match. Raises InvalidTopologyError.
+    counts: external topics by physical name; other topics too, which patterns may match. Raises InvalidTopologyError.
     """
     sources = {each.id: source_topics(plan, each, counts) for each in plan.sub_topologies if not each.is_global}
     partitions: dict[str, int | None] = {}
@@ -60,14 +75,11 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
     known = {topic: count for topic, count in partitions.items() if count is not None}
     for group in _copartition_groups(plan, counts):
         _enforce(group, known, internal, enforced)
-    tasks = tuple(
-        (index, partition)
-        for index, topics in sources.items()
-        for partition in range(max((known[topic] for topic in topics), default=0))
-    )
+    tasks = tasks_of(sources, known)
     _check_read_only(plan, tasks, known)
+    replicas = int(plan.config["replication.factor"])
     repartitions = tuple(
-        NewTopic(plan.internal_name(name), known[plan.internal_name(name)], topic.config)
+        NewTopic(plan.internal_name(name), known[plan.internal_name(name)], topic.config, replicas)
         for name, topic in plan.internal_topics.items()
     )
     return Layout(known, sources, tasks, repartitions, _changelogs(plan, tasks))
@@ -83,7 +95,7 @@ def _node_topics(plan: Plan, node: SourceNode, counts: Mapping[str, int]) -> tup
 
 
 def source_topics(plan: Plan, sub_topology: SubTopology, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the topics that a sub-topology reads, by their names on the log; `counts` holds those that exist."""
+    """Return the topics that a sub-topology reads, by their names on the log; `counts`: the topics that exist."""
     nodes = [node for node in sub_topology.nodes.values() if isinstance(node, SourceNode)]
     return tuple(dict.fromkeys(topic for node in nodes for topic in _node_topics(plan, node, counts)))
 
@@ -100,7 +112,7 @@ def _check_missing(
 def _derive(
     plan: Plan, sources: Mapping[int, tuple[str, ...]], partitions: dict[str, int | None], internal: set[str]
 ) -> None:
-    """Give each repartition topic without a count the largest of what is upstream and known, until all have one."""
+    """Set the count of each repartition topic without one to the largest count upstream, until all have one."""
     writers: dict[str, list[int]] = {}
     for each in plan.sub_topologies:
         for topic in each.sink_topics:
@@ -146,7 +158,7 @@ def _copartition_groups(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]
 
 
 def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], enforced: set[str]) -> None:
-    """Make the repartition topics of a group fit, or say why they can't (CopartitionedTopicsEnforcer.enforce)."""
+    """Make the counts of a co-partition group equal. Raises InvalidTopologyError (CopartitionedTopicsEnforcer.enforce)."""
     repartitions = sorted(group & internal)
     external = {topic: partitions[topic] for topic in sorted(group - internal)}
     if external:
@@ -171,8 +183,8 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], en
             )
 
 
-def _check_read_only(plan: Plan, tasks: tuple[tuple[int, int], ...], partitions: Mapping[str, int]) -> None:
-    """Refuse tasks for which a read-only store has no partition to be restored from."""
+def _check_read_only(plan: Plan, tasks: tuple[TaskId, ...], partitions: Mapping[str, int]) -> None:
+    """Raise InvalidTopologyError for tasks whose read-only store has no source partition to be restored from."""
     for each in plan.sub_topologies:
         count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
         for name in each.stores:
@@ -191,16 +203,17 @@ def _java_map(counts: Mapping[str, int]) -> str:
     return "{" + ", ".join(f"{topic}={count}" for topic, count in sorted(counts.items())) + "}"
 
 
-def _changelogs(plan: Plan, tasks: tuple[tuple[int, int], ...]) -> tuple[NewTopic, ...]:
-    """Return the changelogs that stand on their own, with as many partitions as their sub-topology has tasks."""
+def _changelogs(plan: Plan, tasks: tuple[TaskId, ...]) -> tuple[NewTopic, ...]:
+    """Return the changelogs that are no source topics, with as many partitions as their sub-topology has tasks."""
     topics: dict[str, NewTopic] = {}
     defaults = plan.config.topic_defaults()
     additional = plan.config["windowstore.changelog.additional.retention.ms"]
+    replicas = int(plan.config["replication.factor"])
     for each in plan.sub_topologies:
         count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
         for store in each.stores:
             definition = plan.stores[store]
             name = plan.changelog_name(store)
             if definition.changelog_topic is not None and name is not None and count:
-                topics[name] = NewTopic(name, count, changelog_config(definition, defaults, additional))
+                topics[name] = NewTopic(name, count, changelog_config(definition, defaults, additional), replicas)
     return tuple(topics.values())

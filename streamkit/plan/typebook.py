@@ -1,38 +1,43 @@
-"""Keeps what is known of the types of every stream and table while a Plan is built."""
+"""Records the types of keys and values of every stream and table while a Plan is built."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from streamkit.errors import Problem
-from streamkit.expressions.infer import infer
-from streamkit.expressions.model import Expression
-from streamkit.expressions.types import INTEGER
-from streamkit.operators.base import Operator
-from streamkit.operators.fields import SinkSpec, Step
-from streamkit.operators.typing import Types, Typing, meet_types
+from streamkit.expressions.analysis.infer import infer
+from streamkit.expressions.analysis.types import INTEGER
+from streamkit.expressions.checked_expression import Expression
+from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.parsed_values import SinkSpec, Step
+from streamkit.operators.core.step_types import TypeInference, Types, common_types
+from streamkit.operators.core.upstream import Stream, Upstream
 from streamkit.plan.misfits import misfit
-from streamkit.spec.model import TopicSpec
+from streamkit.spec.topology_model import TopicSpec
+
+Referred = TypeVar("Referred", bound=Upstream)
 
 
 class TypeBook:
-    """Types by upstream object; steps nest, as a reference may build another pipeline in the middle of one."""
+    """Types by upstream object; steps nest, since a reference may build another pipeline while its step is built."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, Types]] = {}
-        self._hands: list[Types] = []
-        self._others: list[list[Types]] = []
+        self._types: dict[int, tuple[Upstream, Types]] = {}
+        self._upstreams: list[Types] = []
+        """Of each step that is being built, the types of its upstream."""
+        self._references: list[list[Types]] = []
+        """Of each step that is being built, the types of what it refers to."""
 
-    def of(self, upstream: Any) -> Types:
-        """Return what is known of an upstream object."""
-        return self._known[id(upstream)][1] if id(upstream) in self._known else Types()
+    def of(self, upstream: Upstream) -> Types:
+        """Return the types of an upstream object."""
+        return self._types[id(upstream)][1] if id(upstream) in self._types else Types()
 
-    def _note(self, upstream: Any, types: Types) -> None:
-        # The object is held too, so that nothing else gets its id.
-        self._known[id(upstream)] = (upstream, types)
+    def _record(self, upstream: Upstream, types: Types) -> None:
+        # The entry holds the object too, so that no other object gets its id.
+        self._types[id(upstream)] = (upstream, types)
 
-    def source(self, result: Any, entries: list[TopicSpec]) -> list[Problem]:
-        """Note what a source gives, and return what is wrong in the timestamps of its topics."""
+    def source(self, result: Upstream, entries: list[TopicSpec]) -> list[Problem]:
+        """Record the types of a source, and return the problems in the timestamps of its topics."""
         problems: list[Problem] = []
         found = []
         for entry in entries:
@@ -40,38 +45,38 @@ class TypeBook:
             if isinstance(entry.timestamp, Expression):
                 names = {"key": entry.key.type, "value": entry.value.type, "timestamp": INTEGER}
                 infer(entry.timestamp, names, problems)
-        self._note(result, meet_types(found) if found else Types())
+        self._record(result, common_types(found) if found else Types())
         return problems
 
-    def begin(self, upstream: Any) -> None:
+    def begin(self, upstream: Upstream) -> None:
         """Begin a step."""
-        self._hands.append(self.of(upstream))
-        self._others.append([])
+        self._upstreams.append(self.of(upstream))
+        self._references.append([])
 
-    def referred(self, other: Any) -> Any:
-        """Return what the step under way refers to, after noting it."""
-        if self._others:
-            self._others[-1].append(self.of(other))
+    def referred(self, other: Referred) -> Referred:
+        """Record the types of what the innermost step refers to, and return it."""
+        if self._references:
+            self._references[-1].append(self.of(other))
         return other
 
-    def branch(self, upstream: Any) -> Any:
-        """Return a branch of the step under way, after noting that it has what the step stands on."""
-        self._note(upstream, self._hands[-1])
+    def branch(self, upstream: Stream) -> Stream:
+        """Record that a branch of the innermost step has the types of the step's upstream, and return it."""
+        self._record(upstream, self._upstreams[-1])
         return upstream
 
-    def end(self, operator: Operator, step: Step, upstream: Any, result: Any) -> list[Problem]:
-        """End a step: note what it gives, and return the fields in its expressions that can't be."""
-        hand = Typing(step, (upstream, result), self._hands.pop(), self._others.pop())
-        self._note(result, hand.given(operator.types(hand)))
-        return list(dict.fromkeys(hand.problems))
+    def end(self, operator: AnyOperator, step: Step, upstream: Upstream, result: Upstream) -> list[Problem]:
+        """End a step: record the types of its result, and return the fields in its expressions that can't exist."""
+        inference = TypeInference(step, (upstream, result), self._upstreams.pop(), self._references.pop())
+        self._record(result, inference.result_types(operator.types(inference)))
+        return list(dict.fromkeys(inference.problems))
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """End a step that failed."""
-        self._hands.pop()
-        self._others.pop()
+        self._upstreams.pop()
+        self._references.pop()
 
-    def sink(self, stream: Any, to: SinkSpec, entry: TopicSpec | None) -> list[Problem]:
-        """Return the fields in the expressions of `to` that can't be, and what the topic of this entry can't take."""
+    def sink(self, stream: Stream, to: SinkSpec, entry: TopicSpec | None) -> list[Problem]:
+        """Return the fields in the expressions of `to` that can't exist, and the types that the topic's serdes can't write."""
         types, problems = self.of(stream), list[Problem]()
         if entry is not None:
             sides = (("key", types.key, entry.key), ("value", types.value, entry.value))

@@ -1,7 +1,7 @@
-"""Topology files: `load` and `load_text` give a TopologyModel, or a TopologyError with every problem."""
+"""Topology files: `load` and `load_text` return a TopologyModel, or raise a TopologyError with every problem."""
 
-from streamkit.spec.load import decode, load, load_text
-from streamkit.spec.model import ConfigEntry, Defaults, PipelineSpec, StoreSpec, TopicSpec, TopologyModel
+from streamkit.spec.topology_file import decode, load, load_text
+from streamkit.spec.topology_model import ConfigEntry, Defaults, PipelineSpec, StoreSpec, TopicSpec, TopologyModel
 
 __all__ = [
     "ConfigEntry",

@@ -1,14 +1,13 @@
-"""Reads what steps say of their stores (`store:`), and settings of topics."""
+"""Parses the stores of steps (`store:`), and settings of topics."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from streamkit import config as settings
-from streamkit.errors import ConfigError
-from streamkit.operators.fields import STORE_KINDS, StoreOptions
-from streamkit.spec.nodes import Node
-from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
+from streamkit.errors import ConfigError, Position
+from streamkit.operators.core.fields import STORE_KINDS
+from streamkit.operators.core.parsed_values import StoreOptions
+from streamkit.spec.yaml_nodes.nodes import Node
+from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, StoreDefinition, put
 
 STORE_KEYS = (
     "name", "type", "persistent", "caching", "logging", "config", "retention", "segment_interval", "versioned",
@@ -21,16 +20,16 @@ NOT_WITH_TTL = {
     "retention": "windows and sessions",
     "segment_interval": "windows, sessions and versions",
 }
-"""What stores have that a time to live is not for, and what that is for."""
+"""Options of stores that a time to live does not go with, and the kind of store of each."""
 
 
-def store_options(reader: Reader, node: Node, what: str) -> Any:
-    """Return the StoreOptions of `NAME` or of a mapping, and note that a store of that name is made here, if any."""
+def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
+    """Return the StoreOptions of `NAME` or of a mapping, and record that it makes a store of that name, if it has one."""
     if node.kind != "mapping":
-        name = reader.text(node, what, kafka_name=True)
-        return name if name is BAD else _defined(reader, StoreOptions(name, position=node.position))
+        text = reader.text(node, what, kafka_name=True)
+        return text if text is BAD else _defined(reader, StoreOptions(text, position=node.position), node.position)
     options = reader.options(node, what, STORE_KEYS)
-    values: dict[str, Any] = {}
+    values: Options = {}
     for key in ("persistent", "caching", "logging"):
         if key in options:
             put(values, key, reader.boolean(options[key], f"{key!r} of a store"))
@@ -41,37 +40,39 @@ def store_options(reader: Reader, node: Node, what: str) -> Any:
     put_type(reader, options, values)
     put_config(reader, options, values)
     name = reader.text(options["name"], "The name of a store", kafka_name=True) if "name" in options else None
-    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position))
+    return (
+        name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position), node.position)
+    )
 
 
-def _check_ttl(reader: Reader, options: dict[str, Node], values: dict[str, Any]) -> None:
-    """Complain about a time to live beside options of stores that have no such thing."""
+def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> None:
+    """Report a time to live beside options of stores without one."""
     if "ttl" not in options:
         return
     values["ttl_position"] = options["ttl"].position
     for key, why in NOT_WITH_TTL.items():
         if key in options:
-            reader.complain(options["ttl"], f"'ttl' is for rows by their keys, and {key!r} for {why}")
+            reader.report(options["ttl"], f"'ttl' is for rows by their keys, and {key!r} for {why}")
 
 
-def put_type(reader: Reader, options: dict[str, Node], values: dict[str, Any], key: str = "type") -> None:
+def put_type(reader: Reader, options: dict[str, Node], values: Options, key: str = "type") -> None:
     """Set `persistent` by the kind of store that `key` names, if it is there (Materialized.withStoreType)."""
     if key not in options:
         return
     if "persistent" in options:
-        reader.complain(options["persistent"], f"{key!r} already says what 'persistent' would")
+        reader.report(options["persistent"], f"{key!r} already says what 'persistent' would")
         return
     kind = reader.choice(options[key], f"{key!r} of a store", STORE_KINDS)
     if kind is not BAD:
         values["persistent"] = kind == "persistent"
 
 
-def put_config(reader: Reader, options: dict[str, Node], values: dict[str, Any]) -> None:
-    """Set the settings of a store's changelog, which it needs logging for (withLoggingEnabled)."""
+def put_config(reader: Reader, options: dict[str, Node], values: Options) -> None:
+    """Set the settings of a store's changelog, which need logging (withLoggingEnabled)."""
     if "config" not in options:
         return
     if values.get("logging") is False:
-        reader.complain(options["config"], "'config' is for the changelog, which 'logging: false' does without")
+        reader.report(options["config"], "'config' is for the changelog, which 'logging: false' does without")
         return
     values["config"] = tuple(topic_config(reader, options["config"], "'config' of a store").items())
 
@@ -86,11 +87,11 @@ def topic_config(reader: Reader, node: Node, what: str) -> dict[str, str]:
             found[name] = settings.topic_value(name, reader.data(value))
         except ConfigError as error:
             unknown = isinstance(error, settings.UnknownSettingError)
-            reader.complain(key if unknown else value, str(error))
+            reader.report(key if unknown else value, str(error))
     return found
 
 
-def _defined(reader: Reader, options: StoreOptions) -> StoreOptions:
+def _defined(reader: Reader, options: StoreOptions, position: Position) -> StoreOptions:
     if options.name is not None:
-        reader.stores.append(StoreDefinition(options.name, options.position))
+        reader.stores.append(StoreDefinition(options.name, position))
     return options

@@ -1,21 +1,21 @@
-"""The sections of a file, but for the pipelines' steps: config, defaults, topics, functions, stores, pipelines."""
+"""Parses the sections of a file except steps: config, defaults, topics, functions, stores, pipelines."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from streamkit import config as settings
 from streamkit.config.resets import BY_DURATION, POLICIES, OffsetReset
 from streamkit.errors import ConfigError
-from streamkit.expressions import Function, Library
-from streamkit.operators import fields
-from streamkit.operators.fields import Ref
-from streamkit.spec import kinds, names, steps
-from streamkit.spec.locate import locator
+from streamkit.expressions import Expression, Function, Library
+from streamkit.expressions.call_signatures import Usage
+from streamkit.operators.core import fields
+from streamkit.operators.core.parsed_values import Ref
+from streamkit.spec import field_readers, legal_names, steps
+from streamkit.spec.call_readers import called_options
 from streamkit.spec.materialized import put_config, topic_config
-from streamkit.spec.model import (
-    STORE_TYPES,
+from streamkit.spec.topic_stores import OWN_KEYS, TOPIC_STORES, check_keys, topic_store_ref
+from streamkit.spec.topology_model import (
     TIMESTAMP_POLICIES,
     ConfigEntry,
     Defaults,
@@ -23,29 +23,22 @@ from streamkit.spec.model import (
     StoreSpec,
     TopicSpec,
 )
-from streamkit.spec.nodes import Node
-from streamkit.spec.reader import BAD, Reader, StoreDefinition, put
-from streamkit.spec.resolve import shown
-from streamkit.spec.topic_stores import OWN_KEYS, TOPIC_STORES, check_keys, topic_store_ref
+from streamkit.spec.yaml_nodes.locate import locator
+from streamkit.spec.yaml_nodes.nodes import Node
+from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, StoreDefinition, put
+from streamkit.spec.yaml_nodes.resolve import shown
+from streamkit.state.store_kinds import IN_FILE, KINDS
 from streamkit.suggestions import did_you_mean
 
 TOPIC_KEYS = ("topic", "key", "value", "timestamp", "reset", "partitions", "replication_factor", "config")
-STORE_KEYS = (
-    "type", "persistent", "caching", "logging", "config", "key", "value",
-    "retention", "window_size", "segment_interval", "history", "ttl",
-)  # fmt: skip
-ORIGINS = (*kinds.SOURCES, *TOPIC_STORES, "from")
+ORIGINS = (*field_readers.SOURCES, *TOPIC_STORES, "from")
 PIPELINE_KEYS = (*ORIGINS, "name", "store", *OWN_KEYS, "steps", "to", "for_each")
-TIMED = {
-    "retention": ("window", "session"),
-    "window_size": ("window",),
-    "segment_interval": ("window", "session", "versioned"),
-    "history": ("versioned",),
-    "ttl": ("key_value",),
+STORE_DURATIONS = {
+    option: [kind.name for kind in KINDS.values() if option in kind.options]
+    for option in dict.fromkeys(option for kind in KINDS.values() for option in kind.options)
 }
-"""Which types of stores an option of `stores` belongs to."""
-NEEDED = {"window": ("retention", "window_size"), "session": ("retention",), "versioned": ("history",)}
-"""What a type of store cannot do without, as in Java's Stores."""
+"""Which kinds of stores an option of `stores` belongs to."""
+STORE_KEYS = ("type", "persistent", "caching", "logging", "config", "key", "value", *STORE_DURATIONS)
 
 
 def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
@@ -55,27 +48,27 @@ def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
         if reader.is_null(value):
             continue
         if value.kind == "mapping":
-            reader.complain(value, f"{name!r} must be a value; names are written out: {name}.…: value")
+            reader.report(value, f"{name!r} must be a value; names are written out: {name}.…: value")
             continue
         data = reader.data(value)
         try:
             settings.check(name, data)
         except ConfigError as error:
             unknown = isinstance(error, settings.UnknownSettingError)
-            reader.complain(key if unknown else value, str(error))
+            reader.report(key if unknown else value, str(error))
         else:
             found[name] = ConfigEntry(data, key.position)
     return found
 
 
 def read_defaults(reader: Reader, node: Node | None) -> Defaults:
-    """Return the serdes where nothing else says: string keys and json values unless the file says so."""
+    """Return the default serdes of the file: string for keys and json for values where it names none."""
     from streamkit import serdes
 
     options = reader.options(node, "'defaults'", ("key", "value")) if node is not None else {}
-    found: dict[str, Any] = {"key": serdes.parse("string", reader.folder), "value": serdes.parse("json", reader.folder)}
+    found: Options = {"key": serdes.parse("string", reader.folder), "value": serdes.parse("json", reader.folder)}
     for side in options:
-        put(found, side, kinds.serde(reader, options[side], f"{side!r} of 'defaults'"))
+        put(found, side, field_readers.serde(reader, options[side], f"{side!r} of 'defaults'"))
     return Defaults(**found)
 
 
@@ -90,16 +83,16 @@ def read_topics(reader: Reader, node: Node, defaults: Defaults) -> dict[str, Top
 
 def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> TopicSpec:
     what = f"The topic {name!r}"
-    mistake = names.kafka_name_mistake(name)
+    mistake = legal_names.kafka_name_mistake(name)
     if mistake:
-        reader.complain(key, f"The name of a topic {shown(name)} {mistake}")
+        reader.report(key, f"The name of a topic {shown(name)} {mistake}")
     options = reader.options(body, what, TOPIC_KEYS)
-    found: dict[str, Any] = {"topic": name, "key": defaults.key, "value": defaults.value}
+    found: Options = {"topic": name, "key": defaults.key, "value": defaults.value}
     if "topic" in options:
         put(found, "topic", reader.text(options["topic"], "The name of a topic", kafka_name=True))
     for side in ("key", "value"):
         if side in options:
-            put(found, side, kinds.serde(reader, options[side], f"{side!r} of the topic {name!r}"))
+            put(found, side, field_readers.serde(reader, options[side], f"{side!r} of the topic {name!r}"))
     if "timestamp" in options:
         put(found, "timestamp", _timestamp(reader, options["timestamp"]))
     if "reset" in options:
@@ -113,12 +106,12 @@ def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
     return TopicSpec(name, **found, position=key.position)
 
 
-def _reset(reader: Reader, node: Node) -> Any:
+def _reset(reader: Reader, node: Node) -> OffsetReset | Bad:
     """Return the OffsetReset of one of the policies or of `{by_duration: D}`."""
     if node.kind != "mapping":
         policy = reader.choice(node, "'reset'", (*POLICIES, BY_DURATION))
         if policy == BY_DURATION:
-            return reader.complain(node, "'reset' needs a duration; write reset: {by_duration: 1h}")
+            return reader.report(node, "'reset' needs a duration; write reset: {by_duration: 1h}")
         return policy if policy is BAD else OffsetReset(policy)
     options = reader.options(node, "'reset'", (BY_DURATION,), (BY_DURATION,))
     if BY_DURATION not in options:
@@ -127,21 +120,21 @@ def _reset(reader: Reader, node: Node) -> Any:
     return back if back is BAD else OffsetReset(BY_DURATION, back)
 
 
-def _replication(reader: Reader, node: Node) -> Any:
+def _replication(reader: Reader, node: Node) -> int | Bad:
     if node.kind == "scalar" and reader.value(node) == -1:  # the broker's default, as in replication.factor
         return -1
     return reader.integer(node, "'replication_factor'", 1, 2**15 - 1)
 
 
-def _timestamp(reader: Reader, node: Node) -> Any:
+def _timestamp(reader: Reader, node: Node) -> Expression | str | Bad:
     value = reader.value(node) if node.kind == "scalar" else None
     if value in TIMESTAMP_POLICIES:
         return value
-    if isinstance(value, str) and names.IDENTIFIER.fullmatch(value) and value not in fields.STREAM_NAMES:
+    if isinstance(value, str) and legal_names.IDENTIFIER.fullmatch(value) and value not in fields.STREAM_NAMES:
         hint = did_you_mean(value, TIMESTAMP_POLICIES)
         if hint:
-            return reader.complain(node, f"'timestamp' is {value!r}{hint}")
-    return kinds.expression(reader, node, "'timestamp'", fields.STREAM_NAMES)
+            return reader.report(node, f"'timestamp' is {value!r}{hint}")
+    return field_readers.expression(reader, node, "'timestamp'", fields.STREAM_NAMES)
 
 
 # -- Functions and stores ------------------------------------------------------------------------------------------
@@ -151,33 +144,37 @@ def read_functions(reader: Reader, node: Node) -> dict[str, Function]:
     """Return the functions of the file by name, and let `reader` use them in expressions."""
     found: dict[str, Function] = {}
     for name, (key, body) in reader.entries(node, "'functions'").items():
-        if names.IDENTIFIER.fullmatch(name):
+        if legal_names.IDENTIFIER.fullmatch(name):
             put(found, name, _function(reader, name, key, body))
         else:
-            reader.complain(key, f"The name of a function {name!r} must be a letter, then letters, digits or _")
+            reader.report(key, f"The name of a function {name!r} must be a letter, then letters, digits or _")
     library = Library(found)
     reader.functions = library
     reader.problems.extend(library.problems)
-    # Problems have found their places; what stays in the model must be picklable.
+    # The places of problems are found; the functions of the model must be picklable.
     return {name: replace(function, locate=None) for name, function in found.items()}
 
 
-def _function(reader: Reader, name: str, key: Node, body: Node) -> Any:
+def _function(reader: Reader, name: str, key: Node, body: Node) -> Function | Bad:
     what = f"The function {name!r}"
-    options = reader.options(body, what, ("call", "params", "expr"))
+    options = reader.options(body, what, ("call", "with", "params", "expr"))
     if ("call" in options) == ("expr" in options):
-        return reader.complain(key, f"{what} must have either 'call', or 'params' and 'expr'")
+        return reader.report(key, f"{what} must have either 'call', or 'params' and 'expr'")
     if "call" in options:
         if "params" in options:
-            reader.complain(options["params"], "'params' belongs to 'expr'; a callable has parameters of its own")
-        call = kinds.call_ref(reader, options["call"], "'call'")
+            reader.report(options["params"], "'params' belongs to 'expr'; a callable has parameters of its own")
+        call = called_options(reader, options, Usage())
         return call if call is BAD else Function(name, call=call, position=key.position)
+    if "with" in options:
+        reader.report(options["with"], "'with' belongs to 'call'; an expression has 'params'")
     params = _params(reader, options["params"]) if "params" in options else ()
     node = options["expr"]
     if node.kind != "scalar":
-        return reader.complain(node, f"'expr' must be an expression, not {reader.kind(node)}; {kinds.quoting(node)}")
+        return reader.report(
+            node, f"'expr' must be an expression, not {reader.kind(node)}; {field_readers.quoting(node)}"
+        )
     value = reader.value(node)
-    text = value if isinstance(value, str) else repr(value)  # a number or a boolean stands for itself
+    text = value if isinstance(value, str) else repr(value)  # a number or a boolean is a constant expression
     return Function(name, params, text, None, key.position, node.position, locator(node))
 
 
@@ -187,10 +184,10 @@ def _params(reader: Reader, node: Node) -> tuple[str, ...]:
         name = reader.text(item, "A parameter")
         if name is BAD:
             continue
-        if not names.IDENTIFIER.fullmatch(name):
-            reader.complain(item, f"The parameter {name!r} must be a letter, then letters, digits or _")
+        if not legal_names.IDENTIFIER.fullmatch(name):
+            reader.report(item, f"The parameter {name!r} must be a letter, then letters, digits or _")
         elif name in found:
-            reader.complain(item, f"The parameter {name!r} stands twice")
+            reader.report(item, f"The parameter {name!r} stands twice")
         else:
             found.append(name)
     return tuple(found)
@@ -200,46 +197,52 @@ def read_stores(reader: Reader, node: Node, defaults: Defaults) -> dict[str, Sto
     """Return the stores for custom processors by name."""
     found: dict[str, StoreSpec] = {}
     for name, (key, body) in reader.entries(node, "'stores'").items():
-        mistake = names.kafka_name_mistake(name)
+        mistake = legal_names.kafka_name_mistake(name)
         if mistake:
-            reader.complain(key, f"The name of a store {shown(name)} {mistake}")
+            reader.report(key, f"The name of a store {shown(name)} {mistake}")
         reader.stores.append(StoreDefinition(name, key.position))
         put(found, name, _store(reader, name, key, body, defaults))
     return found
 
 
-def _store(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> Any:
+def _store(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> StoreSpec | Bad:
     what = f"The store {name!r}"
     options = reader.options(body, what, STORE_KEYS, ("type",))
-    type_ = reader.choice(options["type"], f"'type' of the store {name!r}", STORE_TYPES) if "type" in options else BAD
-    found: dict[str, Any] = {"key": defaults.key, "value": defaults.value}
+    type_ = reader.choice(options["type"], f"'type' of the store {name!r}", IN_FILE) if "type" in options else BAD
+    found: Options = {"key": defaults.key, "value": defaults.value}
     for side in ("key", "value"):
         if side in options:
-            put(found, side, kinds.serde(reader, options[side], f"{side!r} of the store {name!r}"))
+            put(found, side, field_readers.serde(reader, options[side], f"{side!r} of the store {name!r}"))
     for flag in ("persistent", "caching", "logging"):
         if flag in options:
             put(found, flag, reader.boolean(options[flag], f"{flag!r} of the store {name!r}"))
+    if found.get("caching") is True and type_ is not BAD and not KINDS[type_].cached:
+        # Java throws here: IllegalStateException of VersionedKeyValueStoreBuilder.withCachingEnabled.
+        cached = [each for each in IN_FILE if KINDS[each].cached]
+        reader.report(options["caching"], f"'caching' belongs to stores of type {' or '.join(cached)}, not {type_}")
     put_config(reader, options, found)
-    for length, types in TIMED.items():
+    for length, types in STORE_DURATIONS.items():
         if length not in options:
             continue
         if type_ is not BAD and type_ not in types:
-            reader.complain(options[length], f"{length!r} belongs to stores of type {' or '.join(types)}, not {type_}")
+            reader.report(options[length], f"{length!r} belongs to stores of type {' or '.join(types)}, not {type_}")
         put(found, length, reader.duration(options[length], f"{length!r} of the store {name!r}", 1))
     _check_lengths(reader, what, type_, key, options, found)
     return BAD if type_ is BAD else StoreSpec(name, type_, **found, position=key.position)
 
 
-def _check_lengths(reader: Reader, what: str, type_: Any, key: Node, options: dict[str, Node], found: Any) -> None:
-    for needed in NEEDED.get(type_ or "", ()):
+def _check_lengths(
+    reader: Reader, what: str, type_: str | Bad, key: Node, options: dict[str, Node], found: Options
+) -> None:
+    for needed in () if type_ is BAD else KINDS[type_].needed:
         if needed not in options:
-            reader.complain(key, f"{what} needs {needed!r}, since its type is {type_}")
+            reader.report(key, f"{what} needs {needed!r}, since its type is {type_}")
     if "segment_interval" in options and found.get("persistent") is False:
-        reader.complain(
+        reader.report(
             options["segment_interval"], f"'segment_interval' of the store {what[10:]} is for persistent stores"
         )
     if found.get("retention") is not None and found["retention"] < found.get("window_size", 0):
-        reader.complain(options["retention"], f"'retention' of {what[4:]} must be at least its 'window_size'")
+        reader.report(options["retention"], f"'retention' of {what[4:]} must be at least its 'window_size'")
 
 
 # -- Pipelines -----------------------------------------------------------------------------------------------------
@@ -249,34 +252,34 @@ def read_pipelines(reader: Reader, node: Node) -> dict[str, PipelineSpec]:
     """Return the pipelines by name, in file order."""
     found: dict[str, PipelineSpec] = {}
     for name, (key, body) in reader.entries(node, "'pipelines'").items():
-        if not names.PIPELINE.fullmatch(name):
-            reader.complain(key, f"The name of a pipeline {shown(name)} must be made of letters, digits, _ and -")
+        if not legal_names.PIPELINE.fullmatch(name):
+            reader.report(key, f"The name of a pipeline {shown(name)} must be made of letters, digits, _ and -")
         reader.pipeline = name
         put(found, name, _pipeline(reader, name, key, body))
     reader.pipeline = ""
     return found
 
 
-def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> Any:
+def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> PipelineSpec | Bad:
     what = f"The pipeline {name!r}"
     options = reader.options(body, what, PIPELINE_KEYS)
     origins = [origin for origin in ORIGINS if origin in options]
-    source = BAD
+    source: Ref | Bad = BAD
     if len(origins) != 1:
         came = f"both {' and '.join(origins)}" if origins else "none"
         if body.kind == "mapping" or reader.is_null(body):
-            reader.complain(key, f"{what} must begin with exactly one of {', '.join(ORIGINS)}, not {came}")
+            reader.report(key, f"{what} must begin with exactly one of {', '.join(ORIGINS)}, not {came}")
     elif origins[0] in TOPIC_STORES:
         source = topic_store_ref(reader, origins[0], options)
     elif origins == ["from"]:
-        source = kinds.pipeline_ref(reader, options["from"], "'from'")
+        source = field_readers.pipeline_ref(reader, options["from"], "'from'")
         for extra in ("name", "store"):
             if extra in options:
-                message = f"{extra!r} belongs to {', '.join(kinds.SOURCES)}, not to 'from'"
-                reader.complain(options[extra], message)
+                message = f"{extra!r} belongs to {', '.join(field_readers.SOURCES)}, not to 'from'"
+                reader.report(options[extra], message)
     else:
-        source = kinds.source_ref(reader, origins[0], options, options[origins[0]].position)
+        source = field_readers.source_ref(reader, origins[0], options, options[origins[0]].position)
     check_keys(reader, origins, options)
     ends = {} if origins and origins[0] in TOPIC_STORES else steps.read_ends(reader, options)
-    # The pipeline stands even when its source is wrong, so that what refers to it is no second mistake.
+    # The pipeline exists even when its source is wrong, so that references to it are no second problem.
     return PipelineSpec(name, source or Ref("stream", position=key.position), **ends, position=key.position)

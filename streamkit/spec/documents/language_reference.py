@@ -1,7 +1,7 @@
 """The language reference: every operator's summary, options and example as Markdown, written into docs/language.md.
 
-`python -m streamkit.spec.reference --write docs/language.md` replaces what stands below the marker; `--check` exits 1
-when the file is out of date. What stands above the marker is written by hand.
+`python -m streamkit.spec.documents.language_reference --write docs/language.md` replaces the text below the marker; `--check` exits 1
+when the file is out of date. The text above the marker is not generated.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from dataclasses import MISSING
 from pathlib import Path
 
 from streamkit.errors import UsageError
-from streamkit.operators import fields as kinds
-from streamkit.operators.base import Operator
-from streamkit.spec import examples
+from streamkit.expressions.library.function_entry import LibraryFunction
+from streamkit.expressions.library.function_table import SECTIONS
+from streamkit.operators.core import fields as kinds
+from streamkit.operators.core.operator import AnyOperator
+from streamkit.spec.documents import end_examples, step_examples
+from streamkit.spec.documents.step_examples import Shown
 
 MARKER = "<!-- Below: written by `make generate` from streamkit/operators/. -->"
 
@@ -25,6 +28,7 @@ _KINDS: dict[type, str] = {
     kinds.Duration: "duration",
     kinds.SignedDuration: "duration, which may be negative (`-5m`)",
     kinds.Integer: "integer, at least {minimum}",
+    kinds.Fraction: "number from 0 to 1",
     kinds.Choice: "{words}",
     kinds.Flag: "`true` or `false`",
     kinds.TopicConfig: "settings of a topic",
@@ -38,21 +42,43 @@ _KINDS: dict[type, str] = {
     kinds.DefaultBranch: "text, or `true`",
     kinds.HeaderMap: "`{{NAME: expression or null}}`",
     kinds.Callable_: "`module:object`",
+    kinds.Arguments: "mapping of arguments",
+    kinds.CacheField: "`{{size, ttl}}`",
 }
 
 
-def render(operators: Iterable[Operator]) -> str:
+def render(operators: Iterable[AnyOperator]) -> str:
     """Return the section of all operators, in the order given."""
     listed = list(operators)
     index = " · ".join(f"[`{operator.name}`](#{operator.name})" for operator in listed)
-    ends = ["## Sources and ends", *(_shown(each) for each in examples.ENDS)]
-    return "\n\n".join(["## Steps", index, *map(_operator, listed), *ends]) + "\n"
+    ends = ["## Sources and ends", *(_shown(each) for each in end_examples.ENDS)]
+    return "\n\n".join(["## Functions", *_functions(), "## Steps", index, *map(_operator, listed), *ends]) + "\n"
 
 
-def _operator(operator: Operator) -> str:
+def _functions() -> list[str]:
+    parts = [
+        "Functions of expressions beyond those of Python, which [expressions](#expressions) lists. A time is a whole number of "
+        "milliseconds since the epoch, in UTC. Arguments are given by position. A function of the file with the same name goes "
+        "before one of these. What they make and how long they take is bounded and counted as for everything else; what an "
+        "argument does not allow is an error of the step, and for a constant one of `validate`."
+    ]
+    for title, entries in SECTIONS.items():
+        parts.append(f"### {title}")
+        rows = [f"| `{each.signature}` | {_cell(each.doc)} | {_function_examples(each)} |" for each in entries]
+        parts.append("\n".join(["| function | result | |", "|---|---|---|", *rows]))
+    return parts
+
+
+def _function_examples(function: LibraryFunction) -> str:
+    return _cell("<br>".join(f"`{written}` is `{shown}`" for written, shown in function.examples))
+
+
+def _operator(operator: AnyOperator) -> str:
     parts = [f"### `{operator.name}`", operator.summary, f"On: {_words(operator.accepts)}."]
     if operator.main:
         parts[-1] += f" `{operator.name}: X` is short for `{operator.name}: {{{operator.main}: X}}`."
+    if operator.is_extension:
+        parts[-1] += " A step of streamkit's own, which Kafka Streams does not have."
     if operator.fields:
         rows = [
             f"| `{field.name}` | {describe_kind(field.kind)} | {_default(field)} | {_cell(field.doc)} |"
@@ -63,11 +89,11 @@ def _operator(operator: Operator) -> str:
     if example is not None:
         parts.append(_block("yaml", example.topology))
         parts.append("In and out:\n\n" + _block("json", example.input) + "\n\n" + _block("json", example.output))
-    parts += map(_shown, examples.STEPS.get(operator.name, ()))
+    parts += map(_shown, step_examples.STEPS.get(operator.name, ()))
     return "\n\n".join(parts)
 
 
-def _shown(example: examples.Shown) -> str:
+def _shown(example: Shown) -> str:
     parts = [example.title, _block("yaml", example.topology)]
     for name, text in example.files.items():
         parts += [f"`{name}`:", _block("python", text)]
@@ -110,7 +136,7 @@ def _block(language: str, text: str) -> str:
     return f"```{language}\n{text.strip()}\n```"
 
 
-def registered() -> list[Operator]:
+def registered() -> list[AnyOperator]:
     """Return all operators, in their order."""
     from streamkit.operators import OPERATORS
 
@@ -133,7 +159,10 @@ def main(arguments: list[str]) -> int:
         print(render(STEPS.added.values()))
         return 0
     if len(arguments) != 2 or arguments[0] not in ("--write", "--check"):
-        print("usage: python -m streamkit.spec.reference --write|--check FILE, or --plugins", file=sys.stderr)
+        print(
+            "usage: python -m streamkit.spec.documents.language_reference --write|--check FILE, or --plugins",
+            file=sys.stderr,
+        )
         return 2
     path = Path(arguments[1])
     before = path.read_text(encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 from streamkit.code import ATOM, CONDITION, Code, names_of, symbol
 
@@ -12,31 +11,33 @@ INDENT = "    "
 
 
 class Attempt:
-    """What is known of a `try` block once it is written."""
+    """A `try` block; `empty` is set when it is written."""
 
     empty = False
 
 
-class Writer:
-    """Collects lines; `namespace` holds what they refer to by name. Statements are made of pieces (operators.writer)."""
+class StatementWriter:
+    """Collects lines; `namespace` holds the objects that they refer to by name. Statements consist of pieces (streamkit.code)."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.namespace: dict[str, Any] = {}
+        self.body_lines: list[str] = []
+        self.namespace: dict[str, object] = {}
         self.prologue_lines: list[str] = []
         self.epilogue_lines: list[str] = []
         self._depth = 1
         self._lifecycle: dict[str, dict[str, int]] = {"init": {}, "close": {}}
-        self._prologue: dict[tuple, Code] = {}
+        self._prologue: dict[tuple[object, ...], Code] = {}
+        self.instances: dict[str, Code] = {}
+        """The variables of `instance`, by their keys as text."""
         self._names: dict[int, Code] = {}
-        self._kept: list[Any] = []
+        self._kept: list[object] = []
         self._count = 0
 
     # -- Statements --
 
     def line(self, text: str) -> None:
-        """Write a line that needs no piece, at the present depth."""
-        self.lines.append(INDENT * self._depth + text)
+        """Write a line that needs no piece, at the current depth."""
+        self.body_lines.append(INDENT * self._depth + text)
 
     def assign(self, target: Code, value: Code) -> None:
         """Write `target = value`."""
@@ -82,13 +83,13 @@ class Writer:
     def attempt(self) -> Iterator[Attempt]:
         """Write `try:` around the block, which `rescue` follows, but nothing where the block stays empty."""
         self.line("try:")
-        start, depth, found = len(self.lines), self._depth, Attempt()
+        start, depth, found = len(self.body_lines), self._depth, Attempt()
         self._depth += 1
         yield found
         self._depth = depth
-        if len(self.lines) == start:
+        if len(self.body_lines) == start:
             found.empty = True
-            del self.lines[-1]
+            del self.body_lines[-1]
 
     def rescue(self) -> AbstractContextManager[None]:
         """Write `except Exception as e:` around the block."""
@@ -111,37 +112,37 @@ class Writer:
         return self.block(f"def {name.at(ATOM)}({', '.join(parameters)}):")
 
     def only_where(self, test: Code) -> None:
-        """Write `if test:` around what follows in this block."""
+        """Write `if test:` around the rest of this block."""
         self._rest(f"if {test.at(CONDITION)}:")
 
     def _rest(self, opening: str) -> None:
-        """Write a line that opens a block of all that follows in the present one, with which it ends."""
+        """Write a line that opens a block for the rest of the current block."""
         self.line(opening)
         self._depth += 1
 
     def fill_empty(self) -> None:
-        """Write `pass` where the last line opens a block that nothing stands in."""
-        last = next((line for line in reversed(self.lines) if not line.lstrip().startswith("#")), "")
+        """Write `pass` where the last line opens a block without statements."""
+        last = next((line for line in reversed(self.body_lines) if not line.lstrip().startswith("#")), "")
         if last.endswith(":"):
             opened = (len(last) - len(last.lstrip())) // len(INDENT)
-            self.lines.append(INDENT * (opened + 1) + "pass")
+            self.body_lines.append(INDENT * (opened + 1) + "pass")
 
     @contextmanager
     def rehearsed(self) -> Iterator[None]:
-        """Write lines that are thrown away: what is learnt on the way stays."""
-        start, depth = len(self.lines), self._depth
+        """Write lines that are discarded; changes of slots and names stay."""
+        start, depth = len(self.body_lines), self._depth
         yield
-        del self.lines[start:]
+        del self.body_lines[start:]
         self._depth = depth
 
     # -- Names --
 
     def var(self, prefix: str) -> Code:
-        """Return a variable that stands nowhere else."""
+        """Return a variable that no other line has."""
         self._count += 1
         return symbol(f"{prefix}_{self._count}")
 
-    def name_of(self, thing: Any, prefix: str) -> Code:
+    def name_of(self, thing: object, prefix: str) -> Code:
         """Return a name under which the lines can refer to an object."""
         marker = getattr(thing, "__self__", None)
         identity = hash((id(marker), getattr(thing, "__name__", ""))) if marker is not None else id(thing)
@@ -151,25 +152,28 @@ class Writer:
             self.namespace[made.source] = thing
         return self._names[identity]
 
-    def prologue(self, key: tuple, prefix: str, value: Code) -> Code:
-        """Return a variable that is set once a task, before the functions, to what `value` gives."""
+    def prologue(self, key: tuple[object, ...], prefix: str, value: Code) -> Code:
+        """Return a variable that is set once a task, before the functions, to the result of `value`."""
         if key not in self._prologue:
             self._prologue[key] = self.var(prefix)
             self.prologue_lines.append(_assigned((self._prologue[key],), (value,)))
         return self._prologue[key]
 
     def named_prologue(self, name: str, value: Code) -> Code:
-        """Return a variable of a given name that is set once a task, before the functions, to what `value` gives."""
+        """Return a variable of a given name that is set once a task, before the functions, to the result of `value`."""
         key = ("named", name)
         if key not in self._prologue:
             self._prologue[key] = symbol(name)
             self.prologue_lines.append(_assigned((self._prologue[key],), (value,)))
         return self._prologue[key]
 
-    def instance(self, key: tuple, prefix: str, value: Code) -> Code:
-        """Return a variable that is set once a task, after all functions are defined, to what `value` gives."""
+    def instance(self, key: tuple[object, ...], prefix: str, value: Code) -> Code:
+        """Return a variable that is set once a task, after all functions are defined, to the result of `value`."""
         if key not in self._prologue:
             self._prologue[key] = self.var(prefix)
+            # A number in the key may be the identity of an object, which differs between processes.
+            if not any(isinstance(part, int) for part in key):
+                self.instances[" ".join(map(str, key))] = self._prologue[key]
             self._epilogue(_assigned((self._prologue[key],), (value,)))
         return self._prologue[key]
 

@@ -1,4 +1,4 @@
-"""Problems as text for a person: `FILE:LINE:COL: message`, on request with the line and a caret below."""
+"""Problems as text: `FILE:LINE:COL: message`, with the line of the file and a caret below it where requested."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from streamkit.errors import Problem
 
 MAX_WIDTH = 160
 _NAME = re.compile(r"[\w.-]+(?=[\"']?\s*:)")
-"""What may be the name of a setting: a line with that of a secret is not shown."""
+"""Finds names of settings: a line with the name of a secret is not shown."""
 
 
 def render(problems: Iterable[Problem], texts: Mapping[str, str] | None = None, excerpt: bool = False) -> str:
-    """Return the problems, one a line, in their order.
+    """Return the problems in their order, one in each line.
 
     With `excerpt` the source line and a caret follow each; `texts` has the contents of files by name.
     """
@@ -37,7 +37,7 @@ def _excerpt(problem: Problem, text: str) -> list[str]:
         return []
     first = max(0, column - MAX_WIDTH // 2)
     shown = row[first : first + MAX_WIDTH]
-    # Tabs stay tabs below, so that the caret stands under its character in any terminal.
+    # Tabs stay tabs in the second line, so that the caret is under its character in any terminal.
     pad = "".join("\t" if character == "\t" else " " for character in row[first : column - 1])
     margin = f"{line:>5} | "
     return [margin + shown, " " * (len(margin) - 2) + "| " + pad + "^"]

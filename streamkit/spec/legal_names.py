@@ -1,4 +1,4 @@
-"""Which names are legal, and the ends of messages about names that a file does not define."""
+"""Legal names, and the ends of messages about names that a file does not define."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LENGTH = 249
 
 
 def kafka_name_mistake(name: str) -> str | None:
-    """Return what is wrong with a name of a topic, a node or a store, or None (Topic.validate, Named.validate).
+    """Return the mistake in the name of a topic, a node or a store, or None (Topic.validate, Named.validate).
 
     >>> kafka_name_mistake("a b")
     "has ' ', which is not among the letters, digits and ._- that Kafka allows"
@@ -33,7 +33,7 @@ def kafka_name_mistake(name: str) -> str | None:
 
 
 def known(names: Collection[str], what: str) -> str:
-    """Return what a message about an unknown name lists where none is near: all names when they are few.
+    """Return the list of defined names for a message about an unknown name, when they are few.
 
     what: "topics" or the like, for a file that has none; may be empty.
     """

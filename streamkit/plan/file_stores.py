@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamkit.spec.model import StoreSpec
+from streamkit.spec.topology_model import StoreSpec
 from streamkit.state.definitions import StoreDef
 
 
@@ -12,7 +12,7 @@ def custom_store(spec: StoreSpec) -> StoreDef:
     window_size = spec.window_size
     return StoreDef(
         name=spec.name,
-        type=spec.type,  # type: ignore[arg-type]
+        type=spec.type,
         key_serde=spec.key,
         value_serde=spec.value,
         persistent=spec.persistent is not False,

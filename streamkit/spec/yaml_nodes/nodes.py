@@ -1,11 +1,11 @@
-"""YAML text to a tree of nodes that know where they stand; iterative, so that no file can exhaust the stack."""
+"""Parses YAML text to a tree of nodes with positions; iterative, so that no file can exhaust the stack."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import yaml
 
@@ -13,25 +13,27 @@ from streamkit.errors import Position, Problem, TopologyError
 
 MAX_CHARACTERS = 10_000_000
 MAX_NODES = 200_000
-"""Nodes of a file with every alias written out, so that a few lines can't stand for billions."""
+"""Nodes of a file with every alias expanded, so that a few lines can't expand to billions."""
 MAX_DEPTH = 100
 CORE_TAG = "tag:yaml.org,2002:"
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _UNPRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 _LINE_END = re.compile("\r\n|\r|\n")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Event: TypeAlias = Any
+"""An event of the YAML parser. Its typed stubs allow for events without marks, which the parser does not make."""
 _CORE_TAGS = {"scalar": ("str", "int", "float", "bool", "null"), "list": ("seq",), "mapping": ("map",)}
 
 
 class Source:
-    """The text of a file and the way from an offset (characters from 0) to a Position."""
+    """The text of a file; maps an offset (characters from 0) to a Position."""
 
-    __slots__ = ("_lines", "file", "text")
+    __slots__ = ("_line_starts", "file", "text")
 
     def __init__(self, text: str, file: str):
         self.text = text
         self.file = file
-        self._lines = [0, *(match.end() for match in _LINE_END.finditer(text))]
+        self._line_starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
 
     def at(self, offset: int) -> Position:
         """Return the position of an offset; beyond the end it is that of the end.
@@ -40,16 +42,16 @@ class Source:
         'f:2:2'
         """
         offset = min(max(offset, 0), len(self.text))
-        line = bisect_right(self._lines, offset)
-        return Position(self.file, line, offset - self._lines[line - 1] + 1)
+        line = bisect_right(self._line_starts, offset)
+        return Position(self.file, line, offset - self._line_starts[line - 1] + 1)
 
 
 class Node:
     """A scalar, a list or a mapping of the file.
 
     kind: "scalar" (`value`: its text), "list" (`value`: nodes) or "mapping" (`value`: pairs of key node and value node).
-    start, end: offsets in characters; plain: a scalar without quotes; tag: its core type where the file says it (`!!int`);
-    size: the number of nodes with aliases written out.
+    start, end: offsets in characters; plain: a scalar without quotes; tag: its core type where the file names it (`!!int`);
+    size: the number of nodes with aliases expanded.
     """
 
     __slots__ = ("end", "kind", "plain", "size", "source", "start", "style", "tag", "value")
@@ -67,14 +69,14 @@ class Node:
 
     @property
     def position(self) -> Position:
-        """Where the node begins."""
+        """The place where the node begins."""
         return self.source.at(self.start)
 
 
 def compose(source: Source, problems: list[Problem]) -> Node | None:
     """Return the root of a text's one document, or None when it is empty.
 
-    Adds what does not stop the reading (a key that stands twice, say) to `problems`; raises TopologyError for malformed YAML.
+    Adds problems that do not stop the parser, such as unknown tags, to `problems`; raises TopologyError for malformed YAML.
     """
     _check_text(source)
     return _Composer(source, problems).run()
@@ -83,7 +85,7 @@ def compose(source: Source, problems: list[Problem]) -> Node | None:
 def _check_text(source: Source) -> None:
     if len(source.text) > MAX_CHARACTERS:
         raise TopologyError([Problem(source.at(0), f"The file is longer than {MAX_CHARACTERS:,} characters")])
-    # Compiling the ranges of Unicode takes milliseconds, which most files can do without.
+    # Compiling the ranges of Unicode takes milliseconds, and most files are ASCII.
     pattern = _CONTROL if source.text.isascii() else re.compile(_UNPRINTABLE)
     bad = pattern.search(source.text)
     if bad:
@@ -122,12 +124,12 @@ class _Composer:
                     self._stop(event.start_mark.index, "A second document begins here; a file holds one topology")
         return self.root
 
-    def _events(self) -> Iterator[Any]:
+    def _events(self) -> Iterator[Event]:
         """Yield the parser's events; its errors become TopologyError."""
         try:
             loader = _LOADER(self.source.text)
             while loader.check_event():
-                yield loader.get_event()
+                yield loader.get_event()  # type: ignore[no-untyped-call]
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             offset = mark.index if mark else 0
@@ -136,7 +138,7 @@ class _Composer:
             message = f"Not readable as YAML: {str(error).splitlines()[0]}"
             raise TopologyError([*self.problems, Problem(self.source.at(0), message)]) from error
 
-    def _scalar(self, event: Any) -> None:
+    def _scalar(self, event: Event) -> None:
         node = Node("scalar", event.value, event.start_mark.index, event.end_mark.index, self.source)
         node.style = event.style
         node.plain = bool(event.implicit[0])
@@ -144,7 +146,7 @@ class _Composer:
         self._remember(event.anchor, node)
         self._add(node)
 
-    def _begin(self, kind: str, event: Any) -> None:
+    def _begin(self, kind: str, event: Event) -> None:
         node = Node(kind, [], event.start_mark.index, event.end_mark.index, self.source)
         node.tag = self._tag(node, event)
         if len(self.open) >= MAX_DEPTH:
@@ -153,7 +155,7 @@ class _Composer:
         self.open_anchors.append(event.anchor)
         self.keys.append(None)
 
-    def _finish(self, event: Any) -> None:
+    def _finish(self, event: Event) -> None:
         node = self.open.pop()
         self.keys.pop()
         node.end = event.end_mark.index
@@ -164,7 +166,7 @@ class _Composer:
         if anchor is not None:
             self.anchors[anchor] = node
 
-    def _alias(self, event: Any) -> None:
+    def _alias(self, event: Event) -> None:
         target = self.anchors.get(event.anchor)
         if event.anchor in self.open_anchors:
             self._stop(event.start_mark.index, f"The alias *{event.anchor} stands inside of what it refers to")
@@ -190,13 +192,13 @@ class _Composer:
             parent.value.append((self.keys[-1], node))
             self.keys[-1] = None
 
-    def _tag(self, node: Node, event: Any) -> str | None:
-        """Return the core type that the file names, if any; other tags are a problem."""
+    def _tag(self, node: Node, event: Event) -> str | None:
+        """Return the core type of a tag, if there is one; other tags are a problem."""
         if event.tag is None:
             return None
-        if event.tag == "!":  # the non-specific tag: what it is without being resolved
+        if event.tag == "!":  # the non-specific tag: a scalar is text
             return "str" if node.kind == "scalar" else None
-        name = event.tag.removeprefix(CORE_TAG)
+        name: str = event.tag.removeprefix(CORE_TAG)
         if name in _CORE_TAGS[node.kind]:
             return name
         self.problems.append(Problem(node.position, f"The tag {event.tag!r} is not part of the language; remove it"))
@@ -207,12 +209,12 @@ class _Composer:
 
 
 def check_keys(root: Node, problems: list[Problem]) -> None:
-    """Add a problem for every key that is no scalar, that stands twice in its mapping, or that is a merge key."""
+    """Add a problem for every key that is no scalar, is twice in its mapping, or is a merge key."""
     seen: set[int] = set()
     stack = [root]
     while stack:
         node = stack.pop()
-        if id(node) in seen:  # an alias leads to the same node again
+        if id(node) in seen:  # an alias has the same node again
             continue
         seen.add(id(node))
         if node.kind == "list":
@@ -248,7 +250,7 @@ _HINTS = {
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
-    """Return a parser's complaint as one line; `error` has what it found and, often, what it was reading."""
+    """Return the parser's error as one line: the problem and its context, where there is one."""
     problem = str(error.problem or error.context or "malformed")
     context = f" {error.context}" if error.context and error.problem else ""
     hint = _HINTS.get(problem)

@@ -1,18 +1,23 @@
-"""What a topology file says, checked by itself: shapes and references, not yet meanings."""
+"""The model of a topology file: its shapes and references are checked, its meaning is not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamkit.config.resets import OffsetReset
 from streamkit.errors import Position
-from streamkit.operators.fields import ForEachSpec, Ref, SinkSpec, Step
-from streamkit.serdes.base import Serde
+from streamkit.expressions import Expression, Function
+from streamkit.operators.core.parsed_values import CallRef, ForEachSpec, Ref, SinkSpec, Step
+from streamkit.serdes.plain import Json
+from streamkit.serdes.serde import Serde
+
+if TYPE_CHECKING:
+    from streamkit.expressions.call_signatures import Usage
+    from streamkit.serdes.formats.called import CalledSerde
 
 TIMESTAMP_POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time", "wallclock")
-STORE_TYPES = ("key_value", "window", "session", "versioned")
 
 
 @dataclass(frozen=True)
@@ -21,14 +26,14 @@ class TopicSpec:
 
     name: the entry's name; topic: the physical name; key, value: serdes, those of `defaults` where the entry has none;
     timestamp: one of TIMESTAMP_POLICIES or an Expression giving milliseconds;
-    reset, partitions, replication_factor: None where the file says nothing; config: topic settings, by name, as text.
+    reset, partitions, replication_factor: None where the file has none; config: topic settings, by name, as text.
     """
 
     name: str
     topic: str
     key: Serde
     value: Serde
-    timestamp: Any = TIMESTAMP_POLICIES[0]
+    timestamp: Expression | str = TIMESTAMP_POLICIES[0]
     reset: OffsetReset | None = None
     partitions: int | None = None
     replication_factor: int | None = None
@@ -38,9 +43,9 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """A store for custom processors; durations in milliseconds, None where the file says nothing.
+    """A store for custom processors; durations in milliseconds, None where the file has none.
 
-    type: one of STORE_TYPES; key, value: serdes, those of `defaults` where the entry has none; config: settings of
+    type: one of store_kinds.IN_FILE; key, value: serdes, those of `defaults` where the entry has none; config: settings of
     the changelog's topic.
     """
 
@@ -62,7 +67,7 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """A pipeline: where it begins, its steps, and where it ends."""
+    """A pipeline: its source, its steps and its end."""
 
     name: str
     source: Ref
@@ -73,16 +78,42 @@ class PipelineSpec:
 
 
 @dataclass(frozen=True)
+class CallSite:
+    """A reference to Python code: where it stands, for messages, and what its place passes."""
+
+    ref: CallRef
+    usage: Usage
+    what: str
+
+
+@dataclass(frozen=True)
+class GeneratorSpec:
+    """A generator of test data: the expressions of a record's parts; times in milliseconds.
+
+    every: between two records; late_part: how many of them are late, by at most `late_by`; count None: it never ends.
+    """
+
+    topic: str
+    key: Expression
+    value: Expression
+    every: int = 1000
+    count: int | None = None
+    late_part: float = 0.0
+    late_by: int = 1
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
 class ConfigEntry:
     """A line of `config`: its value as the file has it (text, number, boolean or a list of them)."""
 
-    value: Any
+    value: Json
     position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """The serdes where nothing else says."""
+    """The default serdes of the file."""
 
     key: Serde
     value: Serde
@@ -97,13 +128,21 @@ class TopologyModel:
     config: Mapping[str, ConfigEntry]
     defaults: Defaults
     topics: Mapping[str, TopicSpec]
-    functions: Mapping[str, Any]
+    functions: Mapping[str, Function]
     stores: Mapping[str, StoreSpec]
     pipelines: Mapping[str, PipelineSpec]
     file: str
     text: str = field(repr=False)
+    generators: Mapping[str, GeneratorSpec] = field(default_factory=dict)
+    """By the entries of topics; those of the file beside it too."""
+    included: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the included files, by name."""
+    calls: tuple[CallSite, ...] = field(default=(), repr=False, compare=False)
+    """All references to Python code but those of serdes."""
+    called_serdes: tuple[tuple[CalledSerde, Position, str], ...] = field(default=(), repr=False, compare=False)
+    """The serdes written in Python, with their places."""
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The values of `config` by name, as `Config` takes them."""
         return {name: entry.value for name, entry in self.config.items()}

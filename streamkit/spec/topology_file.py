@@ -1,29 +1,32 @@
-"""From a file or a text to a TopologyModel, or to every problem at once."""
+"""Loads a TopologyModel from a file or a text, or raises all problems at once."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from streamkit.errors import Position, Problem, TopologyError, UsageError
+from streamkit.operators.core.operator import AnyOperator
 from streamkit.spec import links, sections
-from streamkit.spec.model import TopologyModel
-from streamkit.spec.names import kafka_name_mistake
-from streamkit.spec.nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
-from streamkit.spec.reader import Reader
-from streamkit.spec.resolve import shown
+from streamkit.spec.generator_section import file_beside, read_generators
+from streamkit.spec.includes import with_includes
+from streamkit.spec.legal_names import kafka_name_mistake
+from streamkit.spec.topology_model import GeneratorSpec, TopologyModel
+from streamkit.spec.yaml_nodes.nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
+from streamkit.spec.yaml_nodes.reader import BAD, Bad, Reader
+from streamkit.spec.yaml_nodes.resolve import shown
 
 LANGUAGE_VERSION = 1
 TOP_LEVEL = (
-    "streamkit", "application", "description", "config", "defaults", "topics", "functions", "stores", "pipelines",
+    "streamkit", "application", "description", "include", "config", "defaults", "topics", "functions", "stores", "pipelines",
+    "generators",
 )  # fmt: skip
 
 
 def load(
     path: str | os.PathLike[str],
-    operators: Mapping[str, Any] | None = None,
+    operators: Mapping[str, AnyOperator] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> TopologyModel:
     """Return the model of a file; `operators` default to the registered ones, `environment` to the process's.
@@ -48,11 +51,11 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def load_text(
     text: str,
     file: str = "<text>",
-    operators: Mapping[str, Any] | None = None,
+    operators: Mapping[str, AnyOperator] | None = None,
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> TopologyModel:
-    """Return the model of a topology's text; `folder` is where its modules and schemas lie: beside `file` by default.
+    """Return the model of a topology's text; `folder` has its modules and schemas: that of `file` by default.
 
     Raises TopologyError with every problem, sorted by place.
     """
@@ -72,9 +75,11 @@ def load_text(
 
 
 def ordered(problems: list[Problem]) -> list[Problem]:
-    """Return problems by place, each once (an alias leads to the same mistake again)."""
+    """Return problems by place, each once: a node with aliases has its problems several times."""
     unique = dict.fromkeys(problems)
-    return sorted(unique, key=lambda problem: (problem.position.line, problem.position.column))
+    files = list(dict.fromkeys(problem.position.file for problem in unique))
+    places = [(files.index(each.position.file), each.position.line, each.position.column) for each in unique]
+    return [each for _, each in sorted(zip(places, unique, strict=True), key=lambda pair: pair[0])]
 
 
 def decode(data: bytes, file: str) -> str:
@@ -92,11 +97,15 @@ def decode(data: bytes, file: str) -> str:
 
 def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
     if root is None or reader.is_null(root):
-        reader.complain(reader.source.at(0), "The file is empty; a topology begins with 'streamkit: 1'")
+        reader.report(reader.source.at(0), "The file is empty; a topology begins with 'streamkit: 1'")
         return None
     if root.kind != "mapping":
-        reader.wrong(root, "A topology", "a mapping that begins with 'streamkit: 1'")
+        reader.report_mismatch(root, "A topology", "a mapping that begins with 'streamkit: 1'")
         return None
+    joined, included = with_includes(reader, root, read_text)
+    if joined is None:
+        return None
+    root = joined
     options = reader.options(root, "A topology", TOP_LEVEL, ("streamkit", "application"))
     _check_version(reader, options)
     application = _application(reader, options)
@@ -108,12 +117,14 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
     stores = sections.read_stores(reader, options["stores"], defaults) if "stores" in options else {}
     pipelines = sections.read_pipelines(reader, options["pipelines"]) if "pipelines" in options else {}
     store_names = [key.value for key, _ in options["stores"].value] if _is_mapping(options.get("stores")) else []
-    # A processor may also use the store that a step makes under a name (KStream.process with a Materialized's name).
+    generators = read_generators(reader, options["generators"], list(topics)) if "generators" in options else {}
+    generators |= _generators_beside(reader, list(topics), generators)
+    # A processor may also use the named store of a step (KStream.process with a Materialized's name).
     made = [store.name for store in reader.stores]
     links.check(reader, list(topics), list(dict.fromkeys([*store_names, *made])), pipelines)
     return TopologyModel(
-        application=application,
-        description=description,
+        application=application or "",
+        description=None if description is BAD else description,
         config=config,
         defaults=defaults,
         topics=topics,
@@ -122,7 +133,33 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
         pipelines=pipelines,
         file=reader.source.file,
         text=reader.source.text,
+        calls=tuple(reader.calls),
+        called_serdes=tuple(reader.called_serdes),
+        generators=generators,
+        included=included,
     )
+
+
+def _generators_beside(
+    reader: Reader, topics: list[str], known: Mapping[str, GeneratorSpec]
+) -> dict[str, GeneratorSpec]:
+    """Return the generators of the file beside the topology, with the functions of the topology."""
+    path = file_beside(reader.source.file)
+    if path is None:
+        return {}
+    source = Source(read_text(path), str(path))
+    root = compose(source, reader.problems)
+    if root is None:
+        return {}
+    check_keys(root, reader.problems)
+    beside = Reader(source, reader.folder, reader.operators, reader.value.environment, reader.problems)
+    beside.functions = reader.functions
+    options = beside.options(root, "A file of generators", ("generators",), ("generators",))
+    found = read_generators(beside, options["generators"], topics) if "generators" in options else {}
+    for name, spec in found.items():
+        if name in known and spec.position is not None:
+            beside.report(spec.position, f"The generator of {name!r} stands in {reader.source.file} too")
+    return found
 
 
 def _is_mapping(node: Node | None) -> bool:
@@ -135,15 +172,15 @@ def _check_version(reader: Reader, options: dict[str, Node]) -> None:
         return
     value = reader.value(node) if node.kind == "scalar" else None
     if value != LANGUAGE_VERSION or not isinstance(value, int) or isinstance(value, bool):
-        reader.wrong(node, "'streamkit', the version of the language,", str(LANGUAGE_VERSION))
+        reader.report_mismatch(node, "'streamkit', the version of the language,", str(LANGUAGE_VERSION))
 
 
-def _application(reader: Reader, options: dict[str, Node]) -> Any:
+def _application(reader: Reader, options: dict[str, Node]) -> str | Bad:
     if "application" not in options:
         return ""
     value = reader.text(options["application"], "'application'")
     if isinstance(value, str):
         mistake = kafka_name_mistake(value)
         if mistake:
-            reader.complain(options["application"], f"'application' {shown(value)} {mistake}")
+            reader.report(options["application"], f"'application' {shown(value)} {mistake}")
     return value

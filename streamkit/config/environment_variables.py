@@ -11,8 +11,10 @@ from streamkit.config.settings import ALIASES, REFUSED, SETTINGS
 from streamkit.errors import ConfigError, UsageError
 
 PREFIX = "STREAMKIT_"
-OPTIONS = frozenset({"STREAMKIT_HTTP_TOKEN", "STREAMKIT_LIFELINE", "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL"})
-"""Variables that are options of commands, not settings."""
+OPTIONS = frozenset(
+    {"STREAMKIT_HTTP_TOKEN", "STREAMKIT_LIFELINE", "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL", "STREAMKIT_NATIVE"}
+)
+"""Variables that are options of commands and of the process, not settings."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -26,18 +28,18 @@ def variable(name: str) -> str:
 
 
 def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings by name, and the variables that begin with STREAMKIT_ but are no setting's."""
+    """Return the settings by name, and the variables that begin with STREAMKIT_ and are no setting."""
     found: dict[str, str] = {}
-    strange = []
+    unknown = []
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in OPTIONS:
             continue
         setting = _setting(name)
         if setting is None:
-            strange.append(name)
+            unknown.append(name)
         else:
             found[setting] = environment[name]
-    return found, strange
+    return found, unknown
 
 
 def _setting(name: str) -> str | None:
@@ -45,7 +47,7 @@ def _setting(name: str) -> str | None:
     for setting in (*SETTINGS, *ALIASES, *REFUSED):
         if variable(setting) == name:
             return setting
-    from streamkit.config import clients, topics
+    from streamkit.config import clients, topic_settings
 
     for prefix in ("", *PREFIXES):
         if name.startswith(variable(prefix)):
@@ -53,7 +55,7 @@ def _setting(name: str) -> str | None:
             for setting in (*clients.KNOWN, *clients.REFUSED):
                 if variable(setting).removeprefix(PREFIX) == rest.removeprefix(PREFIX):
                     return prefix + setting
-    for setting in topics.NAMES:
+    for setting in topic_settings.NAMES:
         if variable(TOPIC_PREFIX + setting) == name:
             return TOPIC_PREFIX + setting
     if name.startswith(variable(TAG_PREFIX)):

@@ -1,35 +1,49 @@
-"""The hand that reads nodes: every method gives a checked value, or complains at the node's place and gives BAD."""
+"""Checked values of nodes: every method returns the value, or notes a problem at the node's place and returns BAD."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from streamkit import durations
 from streamkit.errors import ConfigError, Position, Problem, TopologyError
-from streamkit.spec import names
-from streamkit.spec.nodes import Node, Source
-from streamkit.spec.resolve import Resolver, shown
+from streamkit.expressions import Library
+from streamkit.serdes.plain import Json
+from streamkit.spec import legal_names
+from streamkit.spec.yaml_nodes.nodes import Node, Source
+from streamkit.spec.yaml_nodes.resolve import Resolver, shown
 from streamkit.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from streamkit.operators.core.operator import AnyOperator
+    from streamkit.serdes.formats.called import CalledSerde
+    from streamkit.spec.topology_model import CallSite
 
-class _Bad:
-    """What a mistake gives; a problem has been noted."""
+T = TypeVar("T")
 
-    def __repr__(self) -> str:
-        return "BAD"
 
-    def __bool__(self) -> bool:
+class Bad(Enum):
+    """The type of BAD."""
+
+    BAD = "BAD"
+
+    def __bool__(self) -> Literal[False]:
         return False
 
 
-BAD: Any = _Bad()
+BAD: Final = Bad.BAD
+"""The value of a node with a mistake; a problem has been noted."""
+
+Options: TypeAlias = dict[str, Any]
+"""The parsed entries of a mapping, by the names of a dataclass's fields, whose types differ."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """A name of another place in the file. kind: "topic", "pipeline" or "store"; pipeline: the one that uses it."""
+    """A reference by name to another entry of the file. kind: "topic", "pipeline" or "store"; pipeline: the one that uses it."""
 
     kind: str
     name: str
@@ -39,20 +53,20 @@ class Use:
 
 @dataclass(frozen=True)
 class StoreDefinition:
-    """A place that makes a store, to find names given twice."""
+    """A place that makes a store, to find stores of one name."""
 
     name: str
     position: Position
 
 
 class Reader:
-    """Reads one file. `folder`: where its Python modules and schemas lie; `operators`: the steps by name."""
+    """Reads one file. `folder`: that of its Python modules and schemas; `operators`: the steps by name."""
 
     def __init__(
         self,
         source: Source,
         folder: str,
-        operators: Mapping[str, Any],
+        operators: Mapping[str, AnyOperator],
         environment: Mapping[str, str],
         problems: list[Problem],
     ):
@@ -62,20 +76,26 @@ class Reader:
         self.problems = problems
         self.value = Resolver(environment, self._unreadable)
         self._broken: set[int] = set()
-        """Scalars without a value, by identity: what is expected of them is no second mistake."""
-        self.functions: Any = {}
-        """The `expressions.Library` of the file's functions."""
+        """Scalars without a value, by identity: further checks of them report nothing."""
+        self.functions = Library()
+        """The file's functions."""
         self.uses: list[Use] = []
         self.stores: list[StoreDefinition] = []
         self.incomplete: set[str] = set()
         """Pipelines of which a step or a branch was left out after a mistake."""
+        self.calls: list[CallSite] = []
+        self.called_serdes: list[tuple[CalledSerde, Position, str]] = []
         self.pipeline = ""
-        """The name of the pipeline in hand."""
+        """The name of the pipeline that is being read."""
 
-    # -- Complaints ------------------------------------------------------------------------------------------------
+    def folder_of(self, node: Node) -> str:
+        """Return the folder of the file that has a node: an included file has modules and schemas of its own beside it."""
+        return self.folder if node.source is self.source else os.path.dirname(node.source.file)
 
-    def complain(self, place: Node | Position, message: str) -> Any:
-        """Note a problem and return BAD; one about a scalar that has no value is left out."""
+    # -- Problems --------------------------------------------------------------------------------------------------
+
+    def report(self, place: Node | Position, message: str) -> Bad:
+        """Add a problem and return BAD; a problem of a scalar without a value is left out."""
         if isinstance(place, Node) and id(place) in self._broken:
             return BAD
         position = place.position if isinstance(place, Node) else place
@@ -87,22 +107,22 @@ class Reader:
         self._broken.add(id(node))
 
     def is_broken(self, node: Node) -> bool:
-        """Tell whether a scalar has no value, since a variable in it is not set, say."""
+        """Return whether a scalar has no value, such as one with a variable that is not set."""
         if node.kind == "scalar":
             self.value(node)
         return id(node) in self._broken
 
-    def adopt(self, error: TopologyError) -> Any:
-        """Note the problems of an error and return BAD."""
+    def report_all(self, error: TopologyError) -> Bad:
+        """Add the problems of an error and return BAD."""
         self.problems.extend(error.problems)
         return BAD
 
-    def wrong(self, node: Node, what: str, expected: str) -> Any:
-        """Complain that `what` must be `expected`, and say what came."""
-        return self.complain(node, f"{what} must be {expected}, not {self.kind(node)}")
+    def report_mismatch(self, node: Node, what: str, expected: str) -> Bad:
+        """Report that `what` must be `expected`, with the value that came."""
+        return self.report(node, f"{what} must be {expected}, not {self.kind(node)}")
 
     def kind(self, node: Node) -> str:
-        """Return what a node is, for a message."""
+        """Return a description of a node for a message."""
         if node.kind == "list":
             return "a list"
         if node.kind == "mapping":
@@ -116,19 +136,19 @@ class Reader:
     # -- Mappings and lists ----------------------------------------------------------------------------------------
 
     def is_null(self, node: Node) -> bool:
-        """Tell whether a node stands for nothing."""
+        """Return whether a node is null."""
         return node.kind == "scalar" and self.value(node) is None
 
     def entries(self, node: Node, what: str) -> dict[str, tuple[Node, Node]]:
-        """Return a mapping's key and value nodes by key; nothing counts as an empty mapping."""
+        """Return a mapping's key and value nodes by key; null is an empty mapping."""
         if self.is_null(node):
             return {}
         if node.kind != "mapping":
-            self.wrong(node, what, "a mapping")
+            self.report_mismatch(node, what, "a mapping")
             return {}
         found: dict[str, tuple[Node, Node]] = {}
         for key, value in node.value:
-            if key.kind == "scalar":  # other keys, and those that stand twice, were complained about already
+            if key.kind == "scalar":  # check_keys has reported other keys, and those that are there twice
                 found.setdefault(key.value, (key, value))
         return found
 
@@ -146,23 +166,23 @@ class Reader:
             for name in required:
                 if name not in known:
                     place = found[name][0] if name in found else node
-                    self.complain(place, f"{what} needs {name!r}")
+                    self.report(place, f"{what} needs {name!r}")
         return known
 
     def unknown(self, key: Node, what: str, keys: Iterable[str]) -> None:
         """Complain about a key that `what` does not have."""
         if key.value != "<<":
-            self.complain(key, f"{what} has no key {key.value!r}{names.hint(key.value, keys)}")
+            self.report(key, f"{what} has no key {key.value!r}{legal_names.hint(key.value, keys)}")
 
     def items(self, node: Node, what: str) -> list[Node]:
-        """Return the nodes of a list; nothing counts as an empty one."""
+        """Return the nodes of a list; null is an empty one."""
         if node.kind == "list":
             return list(node.value)
         if not self.is_null(node):
-            self.wrong(node, what, "a list")
+            self.report_mismatch(node, what, "a list")
         return []
 
-    def data(self, node: Node) -> Any:
+    def data(self, node: Node) -> Json:
         """Return a node as plain Python data."""
         if node.kind == "scalar":
             return self.value(node)
@@ -172,58 +192,65 @@ class Reader:
 
     # -- Scalars ---------------------------------------------------------------------------------------------------
 
-    def text(self, node: Node, what: str, kafka_name: bool = False) -> Any:
+    def text(self, node: Node, what: str, kafka_name: bool = False) -> str | Bad:
         """Return a text; with `kafka_name`, one that Kafka allows as a name."""
         value = self.value(node) if node.kind == "scalar" else None
         if self.is_broken(node):
             return BAD
         if not isinstance(value, str):
             quoted = f' (write "{node.value}" for the text)' if node.kind == "scalar" and value is not None else ""
-            return self.complain(node, f"{what} must be text, not {self.kind(node)}{quoted}")
-        mistake = names.kafka_name_mistake(value) if kafka_name else None
-        return self.complain(node, f"{what} {shown(value)} {mistake}") if mistake else value
+            return self.report(node, f"{what} must be text, not {self.kind(node)}{quoted}")
+        mistake = legal_names.kafka_name_mistake(value) if kafka_name else None
+        return self.report(node, f"{what} {shown(value)} {mistake}") if mistake else value
 
-    def boolean(self, node: Node, what: str) -> Any:
+    def boolean(self, node: Node, what: str) -> bool | Bad:
         """Return a boolean."""
         value = self.value(node) if node.kind == "scalar" else None
-        return value if isinstance(value, bool) else self.wrong(node, what, "true or false")
+        return value if isinstance(value, bool) else self.report_mismatch(node, what, "true or false")
 
-    def integer(self, node: Node, what: str, minimum: int, maximum: int = 2**31 - 1) -> Any:
+    def integer(self, node: Node, what: str, minimum: int, maximum: int = 2**31 - 1) -> int | Bad:
         """Return a whole number between two bounds."""
         value = self.value(node) if node.kind == "scalar" else None
         if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
             bounds = f"at least {minimum}" if not isinstance(value, int) or value < minimum else f"at most {maximum}"
-            return self.wrong(node, what, f"a whole number of {bounds}")
+            return self.report_mismatch(node, what, f"a whole number of {bounds}")
         return value
 
-    def choice(self, node: Node, what: str, words: tuple[str, ...]) -> Any:
+    def fraction(self, node: Node, what: str) -> float | Bad:
+        """Return a number from 0 to 1."""
+        value = self.value(node) if node.kind == "scalar" else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            return self.report_mismatch(node, what, "a number from 0 to 1")
+        return float(value)
+
+    def choice(self, node: Node, what: str, words: tuple[str, ...]) -> str | Bad:
         """Return one of some words."""
         value = self.value(node) if node.kind == "scalar" else None
         if value in words:
             return value
         hint = did_you_mean(value, words) if isinstance(value, str) else ""
         listed = " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
-        return self.complain(node, f"{what} must be {listed}, not {self.kind(node)}{hint}")
+        return self.report(node, f"{what} must be {listed}, not {self.kind(node)}{hint}")
 
-    def duration(self, node: Node, what: str, minimum: int = 0) -> Any:
+    def duration(self, node: Node, what: str, minimum: int = 0) -> int | Bad:
         """Return a duration in milliseconds."""
         value = self.value(node) if node.kind == "scalar" else None
         try:
             return durations.parse(value, minimum)
         except ConfigError as error:
-            return self.complain(node, f"{what} {error}, not {self.kind(node)}")
+            return self.report(node, f"{what} {error}, not {self.kind(node)}")
 
     # -- References ------------------------------------------------------------------------------------------------
 
-    def topic(self, node: Node, what: str) -> Any:
-        """Return the name of an entry of `topics`, which is looked up once the whole file is read."""
+    def topic(self, node: Node, what: str) -> str | Bad:
+        """Return the name of an entry of `topics`, which `links.check` looks up after the whole file is read."""
         name = self.text(node, what)
         if name is not BAD:
             self.uses.append(Use("topic", name, node.position, self.pipeline))
         return name
 
 
-def put(target: dict[str, Any], name: str, value: Any) -> None:
+def put(target: dict[str, T], name: str, value: T | Bad) -> None:
     """Set an entry unless its value is BAD."""
     if value is not BAD:
         target[name] = value

@@ -1,4 +1,4 @@
-"""More examples for the language reference: a step's other forms, sources and ends; each is a test."""
+"""Further examples of steps for the language reference: a step's other forms; each is a test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Shown:
-    """A runnable example with a title: a whole topology file, modules beside it, its input and what comes out."""
+    """A runnable example with a title: a whole topology file, modules beside it, its input and its output."""
 
     title: str
     topology: str
@@ -17,6 +17,38 @@ class Shown:
 
 
 STEPS: dict[str, tuple[Shown, ...]] = {
+    "map_values": (
+        Shown(
+            "A function over batches: a class that is made with arguments, and takes and gives columns.",
+            topology="""streamkit: 1
+application: scores
+topics:
+  measurements: {value: json}
+  scores: {value: double}
+pipelines:
+  scores:
+    stream: measurements
+    steps:
+      - map_values: {call: "model:Score", with: {weights: {size: 0.5, age: 2}}, batch: 512, as: numpy, value_serde: double}
+    to: scores
+""",
+            files={
+                "model.py": """class Score:
+    def __init__(self, weights: dict):
+        self.weights = weights
+
+    def __call__(self, keys, values):
+        return sum(values[name] * weight for name, weight in self.weights.items())
+"""
+            },
+            input="""{"topic": "measurements", "key": "a", "value": {"size": 3, "age": 1}, "timestamp": 0}
+{"topic": "measurements", "key": "b", "value": {"size": 1, "age": 4}, "timestamp": 1}
+""",
+            output="""{"topic": "scores", "key": "a", "value": 3.5, "timestamp": 0}
+{"topic": "scores", "key": "b", "value": 8.5, "timestamp": 1}
+""",
+        ),
+    ),
     "process": (
         Shown(
             "A class with a store and a timer; its module lies beside the file.",
@@ -314,131 +346,3 @@ pipelines:
         ),
     ),
 }
-
-ENDS: tuple[Shown, ...] = (
-    Shown(
-        "A global store that a processor keeps, and a read-only store on a topic (one shard a task); a step looks into both.",
-        topology="""streamkit: 1
-application: priced-orders
-topics:
-  orders: {value: long}
-  names: {value: string}
-  prices: {value: long}
-  priced: {value: json}
-stores:
-  names: {type: key_value, value: string}
-  prices: {type: key_value, value: long}
-pipelines:
-  names:
-    global_store: names
-    store: names
-    process: "shop:upper"
-  prices:
-    read_only_store: prices
-    store: prices
-    name: keep-prices
-  priced:
-    stream: orders
-    steps:
-      - process_values: {call: "shop:priced", stores: [prices]}
-    to: priced
-""",
-        files={
-            "shop.py": """def upper(record, context):
-    context.store("names").put(record.key, record.value and record.value.upper())
-
-
-def priced(record, context):
-    name, price = context.store("names").get(record.key), context.store("prices").get(record.key)
-    return record.replace(value={"name": name, "cents": record.value * (price or 0)})
-"""
-        },
-        input="""{"topic": "names", "key": "a", "value": "apple", "timestamp": 0}
-{"topic": "prices", "key": "a", "value": 20, "timestamp": 1}
-{"topic": "orders", "key": "a", "value": 3, "timestamp": 2}
-""",
-        output="""{"topic": "priced", "key": "a", "value": {"name": "APPLE", "cents": 60}, "timestamp": 2}
-""",
-    ),
-    Shown(
-        "Several topics with serdes of their own, and a timestamp taken from the record.",
-        topology="""streamkit: 1
-application: all-readings
-topics:
-  old: {value: string}
-  new: {value: json, timestamp: value.at}
-  readings: {value: json}
-pipelines:
-  readings:
-    stream: [old, new]
-    steps:
-      - map_values: 'float(value) if topic == "old" else value.celsius'
-    to: readings
-""",
-        input="""{"topic": "old", "key": "hall", "value": "21.5", "timestamp": 5}
-{"topic": "new", "key": "hall", "value": {"celsius": 19, "at": 70}, "timestamp": 6}
-""",
-        output="""{"topic": "readings", "key": "hall", "value": 21.5, "timestamp": 5}
-{"topic": "readings", "key": "hall", "value": 19, "timestamp": 70}
-""",
-    ),
-    Shown(
-        "All topics that match a pattern.",
-        topology="""streamkit: 1
-application: all-logs
-defaults: {key: string, value: string}
-topics:
-  logs: {}
-pipelines:
-  logs:
-    stream: {pattern: "logs-.+"}
-    steps:
-      - map_values: {value: 'topic + ": " + value', value_serde: string}
-    to: logs
-""",
-        input="""{"topic": "logs-web", "key": null, "value": "started", "timestamp": 0}
-""",
-        output="""{"topic": "logs", "key": null, "value": "logs-web: started", "timestamp": 0}
-""",
-    ),
-    Shown(
-        "`to` with the topic chosen for each record.",
-        topology="""streamkit: 1
-application: by-level
-topics:
-  logs: {value: json}
-  logs-error: {value: json}
-  logs-info: {value: json}
-pipelines:
-  by-level:
-    stream: logs
-    to: {route: '"logs-" + value.level'}
-""",
-        input="""{"topic": "logs", "key": "a", "value": {"level": "error"}, "timestamp": 0}
-{"topic": "logs", "key": "a", "value": {"level": "info"}, "timestamp": 1}
-""",
-        output="""{"topic": "logs-error", "key": "a", "value": {"level": "error"}, "timestamp": 0}
-{"topic": "logs-info", "key": "a", "value": {"level": "info"}, "timestamp": 1}
-""",
-    ),
-    Shown(
-        "`to` with the partition chosen for each record, and a dead-letter topic for records that fail.",
-        topology="""streamkit: 1
-application: spread-orders
-topics:
-  orders: {value: json}
-  by-region: {value: json, partitions: 4}
-  failed-orders: {value: json}
-pipelines:
-  by-region:
-    stream: orders
-    steps:
-      - filter: {if: value.cents > 0, on_error: {dead_letter: failed-orders}}
-    to: {topic: by-region, partition: value.region % partitions}
-""",
-        input="""{"topic": "orders", "key": "1", "value": {"region": 7, "cents": 5}, "timestamp": 0}
-""",
-        output="""{"topic": "by-region", "key": "1", "value": {"region": 7, "cents": 5}, "timestamp": 0}
-""",
-    ),
-)

@@ -1,4 +1,4 @@
-"""The settings of an application, from everywhere that they come from."""
+"""The settings of an application, joined from all their sources."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from copy import copy
 from typing import Any
 
 from streamkit.config.check import PREFIXES, TAG_PREFIX, TOPIC_PREFIX, check, split
-from streamkit.config.environment import from_environment
-from streamkit.config.settings import ALIASES, EMBEDDED, EMBEDDED_STATE, OPTIMIZATIONS, SETTINGS, default_of
+from streamkit.config.environment_variables import from_environment
+from streamkit.config.settings import (
+    ALIASES,
+    EMBEDDED,
+    EMBEDDED_STATE,
+    OPTIMIZATIONS,
+    SETTINGS,
+    SettingValue,
+    default_of,
+)
 from streamkit.config.values import MASK, as_text, is_secret
 from streamkit.errors import ConfigError, UsageError
 
@@ -26,7 +34,7 @@ ROLES = {
     "producer": ("", "producer."),
     "admin": ("", "admin."),
 }
-"""The prefixes that speak to a role; later ones win (StreamsConfig.getMainConsumerConfigs, getRestoreConsumerConfigs)."""
+"""The prefixes of a role's settings; later ones win (StreamsConfig.getMainConsumerConfigs, getRestoreConsumerConfigs)."""
 _CONSUMERS = ("consumer", "main", "restore", "global")
 MAX_POLL_RECORDS = 1000
 _USER_INFO = re.compile(r"(://)[^/@,]*@")
@@ -41,9 +49,9 @@ class Config:
     def __init__(
         self,
         application: str,
-        file: Mapping[str, Any] | None = None,
+        file: Mapping[str, object] | None = None,
         *,
-        overrides: Mapping[str, Any] | Iterable[str] = (),
+        overrides: Mapping[str, object] | Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
         env_file: Mapping[str, str] | None = None,
         folder: str = "",
@@ -51,21 +59,22 @@ class Config:
         """Join the sources: overrides (`--set`) over environment over env_file over file over the defaults.
 
         overrides: a mapping, or texts `NAME=value`; environment, env_file: variables, of which those named STREAMKIT_…
-        count; folder: where the file lies, beside which the embedded log is kept. Raises UsageError for a malformed override, UnknownSettingError and ConfigError for the settings.
+        count; folder: the file's folder, in which the embedded log is kept. Raises UsageError for a malformed override,
+        UnknownSettingError and ConfigError for the settings.
         """
         self.application = application
         self._folder = folder
-        self._values: dict[str, Any] = {}
+        self._values: dict[str, SettingValue] = {}
         self._origins: dict[str, str] = {}
-        from_file, strange_in_file = from_environment(env_file or {})
-        from_process, strange = from_environment(environment or {})
-        self._strange = tuple(dict.fromkeys([*strange_in_file, *strange]))
-        self._take("file", file or {})
-        self._take("--env-file", from_file)
-        self._take("environment", from_process)
-        self._take("--set", overrides if isinstance(overrides, Mapping) else _pairs(overrides))
+        from_file, unknown_in_file = from_environment(env_file or {})
+        from_process, unknown = from_environment(environment or {})
+        self._unknown = tuple(dict.fromkeys([*unknown_in_file, *unknown]))
+        self._add_source("file", file or {})
+        self._add_source("--env-file", from_file)
+        self._add_source("environment", from_process)
+        self._add_source("--set", overrides if isinstance(overrides, Mapping) else _pairs(overrides))
 
-    def _take(self, origin: str, values: Mapping[str, Any]) -> None:
+    def _add_source(self, origin: str, values: Mapping[str, object]) -> None:
         # Deprecated names go first, so that the present one wins within one source.
         for name in sorted(values, key=lambda name: name not in ALIASES):
             present = ALIASES.get(name, name)
@@ -77,7 +86,7 @@ class Config:
 
     # -- Settings of Kafka Streams ---------------------------------------------------------------------------------
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Any:  # its type follows from the name
         """Return a setting of Kafka Streams as its type. Raises ConfigError when there is none of that name."""
         present = ALIASES.get(name, name)
         if present in self._values:
@@ -87,12 +96,12 @@ class Config:
         if present == "commit.interval.ms" and self.exactly_once:
             return EOS_COMMIT_INTERVAL_MS
         if present == "state.dir" and self.embedded:
-            # The log itself lies below it: nothing that is kept may lie among temporary files.
+            # The log itself lies below it, and must not lie among temporary files.
             return os.path.join(self._folder, EMBEDDED_STATE)
         return default_of(SETTINGS[present])
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a setting, also one of the main consumer by its plain name, or `default` where nothing is set."""
+    def get(self, name: str, default: object = None) -> Any:  # as above
+        """Return a setting, also one of the main consumer without its prefix, or `default` where it is not set."""
         if ALIASES.get(name, name) in SETTINGS:
             return self[name]
         for prefix in reversed(ROLES["main"]):
@@ -100,7 +109,7 @@ class Config:
                 return self._values[f"{prefix}{name}"]
         return self._values.get(name, default)
 
-    def having(self, name: str, value: Any, origin: str) -> Config:
+    def with_setting(self, name: str, value: object, origin: str) -> Config:
         """Return a copy with one more setting, from `origin`. Raises ConfigError."""
         changed = copy(self)
         changed._values, changed._origins = dict(self._values), dict(self._origins)
@@ -109,9 +118,9 @@ class Config:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each variable that looks like a setting and is none, and for each setting without effect."""
-        strange = (f"{name} is no setting of streamkit" for name in self._strange)
-        return (*strange, *(f"{name} has no effect: {reason}" for name, reason in self.without_effect().items()))
+        """One line for each variable that begins with STREAMKIT_ and is no setting, and for each setting without effect."""
+        unknown = (f"{name} is no setting of streamkit" for name in self._unknown)
+        return (*unknown, *(f"{name} has no effect: {reason}" for name, reason in self.without_effect().items()))
 
     def without_effect(self) -> dict[str, str]:
         """Return why settings change nothing, by name, for those that are set to something other than the default."""
@@ -159,16 +168,16 @@ class Config:
 
     @property
     def supplied_in_memory(self) -> bool:
-        """The same for stores that only look at dsl.store.suppliers.class (SubscriptionStoreFactory)."""
+        """The same for stores that depend on dsl.store.suppliers.class alone (SubscriptionStoreFactory)."""
         return bool(self["dsl.store.suppliers.class"] == "InMemoryDslStoreSuppliers")
 
     @property
     def max_poll_records(self) -> int:
-        """Records that a thread takes at once; a consumer's setting in Java, streamkit's own here."""
+        """Records that a thread takes at once; a setting of the consumer in Java, of streamkit's threads here."""
         for prefix in reversed(ROLES["main"]):
             value = self._values.get(f"{prefix}max.poll.records")
             if value is not None:
-                return max(1, int(value))
+                return max(1, int(str(value)))
         return MAX_POLL_RECORDS
 
     @property
@@ -181,12 +190,14 @@ class Config:
         return self._below(TOPIC_PREFIX)
 
     def _below(self, prefix: str) -> dict[str, str]:
-        return {name.removeprefix(prefix): value for name, value in self._values.items() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix): str(value) for name, value in self._values.items() if name.startswith(prefix)
+        }
 
     # -- Settings of the clients -----------------------------------------------------------------------------------
 
     def client(self, role: str) -> dict[str, str]:
-        """Return what librdkafka is given for a role.
+        """Return librdkafka's configuration for a role.
 
         role: common, consumer, main, restore, global, producer or admin. Ids (group.id, client.id, transactional.id) and
         the partitioner are the transport's own. Raises ConfigError for another role.
@@ -205,7 +216,7 @@ class Config:
                 roles = clients.roles_of(rest)
                 if kind in roles or (kind == "common" and len(roles) == 3):
                     found.update(clients.translate(rest, as_text(name, value)))
-        found.update(self._client_musts(kind))
+        found.update(self._client_requirements(kind))
         if kind == "producer" and self.exactly_once:
             _clamp(found)
         return found
@@ -217,14 +228,14 @@ class Config:
         return None if found is None else int(found)
 
     def _client_defaults(self, kind: str) -> dict[str, str]:
-        """Return what Kafka Streams sets where the user does not (StreamsConfig.PRODUCER_DEFAULT_OVERRIDES and kin)."""
+        """Return the clients' settings whose defaults are Kafka Streams' own (StreamsConfig.PRODUCER_DEFAULT_OVERRIDES)."""
         if kind == "producer":
             eos = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)} if self.exactly_once else {}
             return {"linger.ms": "100", **eos}
         return {}
 
-    def _client_musts(self, kind: str) -> dict[str, str]:
-        """Return what the user can't change (StreamsConfig.checkIfUnexpectedUserSpecifiedClientConfig)."""
+    def _client_requirements(self, kind: str) -> dict[str, str]:
+        """Return the clients' settings that the user can't change (StreamsConfig.checkIfUnexpectedUserSpecifiedClientConfig)."""
         if kind == "consumer":
             isolation = {"isolation.level": "read_committed"} if self.exactly_once else {}
             return {"enable.auto.commit": "false", "enable.auto.offset.store": "false", **isolation}
@@ -239,7 +250,7 @@ class Config:
         names = sorted({*SETTINGS, *self._values} - set(ALIASES))
         return [(name, _text(name, self._values.get(name, self._default(name))), self.origin(name)) for name in names]
 
-    def _default(self, name: str) -> Any:
+    def _default(self, name: str) -> SettingValue:
         return self[name] if name in SETTINGS else None
 
     def __repr__(self) -> str:
@@ -248,7 +259,7 @@ class Config:
 
 
 def _clamp(settings: dict[str, str]) -> None:
-    """Bring a transactional producer's timeouts within that of its transaction; librdkafka asks for it, Java does not."""
+    """Limit a transactional producer's timeouts to that of its transaction; librdkafka requires it, Java does not."""
     longest = int(settings["transaction.timeout.ms"])
     for name, limit in (
         ("delivery.timeout.ms", longest),
@@ -271,12 +282,12 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if value is None:
         return ""
     if is_secret(name) and value != "":
         return MASK
-    # An address may carry who asks: http://user:password@host.
+    # An address may hold credentials: http://user:password@host.
     return _USER_INFO.sub(rf"\1{MASK}@", as_text(name, value)) if name.endswith(".url") else as_text(name, value)
 
 

@@ -9,7 +9,7 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Names:
-    """Hands out generated names; every call uses up one index (InternalNameProvider)."""
+    """Generates names; every call uses up one index (InternalNameProvider)."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -39,7 +39,7 @@ class Names:
 
 
 def illegal_name(name: str) -> str | None:
-    """Return what Kafka would say against a name, or None when it is legal (Named.validate).
+    """Return Kafka's message about an illegal name, or None when the name is legal (Named.validate).
 
     >>> illegal_name("a b")
     'Name "a b" is illegal, it contains a character other than ASCII alphanumerics, \\'.\\', \\'_\\' and \\'-\\''

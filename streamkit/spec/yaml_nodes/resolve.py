@@ -1,16 +1,19 @@
-"""What a scalar stands for: the YAML 1.2 core schema, and `${NAME}` taken from the environment."""
+"""Resolves the values of scalars: the YAML 1.2 core schema, and `${NAME}` from the environment."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeAlias
 
-from streamkit.spec.nodes import Node
+from streamkit.spec.yaml_nodes.nodes import Node
 
-Complain = Callable[[Node, str], None]
+Report = Callable[[Node, str], None]
 
-_WORDS: dict[str, Any] = {
+ScalarValue: TypeAlias = bool | int | float | str | None
+"""The value of a scalar."""
+
+_WORDS: dict[str, ScalarValue] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -24,11 +27,11 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.A
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{", re.ASCII)
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),)}
 MAX_DIGITS = 1000
-"""Digits of an integer; longer ones are an error, since converting them takes quadratic time."""
+"""Digits of an integer; longer ones are an error, since their conversion takes quadratic time."""
 
 
-def core(text: str) -> Any:
-    """Return what a plain scalar stands for: None, a bool, an int, a float, or the text itself.
+def core(text: str) -> ScalarValue:
+    """Return the value of a plain scalar: None, a bool, an int, a float, or the text itself.
 
     Raises ValueError for an integer of more than MAX_DIGITS digits. Source: YAML 1.2.2, 10.3.2.
 
@@ -49,48 +52,48 @@ def core(text: str) -> Any:
 
 
 class Resolver:
-    """Gives the values of scalars; `environment` holds the variables that `${NAME}` reads."""
+    """Resolves the values of scalars; `environment` has the variables of `${NAME}`."""
 
-    def __init__(self, environment: Mapping[str, str], complain: Complain):
+    def __init__(self, environment: Mapping[str, str], report: Report):
         self.environment = environment
-        self.complain = complain
-        self._cache: dict[int, Any] = {}
+        self.report = report
+        self._cache: dict[int, ScalarValue] = {}
 
-    def __call__(self, node: Node) -> Any:
-        """Return the value of a scalar node; complains once about a mistake in it, then gives its text."""
+    def __call__(self, node: Node) -> ScalarValue:
+        """Return the value of a scalar node; reports a mistake in it once, and then returns its text."""
         key = id(node)
         if key not in self._cache:
             self._cache[key] = self._value(node)
         return self._cache[key]
 
-    def _value(self, node: Node) -> Any:
-        text, plain = node.value, node.plain
+    def _value(self, node: Node) -> ScalarValue:
+        text: str = node.value
+        plain = node.plain
         if "${" in text:
             match = _VARIABLE.fullmatch(text)
             text = self.interpolate(node, text)
-            # Inside {} and [] a reference must be quoted, so quotes say nothing about its type.
+            # Inside {} and [] a variable must be quoted, so that its quotes do not make it text.
             plain = (plain or node.tag is None) if match is not None and match[1] else False
         try:
             if node.tag not in (None, "str"):
                 return self._tagged(node, text)
             return core(text) if plain and node.tag is None else text
         except ValueError as error:
-            self.complain(node, f"Not a usable number: {error}")
+            self.report(node, f"Not a usable number: {error}")
             return text
 
-    def _tagged(self, node: Node, text: str) -> Any:
+    def _tagged(self, node: Node, text: str) -> ScalarValue:
         value = core(text)
         allowed = _TYPES[str(node.tag)]
         if not isinstance(value, allowed) or (node.tag != "bool" and isinstance(value, bool)):
-            self.complain(node, f"{shown(text)} is not a !!{node.tag}")
+            self.report(node, f"{shown(text)} is not a !!{node.tag}")
             return text
-        typed: Any = value
-        return float(typed) if node.tag == "float" else typed
+        return float(value) if node.tag == "float" and isinstance(value, (int, float)) else value
 
     def interpolate(self, node: Node, text: str) -> str:
-        """Return `text` with `${NAME}` and `${NAME:-default}` replaced, `$${` made `${`; complains about unset names.
+        """Return `text` with `${NAME}` and `${NAME:-default}` replaced, `$${` made `${`; reports unset names.
 
-        As in the shell, a default also stands in for an empty variable.
+        As in the shell, a default also replaces an empty variable.
         """
 
         def replace(match: re.Match[str]) -> str:
@@ -98,20 +101,18 @@ class Resolver:
                 return "${"
             name, default = match[1], match[2]
             if name is None:
-                self.complain(
-                    node, "`${` begins a variable: write ${NAME} or ${NAME:-default}, or $${ for the text `${`"
-                )
+                self.report(node, "`${` begins a variable: write ${NAME} or ${NAME:-default}, or $${ for the text `${`")
                 return match[0]
             value = self.environment.get(name)
             if value is None and default is None:
-                self.complain(node, f"The variable {name} is not set; set it, or give a default: ${{{name}:-default}}")
+                self.report(node, f"The variable {name} is not set; set it, or give a default: ${{{name}:-default}}")
                 return match[0]
             return (value or default) if default is not None else str(value)
 
         return _VARIABLE.sub(replace, text)
 
 
-def shown(value: Any, limit: int = 60) -> str:
+def shown(value: object, limit: int = 60) -> str:
     """Return a value as a message shows it: YAML's words, text in quotes, and no longer than `limit` characters."""
     if value is None:
         return "null"

@@ -1,17 +1,17 @@
-"""From a character of a scalar's value back to its place in the file, through quotes, folding and escapes."""
+"""Maps a character of a scalar's value to its place in the file, through quotes, folding and escapes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from streamkit.errors import Position
-from streamkit.spec.nodes import Node
+from streamkit.spec.yaml_nodes.nodes import Node
 
 
 def locator(node: Node) -> Callable[[int, int], Position]:
     """Return the function from line and column in a scalar's text (both from 0) to its place.
 
-    Where the way back is not certain (escapes, variables) the place is the beginning of the scalar.
+    Where the place is not certain (escapes, variables) it is the beginning of the scalar.
     """
 
     def locate(line: int, column: int) -> Position:
@@ -25,9 +25,9 @@ def locator(node: Node) -> Callable[[int, int], Position]:
 def _offset(node: Node, offset: int) -> int:
     raw, value = node.source.text[node.start : node.end], node.value
     begin = _begin(node, raw)
-    if "${" in value:  # offsets count in the text after replacement
+    if "${" in value:  # offsets count in the text after its variables are replaced
         return node.start
-    if raw[begin : begin + len(value)] == value:  # what stands in the file is the value
+    if raw[begin : begin + len(value)] == value:  # the file has the value itself
         return node.start + begin + offset
     if node.style == '"' and "\\" in raw.replace('\\"', "").replace("\\\\", ""):
         return node.start
@@ -35,7 +35,7 @@ def _offset(node: Node, offset: int) -> int:
 
 
 def _begin(node: Node, raw: str) -> int:
-    """Return where the text begins within the raw scalar: behind an anchor, a quote or a block header."""
+    """Return the offset of the text in the raw scalar: after an anchor, a quote or a block header."""
     begin = 0
     if node.style in ("'", '"'):
         begin = raw.find(node.style) + 1
@@ -48,7 +48,7 @@ def _begin(node: Node, raw: str) -> int:
 
 
 def _follow(raw: str, cursor: int, value: str, offset: int) -> int:
-    """Walk along the value and the raw text together; white space, which folding changes, is skipped in both."""
+    """Return the offset in the raw text of a character of the value; both skip white space, which folding changes."""
     place = cursor
     for character in value[: offset + 1]:
         if character.isspace():

@@ -1,0 +1,89 @@
+"""Parses calls of Python: `{call: module:object, with: {…}, batch: N, as: FORM}`, checked by the source of the module."""
+
+from __future__ import annotations
+
+import json
+
+from streamkit.expressions.call_signatures import Misfit, Usage, misfits, source_signature
+from streamkit.expressions.calls import Argument
+from streamkit.operators.core import fields
+from streamkit.operators.core.parsed_values import BatchCall, CallRef
+from streamkit.spec import legal_names
+from streamkit.spec.topology_model import CallSite
+from streamkit.spec.yaml_nodes.nodes import Node
+from streamkit.spec.yaml_nodes.reader import BAD, Bad, Reader
+
+
+def is_call(node: Node) -> bool:
+    """Return whether a node is `{call: …}`, with no other keys than those of a call."""
+    if node.kind != "mapping":
+        return False
+    keys = [key.value for key, _ in node.value]
+    return "call" in keys and all(key in fields.CALL_KEYS for key in keys)
+
+
+def call_ref(reader: Reader, node: Node, what: str, usage: Usage | None = None) -> CallRef | Bad:
+    """Return the CallRef of `module:object` or of `{call: module:object, with: {…}}`.
+
+    Arguments are checked where the module lies beside the file; `usage`: what the place passes besides.
+    """
+    place, arguments = node, None
+    if node.kind == "mapping":
+        options = reader.options(node, what, ("call", "with"), ("call",))
+        if "call" not in options:
+            return BAD
+        place, arguments = options["call"], options.get("with")
+    return _checked_ref(reader, place, what, arguments, usage or Usage())
+
+
+def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usage: Usage) -> CallRef | Bad:
+    text = reader.text(place, what)
+    if text is BAD:
+        return BAD
+    if not legal_names.CALLABLE.fullmatch(text):
+        return reader.report_mismatch(place, what, "of the form package.module:callable")
+    module, _, attribute = text.partition(":")
+    entries = reader.entries(with_, "'with'") if with_ is not None else {}
+    arguments = tuple(
+        Argument(name, json.dumps(reader.data(value)), key.position) for name, (key, value) in entries.items()
+    )
+    ref = CallRef(module, attribute, reader.folder_of(place), arguments, place.position)
+    places = {each.name: each.position for each in arguments}
+    problems = [
+        reader.report(places.get(misfit.argument or "") or place.position, f"{what}: {misfit}")
+        for misfit in source_misfits(ref, usage)
+    ]
+    if problems:
+        return BAD
+    reader.calls.append(CallSite(ref, usage, what))
+    return ref
+
+
+def called_options(reader: Reader, options: dict[str, Node], usage: Usage) -> CallRef | Bad:
+    """Return the CallRef of the options `call` and `with` among others."""
+    if "call" not in options:
+        return BAD
+    return _checked_ref(reader, options["call"], "'call'", options.get("with"), usage)
+
+
+def source_misfits(ref: CallRef, usage: Usage) -> list[Misfit]:
+    """Return what is wrong with a reference by the source of its module, where that lies beside the file."""
+    try:
+        signature = source_signature(ref.folder, ref.module, ref.attribute)
+    except Misfit as error:
+        return [error]
+    if signature is None:
+        return []
+    return list(misfits(signature, {each.name: each.value for each in ref.arguments}, usage))
+
+
+def batch_call(reader: Reader, kind: fields.Expr, node: Node, what: str) -> BatchCall | Bad:
+    """Return the BatchCall of `{call: …, batch: N, as: FORM}`."""
+    options = reader.options(node, what, fields.CALL_KEYS, ("call", "batch"))
+    if "call" not in options or "batch" not in options:
+        return BAD
+    size = reader.integer(options["batch"], f"'batch' of {what}", 1)
+    form = reader.choice(options["as"], f"'as' of {what}", fields.COLUMN_FORMS) if "as" in options else "list"
+    passed = tuple(f"{name}s" for name in kind.arguments)
+    ref = _checked_ref(reader, options["call"], what, options.get("with"), Usage(passed))
+    return BAD if ref is BAD or size is BAD or form is BAD else BatchCall(ref, size, form, passed)

@@ -1,0 +1,1 @@
+"""What is generated from the language: its reference, its JSON Schema, examples."""

@@ -1,0 +1,57 @@
+"""Imports the Python code that a file names, and checks that its calls fit; `validate` does so on request, `run` always."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from streamkit.errors import Position, Problem, SerdeError, StreamkitError, TopologyError
+from streamkit.expressions.call_signatures import misfits, signature_of
+from streamkit.expressions.calls import load_object
+from streamkit.spec.topology_model import CallSite, TopologyModel
+
+PROCESSOR = ("record",)
+"""What a function of `process` is passed; a class in its place has a method `process`."""
+
+
+def check_imports(model: TopologyModel) -> None:
+    """Import everything that a file names. Raises TopologyError with all problems."""
+    problems = import_problems(model)
+    if problems:
+        raise TopologyError(problems)
+
+
+def import_problems(model: TopologyModel) -> list[Problem]:
+    """Return the problems of the modules, objects and calls of a file, by place; runs the modules' code."""
+    found = [problem for site in model.calls for problem in _problems_of_call(site)]
+    for serde, position, what in model.called_serdes:
+        try:
+            serde.load()
+        except SerdeError as error:
+            found.append(Problem(position, f"{what}: {error}"))
+    return sorted(dict.fromkeys(found), key=lambda each: (each.position.file, each.position.line, each.position.column))
+
+
+def _problems_of_call(site: CallSite) -> Iterator[Problem]:
+    ref, position = site.ref, site.ref.position or Position("", 1, 1)
+    try:
+        found = load_object(ref)
+    except TopologyError as error:
+        for problem in error.problems:
+            yield Problem(problem.position, f"{site.what}: {problem.message}")
+        return
+    except StreamkitError as error:
+        yield Problem(position, f"{site.what}: {error}")
+        return
+    if not callable(found):
+        kind = type(found).__name__
+        yield Problem(position, f"{site.what}: {ref} is a value of type {kind} and can't be called")
+        return
+    if inspect.isclass(found) and site.usage.passed == PROCESSOR and not hasattr(found, "process"):
+        yield Problem(position, f"{site.what}: class {found.__name__} has no method process(self, record)")
+    signature = signature_of(found)
+    if signature is None:
+        return
+    places = {each.name: each.position for each in ref.arguments}
+    for misfit in misfits(signature, {each.name: each.value for each in ref.arguments}, site.usage):
+        yield Problem(places.get(misfit.argument or "") or position, f"{site.what}: {misfit}")

@@ -1,0 +1,1 @@
+"""YAML as nodes with their places in the file."""
