@@ -1,16 +1,17 @@
-"""When two values are the same one: as Java's Object.equals decides it, which is not Python's `==`."""
+"""Equality of values as Java's Object.equals defines it, which differs from Python's `==`."""
 
 from __future__ import annotations
 
 from math import copysign
-from typing import Any
+
+from streamkit.record import Value
 
 
-def same(one: Any, other: Any) -> bool:
-    """Return whether Java takes two values for equal: a number equals none of another kind, and no boolean.
+def same(one: Value, other: Value) -> bool:
+    """Return whether two values are equal in Java: a number equals no number of another type, and no boolean.
 
-    Objects are equal whatever the order of their fields (JsonNode.equals); 0.0 is not -0.0, and what is not a number
-    equals itself (Double.equals). Values that are no plain data compare by their own `==`.
+    The order of an object's fields does not count (JsonNode.equals); 0.0 is not equal to -0.0, and NaN equals itself
+    (Double.equals). Values that are not plain data compare by their own `==`.
 
     >>> same(1, True), same(1, 1.0), same(0.0, -0.0), same({"a": 1, "b": 2}, {"b": 2, "a": 1})
     (False, False, False, True)
@@ -19,7 +20,7 @@ def same(one: Any, other: Any) -> bool:
         return True
     kind = one.__class__
     if kind is not other.__class__:
-        # Lists and tuples are one thing to every serde, as text is with its subclasses.
+        # Every serde encodes lists and tuples alike.
         return isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)) and _same_items(one, other)
     if kind is str or kind is int or kind is bytes:
         return bool(one == other)
@@ -34,5 +35,5 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _same_items(one: Any, other: Any) -> bool:
+def _same_items(one: Value, other: Value) -> bool:
     return len(one) == len(other) and all(map(same, one, other))

@@ -1,4 +1,4 @@
-"""Murmur3 x64 128 bits, by which foreign-key joins recognise stale responses (org.apache.kafka.streams.state.internals.Murmur3)."""
+"""Murmur3 x64 128 bits, by which foreign-key joins detect stale responses (org.apache.kafka.streams.state.internals.Murmur3)."""
 
 from __future__ import annotations
 

@@ -33,11 +33,13 @@ def murmur2(data: bytes) -> int:
 
 
 def partition(key: bytes, partitions: int) -> int:
-    """Return the partition of a key among so many.
+    """Return the partition of a key in a topic with so many partitions.
 
     >>> partition(b"21", 4)
     0
     """
+    if partitions == 1:
+        return 0
     h = _known.get(key)
     if h is None:
         h = murmur2(key) & 0x7FFFFFFF

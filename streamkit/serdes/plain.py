@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, TypeAlias
 
 from streamkit.errors import SerdeError
+from streamkit.record import Value
+
+Json: TypeAlias = Any
+"""A JSON document, or a YAML file's data: null, a boolean, a number, text, a list or an object with such items.
+
+It is not a union of these types: schemas and options are used where a library or `source_of` has checked their shape, which a
+type checker can't follow.
+"""
 
 
-def plain(value: Any) -> Any:
-    """Return the JSON form of decoded data: bytes as {"base64": …}, what else JSON does not have as text.
+def plain(value: Value) -> Json:
+    """Return the JSON form of decoded data: bytes as {"base64": …}, other values that JSON does not have as text.
 
     >>> plain({"a": [b"x", 1]})
     {'a': [{'base64': 'eA=='}, 1]}
@@ -23,8 +31,8 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
-def unplain(data: Any) -> Any:
-    """Return decoded data of its JSON form. Raises SerdeError for what is not base64."""
+def unplain(data: Json) -> Value:
+    """Return the decoded data of its JSON form. Raises SerdeError for malformed base64."""
     if isinstance(data, dict):
         if set(data) == {"base64"}:
             try:

@@ -1,18 +1,19 @@
-"""Values in messages: the beginning of what `repr` gives, without making the rest of it."""
+"""Values in messages: the beginning of their `repr`, without making the rest of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+
+from streamkit.record import Key, Value
 
 _LEVELS = 30
 _BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("frozenset({", "})"), dict: ("{", "}")}
 
 
-def shown(value: Any, longest: int) -> str:
+def shown(value: Value, longest: int) -> str:
     """Return `repr` of a value where that has at most so many characters, else its beginning and `…`.
 
-    Costs no more than that many characters do, also for values that are huge because their parts are shared.
+    The time depends on that number alone, also for values that are huge since their parts are shared.
 
     >>> shown({"a": [1, "b"]}, 80), shown(list(range(1000)), 10)
     ("{'a': [1, 'b']}", '[0, 1, 2,…')
@@ -27,10 +28,10 @@ def shown(value: Any, longest: int) -> str:
     return "".join(made)
 
 
-def _pieces(value: Any, longest: int, level: int) -> Iterator[str]:
+def _pieces(value: Value, longest: int, level: int) -> Iterator[str]:
     kind = value.__class__
     if kind is str or kind is bytes:
-        # A few characters more decide about the quotes of what is shown whole.
+        # One more character, since the quotes of a text that fits depend on all of it.
         yield repr(value if len(value) <= longest else value[: longest + 1])
     elif kind is int and value.bit_length() > 10_000:
         yield f"an integer of {value.bit_length()} bits"
@@ -47,14 +48,14 @@ def _pieces(value: Any, longest: int, level: int) -> Iterator[str]:
         yield ",)" if kind is tuple and len(value) == 1 else last
 
 
-def _items(items: Iterable[Any], longest: int, level: int) -> Iterator[str]:
+def _items(items: Iterable[Value], longest: int, level: int) -> Iterator[str]:
     for number, item in enumerate(items):
         if number:
             yield ", "
         yield from _pieces(item, longest, level + 1)
 
 
-def _fields(value: dict[Any, Any], longest: int, level: int) -> Iterator[str]:
+def _fields(value: dict[Key, Value], longest: int, level: int) -> Iterator[str]:
     for number, (name, item) in enumerate(value.items()):
         if number:
             yield ", "
@@ -63,8 +64,8 @@ def _fields(value: dict[Any, Any], longest: int, level: int) -> Iterator[str]:
         yield from _pieces(item, longest, level + 1)
 
 
-def _own(value: Any) -> str:
-    """Return the `repr` of an object of any class; its methods are the user's."""
+def _own(value: Value) -> str:
+    """Return the `repr` of an object of any class, whose own `__repr__` may fail."""
     try:
         return repr(value)
     except Exception:

@@ -1,40 +1,41 @@
-"""How large a value may be when it is written, found before anything is written.
+"""Limits of the size of values, checked before a value is encoded.
 
-A value may be far larger than what it takes in memory, since its parts may be shared: thirty steps of `[x, x]` hold
-thirty small lists and a text of gigabytes. What stands here looks at each shared part once.
+A value may be far larger encoded than in memory, since its parts may be shared: thirty steps of `[x, x]` are thirty
+small lists and a text of gigabytes. The functions of this module visit each shared part once.
 """
 
 from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from streamkit.errors import SerdeError
+from streamkit.record import Value
 from streamkit.rounds import LARGE, made
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Bytes that a key or a value may have when it is written, unless `max.request.size` names a size. Before it is written
-each list and object in it counts PART."""
+"""Bytes that an encoded key or value may have, unless `max.request.size` is set. Before it is encoded, each list and object
+in it counts PART."""
 PART = 64
-"""Bytes that a list or an object counts: about what it takes in memory when it is read again."""
+"""Bytes that a list or an object counts: about its memory when it is decoded again."""
 MAX_DEPTH = 500
-"""Levels of lists and objects within each other: half of what Jackson reads (StreamReadConstraints), so that comparing and
-printing a value, a call for each level, stay within Python's own limit."""
+"""Levels of lists and objects within each other: half of Jackson's limit (StreamReadConstraints), so that functions that
+compare or print a value by a call for each level stay within Python's recursion limit."""
 
 Bytes = TypeVar("Bytes", bytes, bytearray)
 
 SMALL = 1 << 18
 _CONTAINER, _ITEM = 1 << 10, 1 << 5
-"""What a container, and each of its items beside its text, count of SMALL."""
+"""Bytes of SMALL that a container counts, and each of its items beside its text."""
 _MANY = 16
-"""Parts from which it pays to look at all of them at once."""
+"""Parts from which checking all of them at once is faster."""
 _KNOWN_FROM = 256
-"""Bytes from which a container's size is kept for the next time that it is met."""
+"""Bytes from which a container's size is kept for its next occurrence."""
 
 
 class _Limit(threading.local):
@@ -48,12 +49,12 @@ _LIMIT = _Limit()
 def limit(max_request_size: int | None) -> None:
     """Set how many bytes a key or a value that the present thread writes may have; None: MAX_BYTES."""
     _LIMIT.written = max_request_size or MAX_BYTES
-    # The parts of a text with small ones only, such as `[1],[2]`, count some sixteen times what they take in it.
+    # Parts of a value of small parts only, such as `[1],[2]`, count about sixteen times their encoded bytes.
     _LIMIT.counted = max(MAX_BYTES, 16 * (max_request_size or 0))
 
 
 def too_large(size: int, most: int) -> SerdeError:
-    """Return the error of what has at least so many bytes when it is written, and may have `most`."""
+    """Return the error of a value that has at least `size` bytes encoded, and may have `most`."""
     return SerdeError(
         f"the value is too large to be written: {size:,} bytes or more, of which each list and object counts {PART}; "
         f"at most {most:,} are allowed (max.request.size raises it)"
@@ -65,8 +66,8 @@ def too_deep() -> SerdeError:
     return SerdeError(f"the value is nested more than {MAX_DEPTH:,} levels deep, or holds itself")
 
 
-def check_value(value: Any) -> None:
-    """Raise SerdeError where plain data is too large to be written, or too deep, shared parts counted each time."""
+def check_value(value: Value) -> None:
+    """Raise SerdeError where plain data is too large to be encoded, or too deep; shared parts count each time."""
     try:
         if unused(value) >= 0:
             return
@@ -75,8 +76,8 @@ def check_value(value: Any) -> None:
     least_size(value)
 
 
-def unused(value: Any, room: int = SMALL) -> int:
-    """Return how many bytes a small value leaves of some; below 0 for a large one, and for one that JSON writes with care.
+def unused(value: Value, room: int = SMALL) -> int:
+    """Return how many bytes of `room` a small value leaves; below 0 for a large one, and where orjson does not write as Java.
 
     That is one with a float which Java writes with an exponent or in quotes, or with anything else than lists, objects,
     text and numbers. Raises TypeError, RecursionError.
@@ -102,7 +103,7 @@ def unused(value: Any, room: int = SMALL) -> int:
         elif kind is int or kind is bool or item is None:
             continue
         elif kind is float:
-            # Not-a-number fails every comparison.
+            # NaN fails every comparison.
             if not (0.001 <= item < 10_000_000 or item == 0 or -10_000_000 < item <= -0.001):
                 return -1
         elif room < 0:
@@ -112,13 +113,13 @@ def unused(value: Any, room: int = SMALL) -> int:
     return room
 
 
-def _rest(parts: Any, room: int) -> tuple[Any, int]:
-    """Return the parts that have to be looked at one by one, which are all or none, and the room beside the others."""
+def _rest(parts: Collection[Value], room: int) -> tuple[Collection[Value], int]:
+    """Return the parts that must be checked one by one, which are all or none, and the room that the others leave."""
     plain = _plain(parts) if room >= 0 else -1
     return (parts, room) if plain < 0 else ((), room - plain - _ITEM * len(parts))
 
 
-def _scalar(value: Any, room: int) -> int:
+def _scalar(value: Value, room: int) -> int:
     kind = value.__class__
     if kind is str:
         return room - len(value)
@@ -126,7 +127,7 @@ def _scalar(value: Any, room: int) -> int:
 
 
 def check_size(data: Bytes, most: int | None = None) -> Bytes:
-    """Return what was written, noted where it is large. Raises SerdeError beyond `most` bytes, or the thread's limit."""
+    """Return encoded data; large data counts for the thread's round. Raises SerdeError beyond `most` bytes, or the thread's limit."""
     most = most or _LIMIT.written
     if len(data) > most:
         raise SerdeError(
@@ -137,10 +138,10 @@ def check_size(data: Bytes, most: int | None = None) -> Bytes:
     return data
 
 
-def least_size(value: Any, most: int | None = None, deepest: int = MAX_DEPTH) -> tuple[int, bool]:
-    """Return about how many bytes plain data has when it is written as text, and whether JSON writes it with care.
+def least_size(value: Value, most: int | None = None, deepest: int = MAX_DEPTH) -> tuple[int, bool]:
+    """Return about how many bytes plain data has as JSON text, and whether orjson can't write it as Java does.
 
-    Shared parts are counted each time, and gone through once. Raises SerdeError beyond `most` bytes, by default
+    Shared parts count each time, and are visited once. Raises SerdeError beyond `most` bytes, by default
     the thread's limit, and `deepest` levels.
 
     >>> least_size(["ab", [1, 1e9]])
@@ -149,9 +150,9 @@ def least_size(value: Any, most: int | None = None, deepest: int = MAX_DEPTH) ->
     most = most or _LIMIT.counted
     odd = False
     sizes: dict[int, int] = {}
-    outer: list[tuple[Iterator[Any], int, Any]] = []
+    outer: list[tuple[Iterator[Value], int, Value]] = []
     total, start, owner = 0, 0, None
-    items: Iterator[Any] = iter((value,))
+    items: Iterator[Value] = iter((value,))
     while True:
         for item in items:
             kind = item.__class__
@@ -159,12 +160,12 @@ def least_size(value: Any, most: int | None = None, deepest: int = MAX_DEPTH) ->
                 total += len(item) + 2
                 continue
             if kind is int:
-                # As many digits, or some fewer.
+                # The number of digits, or slightly less.
                 total += 1 + item.bit_length() * 3 // 10
                 continue
             if kind is float:
                 total += 3
-                # Not-a-number fails every comparison.
+                # NaN fails every comparison.
                 odd = odd or not (item == 0 or 0.001 <= item < 10_000_000 or -10_000_000 < item <= -0.001)
                 continue
             if kind is bool or item is None:
@@ -202,10 +203,10 @@ def least_size(value: Any, most: int | None = None, deepest: int = MAX_DEPTH) ->
             raise too_large(total, most)
 
 
-def _plain(parts: Iterable[Any]) -> int:
-    """Return the size of parts that are text alone, or integers of 64 bits alone; -1 where they are of several kinds.
+def _plain(parts: Iterable[Value]) -> int:
+    """Return the size of parts that are all text, or all integers of 64 bits; -1 for parts of several types.
 
-    The look at all of them at once costs a tenth of one at each of them.
+    Checking all of them at once takes a tenth of the time of checking each.
     """
     try:
         return len("".join(parts)) if next(iter(parts)).__class__ is str else len(array("q", parts))
@@ -213,15 +214,15 @@ def _plain(parts: Iterable[Any]) -> int:
         return -1
 
 
-def _parts(item: Any) -> tuple[Iterable[Any], int]:
-    """Return what stands within a part, and the bytes of the marks around and between."""
+def _parts(item: Value) -> tuple[Iterable[Value], int]:
+    """Return the parts of a container, and the bytes of its brackets and separators."""
     if isinstance(item, dict):
         return chain(dict.keys(item), dict.values(item)), PART + 2 * len(item)
     if isinstance(item, (list, tuple, set, frozenset)):
         return item, PART + len(item)
     if isinstance(item, (str, bytes)):
         return (), len(item)
-    # What else the JSON library takes apart by itself.
+    # orjson writes the parts of these types too.
     if isinstance(item, Enum):
         return (item.value,), 0
     if is_dataclass(item) and not isinstance(item, type):

@@ -1,6 +1,6 @@
 """UTF-8 as Java reads and writes it: handlers of malformed text, by the name JAVA for `encode` and `decode`.
 
-Text that is well formed never reaches them.
+They are not called for well-formed text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ JAVA = "java"
 
 
 def _written(error: UnicodeError) -> tuple[bytes, int]:
-    """Return what Java writes for a run of surrogates: a pair is one character, whatever stands alone becomes `?`."""
+    """Return Java's bytes of a run of surrogates: a pair is one character, a lone surrogate becomes `?`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     run = error.object[error.start : error.end]

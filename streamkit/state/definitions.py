@@ -1,4 +1,4 @@
-"""What a store is, as a Plan describes it, and how it comes to life in a task."""
+"""Definitions of stores, as a Plan has them, and the creation of a store in a task."""
 
 from __future__ import annotations
 
@@ -6,27 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from streamkit.errors import StateError
-from streamkit.serdes.base import Serde
-from streamkit.state.base import BytesMap, Store, StoreContext
+from streamkit.serdes.serde import Serde
+from streamkit.state.store_interface import BytesMap, Store, StoreContext
+from streamkit.state.store_kinds import KINDS, StoreKind
 
 if TYPE_CHECKING:
-    from streamkit.state.cache import CacheBudget
-
-StoreType = Literal[
-    "key_value",
-    "timestamped_key_value",
-    "window",
-    "session",
-    "versioned",
-    "join_window",
-    "outer_join",
-    "suppress",
-    "join_grace",
-    "subscription",
-]
+    from streamkit.state.stores.cache import CacheBudget
 
 DAY_MS = 86_400_000
 LONG_MAX = 2**63 - 1
@@ -41,15 +29,16 @@ NOT_PUT = -(2**63)
 class StoreDef:
     """A store of the topology; immutable and picklable. Times are milliseconds.
 
-    `persistent` also decides by which rules windows expire, whatever holds the rows. `options`: `on_close` (results are
+    `persistent` also decides by which rules windows expire, whether the rows are in memory or on disk. `options`: `on_close` (results are
     emitted when their windows close), `time_ordered` (windows and sessions of such stores come by time), `right_serde`
-    (outer_join), `hold_decoded` (no code changes values in place, and each is what its bytes would decode to, so that a
-    cache may keep them decoded), `read_only` (processors may not write to it, but for the one that keeps it from its topic), `plain`
+    (outer_join), `hold_decoded` (no code changes values in place, and each equals what its bytes decode to, so that a
+    cache may keep them decoded), `read_only` (only the processor that maintains it from its topic may write to it), `plain`
     (windows of a processor, whose values have no timestamps in Java's cache).
     """
 
     name: str
-    type: StoreType
+    type: str
+    """Its kind: a name of `store_kinds.KINDS`."""
     key_serde: Serde
     value_serde: Serde
     persistent: bool = True
@@ -61,31 +50,41 @@ class StoreDef:
     history: int | None = None
     """Of versioned stores: history retention, which is also their grace period."""
     segment_interval: int | None = None
-    """Of windows and sessions: how long the time is whose rows expire together; None: half the retention, at least a minute."""
+    """Of windows and sessions: length of a segment, whose rows expire together; None: half the retention, at least a minute."""
     topic_config: Mapping[str, str] = field(default_factory=dict)
     """Settings of the changelog that replace those of the application and of Kafka Streams."""
     changelog_topic: str | None = None
     """Without the application's prefix; None without logging."""
     source_topic: str | None = None
-    """Where the source topic is the changelog, and nothing is logged."""
+    """The source topic, where it serves as the changelog, and nothing is logged."""
     grace: int | None = None
     """Of join_grace buffers."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     ttl: int | None = None
-    """Of key-value stores: how long a row stays that nothing writes to. Kafka Streams has no such thing."""
+    """Of key-value stores: how long a row stays after its last write. Kafka Streams has no such option."""
+
+    @property
+    def right_serde(self) -> Serde | None:
+        """The serde of the right side's values; None where a store has one side."""
+        serde = self.options.get("right_serde")
+        return serde if isinstance(serde, Serde) else None
 
     @property
     def in_cache(self) -> bool:
         """Whether this store is cached when its thread has a cache: versioned, join and FK stores never are."""
-        return self.caching and self.type in ("key_value", "timestamped_key_value", "window", "session")
+        return self.caching and self.kind.cached
 
-
-WINDOWED = ("window", "session", "join_window")
-"""Types of stores whose changelogs are WindowedChangelogTopicConfig in Java."""
+    @property
+    def kind(self) -> StoreKind:
+        """The properties of stores of its type. Raises StateError for an unknown type."""
+        try:
+            return KINDS[self.type]
+        except KeyError:
+            raise StateError(f"Store {self.name} has the unknown type {self.type!r}") from None
 
 
 def own_config(store: StoreDef) -> dict[str, str]:
-    """Return what a store itself sets of its changelog (StoreFactory.logConfig)."""
+    """Return the settings of the changelog that the store itself gives (StoreFactory.logConfig)."""
     return dict(store.topic_config)
 
 
@@ -94,11 +93,11 @@ def changelog_config(
 ) -> dict[str, str]:
     """Return the configuration of a store's changelog topic (InternalTopicConfig and its subclasses).
 
-    defaults: the settings `topic.NAME`, which replace those of Kafka Streams and give way to those of the store.
+    defaults: the settings `topic.NAME`, which replace those of Kafka Streams; those of the store replace them in turn.
     additional_retention: milliseconds (windowstore.changelog.additional.retention.ms). Only a setting of the store itself
     lowers what windows and versions need: their retention or compaction lag is not taken from the defaults.
     """
-    windows, versions = store.type in WINDOWED, store.type == "versioned"
+    windows, versions = store.kind.windowed, store.type == "versioned"
     policy = "compact,delete" if windows else "compact"
     own = own_config(store)
     config = {"cleanup.policy": policy, "message.timestamp.type": "CreateTime", **defaults, **own}
@@ -120,54 +119,23 @@ def create(
     """Return a store that is ready for use: below `directory` (a task's) if it is persistent, else in memory.
 
     Without a directory a persistent store lives in memory too, with the semantics of a persistent one.
-    `budget` None: no cache. `rows`: the map to use instead. `engine`: of what lies on disk (state.engine).
+    `budget` None: no cache. `rows`: the map to use instead. `engine`: the engine of stores on disk (state.engine).
     Raises StateError, StateLockedError.
     """
-    # Imported here: the stores need StoreDef.
-    from streamkit.state.directory import store_path
-    from streamkit.state.maps import default_engine, open_map
-    from streamkit.state.suppress import SuppressBuffer
+    from streamkit.state.engines.open_maps import default_engine, open_map
+    from streamkit.state.files.directory import store_path
 
-    if store.type == "suppress":
-        return SuppressBuffer(store, context)
+    kind = store.kind
+    if kind.in_memory_only:
+        return kind.implementation_class()(store, context)
     if rows is None and store.persistent and directory is not None:
         engine = engine or default_engine()
         rows = open_map(engine, store_path(Path(directory), engine, store.name))
     rows = rows or open_map("memory")
+    cache = (budget if store.in_cache else None,) if kind.cached else ()
     if store.ttl is not None:
-        from streamkit.state.ages import AgedMap
-        from streamkit.state.expiring import ExpiringStore
+        from streamkit.state.engines.ages import AgedMap
+        from streamkit.state.stores.expiring import ExpiringStore
 
-        return ExpiringStore(store, AgedMap(rows, store.ttl), context, budget if store.in_cache else None)
-    cached, plain = _classes()
-    if store.type in cached:
-        return cached[store.type](store, rows, context, budget if store.in_cache else None)
-    if store.type in plain:
-        return plain[store.type](store, rows, context)
-    raise StateError(f"Store {store.name} has the unknown type {store.type!r}")
-
-
-def _classes() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the store classes by type: those that may be cached, and the others."""
-    from streamkit.state.grace import JoinGraceBuffer
-    from streamkit.state.join import JoinWindowStore, OuterJoinStore
-    from streamkit.state.key_value import KeyValueStore
-    from streamkit.state.session import SessionStore
-    from streamkit.state.subscription import SubscriptionStore
-    from streamkit.state.versioned import VersionedStore
-    from streamkit.state.window import WindowStore
-
-    cached = {
-        "key_value": KeyValueStore,
-        "timestamped_key_value": KeyValueStore,
-        "window": WindowStore,
-        "session": SessionStore,
-    }
-    plain = {
-        "join_window": JoinWindowStore,
-        "outer_join": OuterJoinStore,
-        "versioned": VersionedStore,
-        "join_grace": JoinGraceBuffer,
-        "subscription": SubscriptionStore,
-    }
-    return cached, plain
+        return ExpiringStore(store, AgedMap(rows, store.ttl), context, *cache)
+    return kind.implementation_class()(store, rows, context, *cache)

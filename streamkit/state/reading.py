@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamkit.errors import QueryError
-from streamkit.record import WindowedKey
+from streamkit.record import Key, Value, WindowedKey
 from streamkit.state.definitions import StoreDef
-from streamkit.state.key_value import KeyValueStore
 from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, prefix_end
-from streamkit.state.session import SessionStore
-from streamkit.state.versioned import VersionedStore
-from streamkit.state.window import WindowStore
-
-KINDS = {
-    "key_value": ("get", "range", "prefix", "all"),
-    "timestamped_key_value": ("get", "range", "prefix", "all"),
-    "window": ("windows", "all"),
-    "session": ("sessions", "all"),
-    "versioned": ("get", "versions", "all"),
-}
-"""What may be asked of a store, by its type; the stores of joins and buffers offer `all` only."""
+from streamkit.state.store_interface import Store
+from streamkit.state.stores.key_value import KeyValueStore
+from streamkit.state.stores.session_store import SessionStore
+from streamkit.state.stores.versioned import VersionedStore
+from streamkit.state.stores.window_store import WindowStore
 
 
 @dataclass(frozen=True)
 class Query:
-    """A page of a store. Keys are bytes, times milliseconds; what the kind does not use is ignored."""
+    """A query for a page of a store. Keys are bytes, times milliseconds; a kind ignores the fields that it does not use."""
 
     kind: str
     key: bytes | None = None
@@ -44,42 +36,46 @@ class Query:
     reverse: bool = False
     limit: int = 100
     after: tuple[bytes, int] | None = None
-    """Place and partition of the last row of the page before."""
+    """Place and partition of the last row of the previous page."""
 
 
 class StoredRow(NamedTuple):
     """A row, decoded; `place` orders rows and stays the same between pages."""
 
     place: bytes
-    key: Any
-    value: Any
+    key: Key
+    value: Value
     timestamp: int | None
-
-
-def kinds_of(store_type: str) -> tuple[str, ...]:
-    """Return what may be asked of a type of stores."""
-    return KINDS.get(store_type, ("all",))
 
 
 def require_kind(definition: StoreDef, kind: str) -> None:
     """Raise QueryError unless a store answers this kind of query."""
-    offered = kinds_of(definition.type)
+    offered = definition.kind.queries
     if kind not in offered:
         raise QueryError(
             f"store {definition.name} is a {definition.type} store: it answers {', '.join(offered)}, not {kind}"
         )
 
 
-def read(store: Any, query: Query, partition: int) -> list[StoredRow]:
-    """Return a page of a store that holds `partition`; the caller makes sure that nothing is written meanwhile.
+def read(store: Store, query: Query, partition: int) -> list[StoredRow]:
+    """Return a page of a store that holds `partition`; the caller prevents writes in the meantime.
 
-    Raises QueryError for what the store's type does not offer.
+    Raises QueryError for a kind of query that the store's type does not answer.
     """
     require_kind(store.definition, query.kind)
     if isinstance(store, KeyValueStore):
         return _key_value(store, query, partition)
-    reader = next((read for kind, read in _READERS.items() if isinstance(store, kind)), _any_rows)
-    return list(islice(_beyond(reader(store, query), query, partition), query.limit))
+    return list(islice(_beyond(_rows(store, query), query, partition), query.limit))
+
+
+def _rows(store: Store, query: Query) -> Iterator[StoredRow]:
+    if isinstance(store, WindowStore):
+        return _windows(store, query)
+    if isinstance(store, SessionStore):
+        return _sessions(store, query)
+    if isinstance(store, VersionedStore):
+        return _versions(store, query)
+    return _any_rows(store, query)
 
 
 def _key_value(store: KeyValueStore, query: Query, partition: int) -> list[StoredRow]:
@@ -91,12 +87,12 @@ def _key_value(store: KeyValueStore, query: Query, partition: int) -> list[Store
     if query.kind == "prefix":
         low, high, include_high = query.key, prefix_end(query.key or b""), False
     if query.after is not None:
-        place, before = query.after
-        # Of equal keys in several partitions the page ended with that of `before`.
+        place, last_partition = query.after
+        # Several partitions may have an equal key; the page ended with the row of `last_partition`.
         if query.reverse:
-            high, include_high = place, partition < before
+            high, include_high = place, partition < last_partition
         else:
-            low = place if partition > before else place + b"\0"
+            low = place if partition > last_partition else place + b"\0"
     rows = store.range(low, high, query.reverse, include_high, query.limit)
     return [StoredRow(key, decode(key), value, time) for key, value, time in islice(rows, query.limit)]
 
@@ -137,7 +133,7 @@ def _versions(store: VersionedStore, query: Query) -> Iterator[StoredRow]:
         if found is not None:
             yield StoredRow(key or b"", decode(key or b""), *found)
     elif query.kind == "versions":
-        # The newest first, as in MultiVersionedKeyQuery; `reverse` turns that round.
+        # The newest first, as in MultiVersionedKeyQuery; `reverse` returns the oldest first.
         rows = list(store.versions(key or b"", query.start, query.end))
         for value, time in reversed(rows) if query.reverse else rows:
             place = pack_long(MAX_LONG - time) + (key or b"")
@@ -148,21 +144,14 @@ def _versions(store: VersionedStore, query: Query) -> Iterator[StoredRow]:
             yield StoredRow(raw, decode(raw), value, time)
 
 
-def _any_rows(store: Any, query: Query) -> Iterator[StoredRow]:
+def _any_rows(store: Store, query: Query) -> Iterator[StoredRow]:
     rows = [StoredRow(repr(key).encode(), key, value, None) for key, value in store.rows()]
     rows.sort(key=lambda row: row.place, reverse=query.reverse)
     return iter(rows)
 
 
-_READERS: dict[type, Callable[[Any, Query], Iterator[StoredRow]]] = {
-    WindowStore: _windows,
-    SessionStore: _sessions,
-    VersionedStore: _versions,
-}
-
-
 def _beyond(rows: Iterator[StoredRow], query: Query, partition: int) -> Iterator[StoredRow]:
-    """Leave out what came on an earlier page."""
+    """Leave out the rows of earlier pages."""
     after = query.after
     if after is None:
         return rows

@@ -1,41 +1,44 @@
-"""Stores as custom processors see them: keys and values are objects, times come from the current record."""
+"""Stores as custom processors use them: keys and values are objects, times come from the current record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
 from streamkit.errors import SerdeError, StateError, StreamkitError
-from streamkit.record import WindowedKey
-from streamkit.state.base import Store
-from streamkit.state.expiring import ExpiringStore
-from streamkit.state.join import JoinWindowStore
-from streamkit.state.key_value import KeyValueStore
+from streamkit.record import Key, RecordContext, Value, WindowedKey
 from streamkit.state.keys import MAX_LONG, prefix_end
-from streamkit.state.session import SessionStore
-from streamkit.state.versioned import VersionedStore
-from streamkit.state.window import WindowStore
+from streamkit.state.store_interface import Store
+from streamkit.state.stores.changelogged import MapStore
+from streamkit.state.stores.key_value import KeyValueStore, Row
+from streamkit.state.stores.session_store import SessionStore
+from streamkit.state.stores.versioned import VersionedStore
+from streamkit.state.stores.window_store import WindowStore
 
-Now = Callable[[], tuple[int, Any]]
-"""Gives (timestamp in ms, context) of the record that is being processed."""
+StoreT = TypeVar("StoreT", bound=MapStore)
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+Now = Callable[[], tuple[int, RecordContext]]
+"""Returns (timestamp in ms, context) of the record that is being processed."""
 
 
-class View:
-    """What the views have in common: clear words for what is used the wrong way."""
+class View(Generic[StoreT]):
+    """Base class of the views, with error messages for wrong use."""
 
     kind = ""
 
-    def __init__(self, store: Any, now: Now):
+    def __init__(self, store: StoreT, now: Now):
         self._store = store
         self._now = now
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
         methods = ", ".join(sorted(each for each in dir(type(self)) if not each.startswith("_") and each != "kind"))
         raise AttributeError(f"store {self._store.name!r} is a {self.kind} store and has no {name!r}; it has {methods}")
 
-    def _raw(self, key: Any) -> bytes:
+    def _raw(self, key: Key) -> bytes:
         """Return the bytes of a key. Raises SerdeError."""
         try:
             data = self._store.key_serde.encode(key) if key is not None else None
@@ -45,21 +48,21 @@ class View:
             raise SerdeError(f"store {self._store.name!r}: a key must not be null")
         return data
 
-    def _write(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    def _write(self, method: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Call a store's method that encodes a value. Raises SerdeError that names the store."""
         try:
             return method(*arguments)
         except SerdeError as error:
             raise SerdeError(f"store {self._store.name!r}, value: {error}") from error
 
-    def _time(self, time: Any) -> int:
-        """Return a time that a processor gave. Raises StreamkitError where it is none."""
+    def _time(self, time: object) -> int:
+        """Return a time that a processor passed. Raises StreamkitError where it is not an int of milliseconds."""
         if type(time) is not int or not -MAX_LONG <= time <= MAX_LONG:
             raise StreamkitError(f"store {self._store.name!r}: {time!r} is no time; expected milliseconds")
         return time
 
 
-class KeyValueView(View):
+class KeyValueView(View[KeyValueStore]):
     """A key_value store: reads see every write at once; bounds are inclusive."""
 
     kind = "key_value"
@@ -69,37 +72,37 @@ class KeyValueView(View):
         self._encode = self._raw
         self._decode = store.key_serde.decode
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: Key) -> Value:
         """Return the value of a key, or None."""
         found = self._store.get(self._encode(key))
         return None if found is None else found[0]
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: Key, value: Value) -> None:
         """Set a value; None deletes."""
         self._write(self._store.put, self._encode(key), value, *self._now())
 
-    def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set a value unless there is one; return what was there before."""
+    def put_if_absent(self, key: Key, value: Value) -> Value:
+        """Set a value unless there is one; return its previous value."""
         found = self._write(self._store.put_if_absent, self._encode(key), value, *self._now())
         return None if found is None else found[0]
 
-    def delete(self, key: Any) -> Any:
-        """Delete a key; return what was there before."""
+    def delete(self, key: Key) -> Value:
+        """Delete a key; return its previous value."""
         found = self._store.delete(self._encode(key), *self._now())
         return None if found is None else found[0]
 
-    def range(self, low: Any = None, high: Any = None, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+    def range(self, low: Key = None, high: Key = None, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
         """Yield (key, value) from low to high in byte order of keys; None: unbounded."""
         first = None if low is None else self._encode(low)
         last = None if high is None else self._encode(high)
         return self._rows(self._store.range(first, last, reverse, use=True))
 
-    def prefix(self, prefix: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+    def prefix(self, prefix: Key, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
         """Yield (key, value) where the key's bytes begin with those of `prefix`."""
         low = self._encode(prefix)
         return self._rows(self._store.range(low, prefix_end(low), reverse, include_high=False, use=True))
 
-    def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+    def all(self, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
         """Yield all (key, value) in byte order of keys."""
         return self._rows(self._store.range(None, None, reverse, use=True))
 
@@ -107,20 +110,22 @@ class KeyValueView(View):
         """Return how many keys there are."""
         return self._store.count()
 
-    def _rows(self, rows: Iterator) -> Iterator[tuple[Any, Any]]:
+    def _rows(self, rows: Iterator[Row]) -> Iterator[tuple[Key, Value]]:
         return ((self._decode(key), value) for key, value, _ in rows)
 
 
-class WindowView(View):
+class WindowView(View[WindowStore]):
     """A window store."""
 
     kind = "window"
 
-    def put(self, key: Any, value: Any, start: int) -> None:
+    def put(self, key: Key, value: Value, start: int) -> None:
         """Set the value of a window; None deletes."""
         self._write(self._store.put, self._raw(key), self._time(start), value, *self._now())
 
-    def fetch(self, key: Any, low: int, high: int | None = None, reverse: bool = False) -> Any:
+    def fetch(
+        self, key: Key, low: int, high: int | None = None, reverse: bool = False
+    ) -> Value | list[tuple[int, Value]]:
         """Return the value of one window, or with `high` the (start, value) of windows that start from low to high."""
         raw = self._raw(key)
         if high is None:
@@ -128,7 +133,7 @@ class WindowView(View):
             return None if found is None else found[0]
         return [(start, value) for _, start, value, _ in self._store.walk(raw, low, high, reverse)]
 
-    def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
+    def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[tuple[WindowedKey, Value]]:
         """Return (windowed key, value) of all windows that start from low to high."""
         decode, size = self._store.key_serde.decode, self._store.window_size
         return [
@@ -136,80 +141,76 @@ class WindowView(View):
             for row in self._store.fetch_all(low, high, reverse, use=True)
         ]
 
-    def all(self, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
+    def all(self, reverse: bool = False) -> list[tuple[WindowedKey, Value]]:
         """Return (windowed key, value) of all windows."""
         return self.fetch_all(0, MAX_LONG, reverse)
 
 
-class SessionView(View):
+class SessionView(View[SessionStore]):
     """A session store; starts and ends are both included."""
 
     kind = "session"
 
-    def put(self, key: Any, start: int, end: int, value: Any) -> None:
+    def put(self, key: Key, start: int, end: int, value: Value) -> None:
         """Set the value of a session; None deletes."""
         self._write(self._store.put, self._raw(key), self._time(start), self._time(end), value, *self._now())
 
-    def remove(self, key: Any, start: int, end: int) -> None:
+    def remove(self, key: Key, start: int, end: int) -> None:
         """Delete a session."""
         self._store.remove(self._raw(key), self._time(start), self._time(end), *self._now())
 
-    def fetch(self, key: Any, reverse: bool = False) -> list[tuple[WindowedKey, Any]]:
+    def fetch(self, key: Key, reverse: bool = False) -> list[tuple[WindowedKey, Value]]:
         """Return (windowed key, value) of all sessions of a key."""
         return self.find(key, 0, MAX_LONG, reverse)
 
     def find(
-        self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
-    ) -> list[tuple[WindowedKey, Any]]:
+        self, key: Key, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> list[tuple[WindowedKey, Value]]:
         """Return (windowed key, value) of a key's sessions with end >= earliest_end and start <= latest_start."""
         rows = self._store.find(self._raw(key), earliest_end, latest_start, reverse, use=True)
         return [(WindowedKey(key, row.start, row.end), row.value) for row in rows]
 
 
-class VersionedView(View):
+class VersionedView(View[VersionedStore]):
     """A versioned store."""
 
     kind = "versioned"
 
-    def put(self, key: Any, value: Any, timestamp: int) -> int:
+    def put(self, key: Key, value: Value, timestamp: int) -> int:
         """Set the value from `timestamp` on (None deletes); see VersionedStore.put for the result."""
         self._now()
-        valid_to: int = self._write(self._store.put, self._raw(key), value, self._time(timestamp))
-        return valid_to
+        return self._write(self._store.put, self._raw(key), value, self._time(timestamp))
 
-    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+    def delete(self, key: Key, timestamp: int) -> tuple[Value, int] | None:
         """Delete from `timestamp` on; return the (value, timestamp) that was valid then."""
         self._now()
         return self._store.delete(self._raw(key), self._time(timestamp))
 
-    def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int] | None:
+    def get(self, key: Key, as_of: int | None = None) -> tuple[Value, int] | None:
         """Return (value, timestamp) of the latest version, or of the one valid at `as_of`."""
         return self._store.get(self._raw(key), as_of)
 
 
-def _refusing(store: Store) -> Now:
-    """Return what stands for the time of a write where nothing may be written."""
+ProcessorStore: TypeAlias = KeyValueView | WindowView | SessionView | VersionedView
+"""A store as a custom processor uses it."""
 
-    def refuse() -> Any:
+
+def _refusing(store: Store) -> Now:
+    """Return a stand-in for the time of a write that raises, for stores that processors may only read."""
+
+    def refuse() -> NoReturn:
         raise StreamkitError(f"store {store.name!r} is kept from its topic; processors can only read it")
 
     return refuse
 
 
-def processor_view(store: Store, now: Now | None) -> Any:
-    """Return a store as custom processors use it; without `now` to be read only (AbstractReadOnlyDecorator).
+def processor_view(store: Store, now: Now | None) -> ProcessorStore:
+    """Return a store as custom processors use it; without `now` it is read-only (AbstractReadOnlyDecorator).
 
     Raises StateError for a kind that they can't use.
     """
-    kinds: dict[type, Any] = {
-        KeyValueStore: KeyValueView,
-        ExpiringStore: KeyValueView,
-        WindowStore: WindowView,
-        SessionStore: SessionView,
-        VersionedStore: VersionedView,
-    }
-    view = kinds.get(type(store))
+    kind = store.definition.kind
+    view = kind.view_class()
     if view is None:
-        what = "a join's window store" if isinstance(store, JoinWindowStore) else "an internal store"
-        raise StateError(f"Store {store.name} is {what}, which processors can't use")
+        raise StateError(f"Store {store.name} is {kind.title}, which processors can't use")
     return view(store, _refusing(store) if now is None else now)

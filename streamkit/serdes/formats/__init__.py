@@ -1,0 +1,1 @@
+"""Formats of keys and values, one file each."""

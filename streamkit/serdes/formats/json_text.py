@@ -1,0 +1,244 @@
+"""The json serde: compact UTF-8 text, field order kept, numbers as Java prints them (Jackson's JsonNode.toString)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+import orjson
+
+from streamkit.code import Code, call
+from streamkit.errors import SerdeError
+from streamkit.record import Key, Value
+from streamkit.rounds import LARGE
+from streamkit.serdes.equality import same
+from streamkit.serdes.formats.primitives import kind_of
+from streamkit.serdes.plain import Json
+from streamkit.serdes.serde import Serde, SerdeSpec
+from streamkit.serdes.shown import shown
+from streamkit.serdes.size import MAX_DEPTH, SMALL, check_size, least_size, unused
+from streamkit.serdes.utf8 import JAVA
+
+# Nineteen digits in a row are nineteen zeros in the translated text: a search for these takes a third of a pattern's time.
+# Every third byte has six of them, and most texts have no such six; timestamps in milliseconds have too few digits.
+_DIGITS_AS_ZERO = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
+_BIG_NUMBER = b"0" * 19
+_EVERY = 3
+_SIX = b"0" * (19 // _EVERY)
+
+_LITTLE = SMALL - LARGE
+"""What a value leaves of SMALL that need not be counted for the round."""
+_PIECES = 20_000
+"""Pieces of text that are kept before they are joined."""
+
+_dumps, _loads = orjson.dumps, orjson.loads
+
+
+def to_text(value: Value, most: int | None = None, deepest: int = MAX_DEPTH) -> bytes:
+    """Return the text of a value. Raises SerdeError for values that JSON does not have, for more than `most` bytes (by default as
+    serdes.size.check_size has it), and for more than `deepest` levels.
+    """
+    try:
+        # Checking the values costs less than checking the text, where every digit could begin a float that Java writes
+        # differently. The check comes first, since orjson ends the process where there is no memory for its text.
+        room = unused(value)
+        if room > _LITTLE:
+            return _dumps(value)
+        if room >= 0:
+            return check_size(_dumps(value), most)
+    except (TypeError, RecursionError):
+        pass
+    return _large_or_odd(value, most, deepest)
+
+
+def _large_or_odd(value: Value, most: int | None, deepest: int) -> bytes:
+    _, odd = least_size(value, most, deepest)
+    if not odd:
+        with suppress(TypeError):
+            return check_size(_dumps(value), most)
+    return _written(value, most)
+
+
+def from_text(data: bytes) -> Json:
+    """Return the value of a text. Raises SerdeError."""
+    try:
+        if _has_big_number(data):
+            # orjson turns whole numbers beyond 64 bits into floats.
+            return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        return _loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(error, data) from error
+
+
+def batch_decoder(values: Sequence[bytes | None]) -> Callable[[bytes], Value]:
+    """Return a decoder for all of these texts: mostly `orjson.loads` itself, unless a number may be beyond 64 bits."""
+    return from_text if _has_big_number(b",".join(filter(None, values))) else _loads
+
+
+def _has_big_number(data: bytes) -> bool:
+    """Return whether the text has nineteen digits in a row, as every number beyond 64 bits has."""
+    return _SIX in data[::_EVERY].translate(_DIGITS_AS_ZERO) and _BIG_NUMBER in data.translate(_DIGITS_AS_ZERO)
+
+
+def _not_json(error: Exception, data: bytes) -> SerdeError:
+    return SerdeError(f"serde json: not JSON: {error}: {data[:60]!r}{'…' * (len(data) > 60)}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    # As orjson refuses it, so that the result does not depend on other numbers of the text.
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is beyond the range of doubles")
+    return number
+
+
+def java_double(number: float) -> str:
+    """Return a number as Double.toString writes it; NaN and infinities are quoted, as Jackson does.
+
+    >>> java_double(1e10), java_double(0.0001), java_double(0.001), java_double(-12.5), java_double(float("nan"))
+    ('1.0E10', '1.0E-4', '0.001', '-12.5', '"NaN"')
+    """
+    if math.isnan(number):
+        return '"NaN"'
+    if math.isinf(number):
+        return '"Infinity"' if number > 0 else '"-Infinity"'
+    size = abs(number)
+    if size == 0 or 0.001 <= size < 10_000_000:
+        return repr(number) if size == 0 or "e" not in repr(number) else f"{number:.17f}".rstrip("0")
+    digits, exponent = f"{number!r}", 0
+    sign = "-" if digits.startswith("-") else ""
+    mantissa, _, power = digits.lstrip("-").partition("e")
+    integer, _, fraction = mantissa.partition(".")
+    exponent = int(power or 0) + len(integer) - 1
+    figures = (integer + fraction).lstrip("0")
+    if integer == "0":
+        exponent = int(power or 0) - (len(fraction) - len(fraction.lstrip("0"))) - 1
+    figures = figures.rstrip("0") or "0"
+    return f"{sign}{figures[0]}.{figures[1:] or '0'}E{exponent}"
+
+
+def _written(value: Value, most: int | None) -> bytes:
+    """Return the text of a value, joined from pieces: the slow way, for values that orjson writes differently than Java."""
+    data, made = bytearray(), []
+    for piece in _pieces(value):
+        made.append(piece)
+        if len(made) >= _PIECES:
+            data += "".join(made).encode("utf-8", JAVA)
+            made.clear()
+            check_size(data, most)
+    data += "".join(made).encode("utf-8", JAVA)
+    return check_size(bytes(data), most)
+
+
+def _pieces(value: Value) -> Iterator[str]:
+    """Yield the text of a value, whose depth was checked, without recursion."""
+    outer: list[tuple[Iterator[tuple[str, Value]], str]] = []
+    items, end = iter((("", value),)), ""
+    while True:
+        for before, item in items:
+            scalar = _scalar(item)
+            if scalar is not None:
+                yield before + scalar
+                continue
+            outer.append((items, end))
+            if isinstance(item, dict):
+                yield before + "{"
+                items, end = _fields(item), "}"
+            else:
+                yield before + "["
+                items, end = _elements(item), "]"
+            break
+        else:
+            yield end
+            if not outer:
+                return
+            items, end = outer.pop()
+
+
+def _fields(value: dict[Key, Value]) -> Iterator[tuple[str, Value]]:
+    for number, (name, item) in enumerate(value.items()):
+        yield f"{',' if number else ''}{_text(_field_name(name))}:", item
+
+
+def _elements(value: Sequence[Value]) -> Iterator[tuple[str, Value]]:
+    for number, item in enumerate(value):
+        yield "," if number else "", item
+
+
+def _scalar(value: Value) -> str | None:
+    """Return the text of a value; None for a list or an object. Raises SerdeError for what is neither."""
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    if type(value) is int:
+        return str(value)
+    if type(value) is float:
+        return java_double(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (dict, list, tuple)):
+        return None
+    raise SerdeError(f"serde json can't hold {kind_of(value)}: {shown(value, 80)}")
+
+
+def _text(value: str) -> str:
+    try:
+        return _dumps(value).decode()
+    except TypeError:
+        return _dumps(value.encode("utf-8", JAVA).decode()).decode()
+
+
+def _field_name(name: Key) -> str:
+    if isinstance(name, str):
+        return name
+    if type(name) in (int, bool, float) or name is None:
+        return _scalar(name) or ""
+    raise SerdeError(f"serde json: a field's name must be text, not {kind_of(name)}")
+
+
+class JsonSerde(Serde):
+    """Plain data as JSON; the text `null` reads as an absent value."""
+
+    spec = "json"
+    batch_decoder = staticmethod(batch_decoder)
+
+    def explained(self, error: Exception, data: bytes | None) -> Exception:
+        return _not_json(error, data or b"") if isinstance(error, orjson.JSONDecodeError) else error
+
+    def encode(self, value: Value) -> bytes:
+        return to_text(value)
+
+    def decode(self, data: bytes) -> Value:
+        return from_text(data)
+
+    def to_json(self, value: Value) -> Json:
+        return value
+
+    def from_json(self, data: Json) -> Value:
+        return data
+
+    def same(self, one: Value, other: Value) -> bool:
+        return same(one, other)
+
+    def encode_source(self, variable: Code) -> Code:
+        return call("_s_json_encode", variable)
+
+    def decode_source(self, variable: Code) -> Code:
+        return call("_s_json_decode", variable)
+
+    @property
+    def inline_globals(self) -> dict[str, object]:
+        return {"_s_json_encode": to_text, "_s_json_decode": from_text}
+
+
+def make_json(spec: SerdeSpec, folder: str) -> Serde:
+    """Return the serde of `json`."""
+    return JsonSerde()

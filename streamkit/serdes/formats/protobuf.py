@@ -1,0 +1,315 @@
+"""Protocol Buffers: .proto files, compiled by grpcio-tools when the serde is made."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamkit.errors import SerdeError
+from streamkit.expressions.analysis.types import BOOLEAN, BYTES, INTEGER, NUMBER, TEXT, ListOf, MapOf, Record, Type
+from streamkit.record import Key, Value
+from streamkit.serdes.plain import Json
+from streamkit.serdes.schemas.compiled_schema import Part, Read, Schema, read_file
+from streamkit.serdes.schemas.schema_serde import SchemaSerde
+from streamkit.serdes.serde import Serde
+from streamkit.serdes.size import check_size, check_value
+from streamkit.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.message import Message
+
+_IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"]+)"\s*;')
+_BUNDLED = "google/protobuf/"
+_MAIN = "schema.proto"
+
+
+class ProtobufSchema(Schema):
+    """A message of a .proto file.
+
+    Values are objects with the fields' names of the .proto file; every field is present, absent messages and `optional`
+    fields as None; enums are their names, maps are objects, bytes are bytes.
+    """
+
+    kind = "PROTOBUF"
+    form = "protobuf"
+    extra = "protobuf"
+
+    def prepare(self) -> None:
+        try:
+            from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+            from grpc_tools import protoc
+        except ImportError as error:
+            raise self.missing(error) from error
+        include = Path(protoc.__file__).parent / "_proto"
+        files = descriptor_pb2.FileDescriptorSet.FromString(_compiled(self.parts, self.text, include))
+        # A pool for each serde: two topologies may have different messages of one name.
+        pool = descriptor_pool.DescriptorPool()
+        for file in files.file:
+            pool.Add(file)
+        self._file = pool.FindFileByName(_MAIN)
+        self._class = message_factory.GetMessageClass(self._message())
+        self.name = self._class.DESCRIPTOR.full_name
+        self.type = _type(self._class.DESCRIPTOR, {})
+
+    def _message(self) -> Descriptor:
+        messages = self._file.message_types_by_name
+        wanted = self.message or next(iter(messages), "")
+        inside = wanted.removeprefix(f"{self._file.package}.") if self._file.package else wanted
+        found: Descriptor | None = None
+        for step in inside.split("."):
+            found = (messages if found is None else found.nested_types_by_name).get(step)
+            if found is None:
+                raise SerdeError(f"there is no message {wanted!r}; it has: {', '.join(messages) or 'none'}")
+        return found
+
+    @classmethod
+    def read_parts(cls, path: Path, text: str, references: list[str], folder: str) -> tuple[Part, ...]:
+        """Return the imported files that are beside the schema file."""
+        found: dict[str, Part] = {}
+
+        def add(source: str) -> None:
+            for name in _IMPORT.findall(source):
+                # The compiler reports missing files: it can tell an import from a comment.
+                if name not in found and not name.startswith(_BUNDLED) and (path.parent / name).is_file():
+                    imported = read_file(cls.form, name, str(path.parent))[1]
+                    add(imported)
+                    found[name] = Part(name, imported)
+
+        add(text)
+        return tuple(found.values())
+
+    def needed_by(self, text: str) -> list[str]:
+        imported = _IMPORT.findall(text)
+        return [part.name for part in self.parts if part.name in imported]
+
+    def encode(self, value: Value) -> bytes:
+        check_value(value)
+        message = self._class()
+        try:
+            _fill(message, value)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            reason = error.args[0] if isinstance(error, KeyError) and error.args else error
+            raise SerdeError(f"the value does not fit {message.DESCRIPTOR.name}: {reason}") from error
+        data: bytes = message.SerializeToString(deterministic=True)
+        return check_size(data)
+
+    def reader(self, written: Schema) -> Read:
+        make = self._class
+
+        def decode(data: bytes, start: int) -> Value:
+            message = make()
+            try:
+                message.ParseFromString(data[start:] if start else data)
+            except Exception as error:
+                raise SerdeError(f"the bytes are no {message.DESCRIPTOR.name}: {error}") from error
+            return _read(message)
+
+        return decode
+
+    def framed_reader(self, written: Schema) -> Read:
+        """Return the decoder of a message that follows the path of its type in the writer's schema."""
+        assert isinstance(written, ProtobufSchema)
+        plain, ours, lead = self.reader(written), self._class.DESCRIPTOR.full_name, written.lead
+        good = {lead} if written.name == ours else set()
+
+        def decode(data: bytes, start: int) -> Value:
+            end = start + 1 if data[start : start + 1] == b"\0" else _path_end(data, start)
+            path = data[start:end]
+            if path not in good:
+                theirs = written.message_at(_path(path))
+                if theirs != ours:
+                    raise SerdeError(f"the record is a {theirs}, not a {ours}")
+                good.add(path)
+            return plain(data, end)
+
+        return decode
+
+    def message_at(self, path: list[int]) -> str:
+        """Return the full name of the message at a path of indices. Raises SerdeError where there is none."""
+        try:
+            found = list(self._file.message_types_by_name.values())[path[0]]
+            for index in path[1:]:
+                found = found.nested_types[index]
+            return str(found.full_name)
+        except IndexError as error:
+            raise SerdeError(f"the writer's schema has no message at {path}") from error
+
+    @property
+    def lead(self) -> bytes:
+        """The path of the message's type: zigzag numbers, their count first; the first message is a single 0."""
+        path: list[int] = []
+        found: Descriptor | None = self._class.DESCRIPTOR
+        while found is not None:
+            outer = found.containing_type
+            siblings = self._file.message_types_by_name.values() if outer is None else outer.nested_types
+            path.insert(0, [each.full_name for each in siblings].index(found.full_name))
+            found = outer
+        return b"\0" if path == [0] else b"".join(_varint(number << 1) for number in (len(path), *path))
+
+
+@lru_cache(maxsize=128)
+def _compiled(parts: tuple[Part, ...], text: str, include: Path) -> bytes:
+    """Return the descriptors of a schema and of all its imports.
+
+    Cached, since the compiler is a process: several topics may name one file, and copies of a plan have its text.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name, source in (*parts, Part(_MAIN, text)):
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(source, encoding="utf-8")
+        target = Path(folder, "out")
+        arguments = [f"-I{folder}", f"-I{include}", "--include_imports", f"--descriptor_set_out={target}", _MAIN]
+        # In another process: the compiler writes its errors to the standard error of its process.
+        done = subprocess.run(
+            [sys.executable, "-m", "grpc_tools.protoc", *arguments], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            output = [line.removeprefix(f"{folder}/") for line in done.stderr.splitlines()]
+            first = next((line for line in output if ": warning:" not in line), "it does not compile")
+            raise SerdeError(f"not a Protobuf schema: {first.removeprefix(f'{_MAIN}:')}")
+        return target.read_bytes()
+
+
+def _varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def _numbers(data: bytes, start: int) -> tuple[list[int], int]:
+    """Return the numbers of a path and the offset of its end."""
+    numbers: list[int] = []
+    while not numbers or len(numbers) <= numbers[0]:
+        number = shift = 0
+        while True:
+            if start >= len(data) or shift > 28:
+                raise SerdeError("the record breaks off in the path of its message's type")
+            number |= (data[start] & 127) << shift
+            shift, start = shift + 7, start + 1
+            if data[start - 1] < 128:
+                break
+        numbers.append(number >> 1)
+    return numbers, start
+
+
+def _path_end(data: bytes, start: int) -> int:
+    return _numbers(data, start)[1]
+
+
+def _path(data: bytes) -> list[int]:
+    return _numbers(data, 0)[0][1:] or [0]
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _read(message: Message) -> dict[str, Value]:
+    result: dict[str, Value] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if _is_map(field):
+            inner = field.message_type.fields_by_name["value"]
+            result[field.name] = {key: _read_one(inner, value[key]) for key in value}
+        elif field.is_repeated:
+            result[field.name] = [_read_one(field, item) for item in value]
+        elif field.has_presence and not message.HasField(field.name):
+            result[field.name] = None
+        else:
+            result[field.name] = _read_one(field, value)
+    return result
+
+
+def _read_one(field: FieldDescriptor, value: Value) -> Value:
+    if field.message_type is not None:
+        return _read(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return known.name if known is not None else value
+    return value
+
+
+def _fill(message: Message, value: Value) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"an object is expected, not {type(value).__name__}")
+    fields = message.DESCRIPTOR.fields_by_name
+    for name, item in value.items():
+        if name not in fields:
+            raise KeyError(f"{message.DESCRIPTOR.name} has no field {name!r}{_nearest(name, fields)}")
+        if item is None:
+            continue
+        field, target = fields[name], getattr(message, name)
+        if _is_map(field):
+            inner = field.message_type.fields_by_name["value"]
+            for key, each in item.items():
+                if inner.message_type is not None:
+                    _fill(target[key], each)
+                else:
+                    target[key] = _scalar(inner, each)
+        elif field.is_repeated:
+            for each in item:
+                if field.message_type is not None:
+                    _fill(target.add(), each)
+                else:
+                    target.append(_scalar(field, each))
+        elif field.message_type is not None:
+            target.SetInParent()
+            _fill(target, item)
+        else:
+            setattr(message, name, _scalar(field, item))
+
+
+def _scalar(field: FieldDescriptor, value: Value) -> Value:
+    if field.enum_type is not None and isinstance(value, str):
+        names = field.enum_type.values_by_name
+        if value not in names:
+            raise KeyError(f"{field.enum_type.name} has no value {value!r}{_nearest(value, names)}")
+        return names[value].number
+    return value
+
+
+def _nearest(name: Key, known: Iterable[str]) -> str:
+    return did_you_mean(str(name), known, f"it has {', '.join(known)}")
+
+
+def _type(message: Descriptor, seen: dict[str, Record]) -> Type:
+    """Return the type of a message's value; `seen` has the types that are begun, as messages may contain themselves."""
+    if message.full_name not in seen:
+        seen[message.full_name] = record = Record(message.full_name, {})
+        for field in message.fields:
+            if _is_map(field):
+                made: Type = MapOf(_field_type(field.message_type.fields_by_name["value"], seen))
+            else:
+                made = _field_type(field, seen)
+                made = ListOf(made) if field.is_repeated else made
+            record.fields[field.name] = made
+    return seen[message.full_name]
+
+
+def _field_type(field: FieldDescriptor, seen: dict[str, Record]) -> Type:
+    if field.message_type is not None:
+        return _type(field.message_type, seen)
+    kinds = {
+        field.CPPTYPE_STRING: BYTES if field.type == field.TYPE_BYTES else TEXT,
+        field.CPPTYPE_BOOL: BOOLEAN,
+        field.CPPTYPE_ENUM: TEXT,
+        field.CPPTYPE_FLOAT: NUMBER,
+        field.CPPTYPE_DOUBLE: NUMBER,
+    }
+    return kinds.get(field.cpp_type, INTEGER)
+
+
+def make_protobuf(spec: dict[str, Json], folder: str) -> Serde:
+    """Return the serde of `{protobuf: FILE}` or `{protobuf: {…}}`. Raises SerdeError."""
+    return SchemaSerde(ProtobufSchema, spec, folder)

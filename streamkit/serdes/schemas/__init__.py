@@ -1,0 +1,1 @@
+"""Serdes of schemas, and the registry of schemas."""

@@ -1,0 +1,145 @@
+"""The base of all serdes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from streamkit.code import Code
+from streamkit.errors import SerdeError
+from streamkit.expressions.analysis.types import ANY, Type
+from streamkit.record import Value
+from streamkit.serdes.equality import same
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    from streamkit.serdes.schemas.registry import Registry
+
+SerdeSpec: TypeAlias = str | dict[str, Json]
+"""A serde as a topology file writes it: its name, or a mapping with arguments."""
+
+
+class Binding(NamedTuple):
+    """The use of a serde.
+
+    registry: that of the application, None where it has none; topic: its name on the log, None where it differs from record
+    to record; is_key: whether the serde is that of keys.
+    """
+
+    registry: Registry | None
+    topic: str | None
+    is_key: bool
+
+
+class Serde(ABC):
+    """Encodes values as bytes and decodes them; None is always an absent value and never passed to a serde.
+
+    Serdes are immutable, picklable and compare by value (`spec`), so that a Plan may carry them.
+    """
+
+    spec: SerdeSpec
+    """The form that the topology file uses: a name, or a mapping with arguments."""
+
+    immutable = False
+    """Whether decoded values can't be changed in place and equal what their bytes decode to, so that a cache may keep them
+    decoded (see `as_decoded`)."""
+
+    type: Type = ANY
+    """The type of its values, as far as it is known before any record."""
+
+    takes: tuple[Type, ...] | None = None
+    """The types that it can encode; values of all others fail. None: it depends on the value."""
+
+    needs_registry = False
+    """Whether it works with a schema registry only."""
+    by_topic = False
+    """Whether its bytes depend on the topic and it is bound to none, so that writing needs `on_topic` for each topic."""
+
+    def bind(self, binding: Binding) -> Serde:
+        """Return this serde as it reads and writes one side of a topic."""
+        return self
+
+    def on_topic(self, topic: str, is_key: bool) -> Serde:
+        """Return this serde as it writes to a topic, where it was bound to none."""
+        return self
+
+    @abstractmethod
+    def encode(self, value: Value) -> bytes:
+        """Return the bytes of a value. Raises SerdeError when the value is not of the serde's type."""
+
+    @abstractmethod
+    def decode(self, data: bytes) -> Value:
+        """Return the value of some bytes. Raises SerdeError when they are not the serde's."""
+
+    @abstractmethod
+    def to_json(self, value: Value) -> Json:
+        """Return the JSON form of a value (None stays None), as in records written as JSON Lines."""
+
+    @abstractmethod
+    def from_json(self, data: Json) -> Value:
+        """Return the value of its JSON form. Raises SerdeError."""
+
+    def same(self, one: Value, other: Value) -> bool:
+        """Return whether two values, not None, are equal as Java's objects for this serde are (Object.equals).
+
+        Values with equal bytes are equal; others may be too, such as objects whose fields have another order.
+        """
+        return same(one, other) or self.same_bytes(one, other)
+
+    def same_bytes(self, one: Value, other: Value) -> bool:
+        """Return whether two values, not None, have the same bytes; False where one of them can't be encoded."""
+        try:
+            return self.encode(one) == self.encode(other)
+        except SerdeError:
+            return False  # the sink or store that writes the value reports the error
+
+    def as_decoded(self, value: Value) -> Value:
+        """Return a value that was encoded as its bytes would decode; for caches, which hold decoded values of immutable serdes."""
+        return value
+
+    def json_column(self, column: Sequence[bytes | None]) -> list[Json]:
+        """Return the JSON forms of many values' bytes. Raises SerdeError when one of them is not the serde's."""
+        decode, to_json = self.decode, self.to_json
+        return [None if data is None else to_json(decode(data)) for data in column]
+
+    # -- For the code generator: pieces of Python over a variable that is not None. --
+
+    def encode_source(self, variable: Code) -> Code | None:
+        """Return inline Python that encodes `variable`, or None when it must call `encode`.
+
+        May use the names of `inline_globals`; must raise for a value of another type (any exception).
+        """
+        return None
+
+    def decode_source(self, variable: Code) -> Code | None:
+        """Return inline Python that decodes `variable`, or None when it must call `decode`."""
+        return None
+
+    batch_decoder: Callable[[Sequence[bytes | None]], Callable[[bytes], Value]] | None = None
+    """Where a check of a whole batch makes decoding cheaper: takes the values of a batch and returns the decoder of one."""
+
+    def explained(self, error: Exception, data: bytes | None) -> Exception:
+        """Return the error that `decode` raises in place of a batch decoder's own; any other error as it is."""
+        return error
+
+    def canonical_source(self, variable: Code) -> Code | None:
+        """Return an inline condition under which decoding and encoding again gives the same bytes.
+
+        Where it holds, bytes pass through a topology undecoded; None: never assume so.
+        """
+        return None
+
+    @property
+    def inline_globals(self) -> Mapping[str, object]:
+        """Names that the inline sources use, such as a struct's bound pack method; all begin with `_s_`."""
+        return {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Serde) and self.spec == other.spec
+
+    def __hash__(self) -> int:
+        return hash(repr(self.spec))
+
+    def __repr__(self) -> str:
+        return f"serde({self.spec!r})"

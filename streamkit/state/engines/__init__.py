@@ -1,0 +1,1 @@
+"""Ordered maps of bytes: in memory, LevelDB, RocksDB, and maps built on them."""

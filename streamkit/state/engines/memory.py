@@ -1,0 +1,129 @@
+"""An ordered map in memory: a dict whose keys are sorted only when a range is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+
+from sortedcontainers import SortedList
+
+from streamkit.state.store_interface import BytesMap
+
+
+class KeyOrder:
+    """The keys of a dict in byte order, sorted on first use and updated from the keys that changed.
+
+    The owner of the dict calls `touch` for every key that appears or disappears; in most stores no
+    range is ever read; for them `active` stays False and nothing is done.
+    """
+
+    __slots__ = ("_data", "_keys", "_touched", "active")
+
+    def __init__(self, data: Collection[bytes]):
+        self._data = data
+        self._keys: SortedList = SortedList()
+        self._touched: set[bytes] = set()
+        self.active = False
+
+    def touch(self, key: bytes) -> None:
+        """Note that a key has appeared or disappeared, exactly once each time."""
+        touched = self._touched
+        if key in touched:
+            touched.remove(key)  # added and removed, or removed and added
+            return
+        touched.add(key)
+        if len(touched) > 1000 + len(self._data) // 2:
+            # No range was read for a while: sorting all is cheaper than applying the changes.
+            self.reset()
+
+    def reset(self) -> None:
+        """Drop the order; the next range sorts all keys."""
+        self.active = False
+        self._keys = SortedList()
+        self._touched.clear()
+
+    def keys(
+        self, low: bytes | None, high: bytes | None, reverse: bool = False, include_high: bool = True
+    ) -> Iterator[bytes]:
+        """Return keys from low to high; the dict must not change meanwhile."""
+        self._update()
+        keys: Iterator[bytes] = self._keys.irange(low, high, (True, include_high), reverse)
+        return keys
+
+    def _update(self) -> None:
+        if not self.active:
+            self._keys = SortedList(self._data)
+            self.active = True
+        elif self._touched:
+            data, keys = self._data, self._keys
+            for key in self._touched:
+                if key in data:
+                    keys.add(key)
+                else:
+                    keys.remove(key)
+        else:
+            return
+        self._touched.clear()
+
+
+class MemoryMap(BytesMap):
+    """A map in memory, which is lost with the process; a commit does nothing."""
+
+    def __init__(self) -> None:
+        self._data: dict[bytes, bytes] = {}
+        self._order = KeyOrder(self._data)
+        self.get = self._data.get  # type: ignore[method-assign,assignment]  # no call between caller and dict on the hot path
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a value or None."""
+        return self._data.get(key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set a value; None deletes."""
+        data = self._data
+        if self._order.active and (key in data) is (value is None):
+            self._order.touch(key)
+        if value is None:
+            data.pop(key, None)
+        else:
+            data[key] = value
+
+    def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
+        """Apply many writes at once, the last one of a key winning."""
+        self._order.reset()
+        data = self._data
+        data.update(items)  # type: ignore[arg-type]  # the loop below removes the Nones
+        for key, value in items:
+            if value is None and data.get(key) is None:
+                data.pop(key, None)
+
+    def range(
+        self,
+        low: bytes | None,
+        high: bytes | None,
+        reverse: bool = False,
+        include_high: bool = True,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return entries from low to high in byte order, at most `limit`, as they are now."""
+        data = self._data
+        return iter([(key, data[key]) for key in islice(self._order.keys(low, high, reverse, include_high), limit)])
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Return all entries, in no order; the map must not change meanwhile."""
+        return iter(self._data.items())
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def rows_estimate(self) -> int | None:
+        """Return how many entries there are."""
+        return len(self._data)
+
+    def commit(self) -> None:
+        """Do nothing: memory is not durable."""
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._data.clear()
+        self._order.reset()

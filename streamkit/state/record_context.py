@@ -1,0 +1,101 @@
+"""The byte layout of a record's context in the changelogs of buffers (ProcessorRecordContext, BufferValue)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamkit.record import Headers
+from streamkit.state.keys import pack_int, pack_long, unpack_int, unpack_long
+
+_NULL = pack_int(-1)
+_SAME_AS_PRIOR = pack_int(-2)
+
+
+class ProcessorRecordContext(NamedTuple):
+    """The origin of a record; `timestamp` in ms, `offset` -1 and `topic` None where there is none."""
+
+    timestamp: int
+    offset: int
+    topic: str | None
+    partition: int
+    headers: Headers | None
+
+    def size(self) -> int:
+        """Return the size that Java counts: 20 + topic + headers, in characters and bytes."""
+        headers = self.headers or ()
+        return 20 + len(self.topic or "") + sum(len(name) + len(value or b"") for name, value in headers)
+
+    def encode(self) -> bytes:
+        """Return timestamp8 offset8 topic(length4) partition4 count4 and headers (length4 or -1 for null)."""
+        headers = self.headers or ()
+        parts = [pack_long(self.timestamp), pack_long(self.offset), _sized((self.topic or "").encode())]
+        parts += [pack_int(self.partition), pack_int(len(headers))]
+        for name, value in headers:
+            parts += [_sized(name.encode()), _sized(value)]
+        return b"".join(parts)
+
+
+class BufferValue(NamedTuple):
+    """The bytes that a buffer has for a key; `prior` is the value that the key had when it was first buffered."""
+
+    prior: bytes | None
+    old: bytes | None
+    new: bytes | None
+    context: ProcessorRecordContext
+
+    def size(self) -> int:
+        """Return the size that Java counts, in bytes; a prior equal to old counts once."""
+        old = 0 if self.old == self.prior else len(self.old or b"")
+        return len(self.prior or b"") + old + len(self.new or b"") + self.context.size()
+
+    def encode(self, time: int) -> bytes:
+        """Return the changelog value: context, prior, old, new, time8."""
+        same = self.old is not None and self.old == self.prior
+        old = _SAME_AS_PRIOR if same else _sized(self.old)
+        return b"".join([self.context.encode(), _sized(self.prior), old, _sized(self.new), pack_long(time)])
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _NULL if data is None else pack_int(len(data)) + data
+
+
+def decode_buffer_value(data: bytes) -> tuple[BufferValue, int]:
+    """Return the value and the buffer time of a changelog value."""
+    reader = _Reader(data)
+    timestamp, offset = reader.long(), reader.long()
+    topic = (reader.sized() or b"").decode()
+    partition, count = reader.number(), reader.number()
+    headers = [((reader.sized() or b"").decode(), reader.sized()) for _ in range(count)]
+    context = ProcessorRecordContext(timestamp, offset, topic or None, partition, headers or None)
+    prior = reader.sized()
+    length = reader.number()
+    old = prior if length == -2 else reader.take(length)
+    new = reader.sized()
+    return BufferValue(prior, old, new, context), reader.long()
+
+
+class _Reader:
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: bytes):
+        self.data = data
+        self.position = 0
+
+    def long(self) -> int:
+        self.position += 8
+        number: int = unpack_long(self.data, self.position - 8)[0]
+        return number
+
+    def number(self) -> int:
+        self.position += 4
+        number: int = unpack_int(self.data, self.position - 4)[0]
+        return number
+
+    def take(self, length: int) -> bytes | None:
+        if length < 0:
+            return None
+        self.position += length
+        return self.data[self.position - length : self.position]
+
+    def sized(self) -> bytes | None:
+        return self.take(self.number())

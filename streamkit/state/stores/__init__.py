@@ -1,0 +1,1 @@
+"""Typed stores, with cache and changelog, on ordered maps of bytes."""

@@ -1,0 +1,221 @@
+"""Base classes of typed stores: definition, map, changelog and cache."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamkit.errors import StateError
+from streamkit.record import Headers, RecordContext, Value
+from streamkit.state.engines.ages import relaid, without_ttl
+from streamkit.state.files.store_offsets import Owner, StoreOffsets, decode_offsets
+from streamkit.state.keys import pack_long
+from streamkit.state.store_interface import BytesMap, Store, StoreContext, StoreSize
+from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from streamkit.state.definitions import StoreDef
+    from streamkit.state.engines.segments import Segments
+
+MAX_DECODED = 64
+"""Bytes up to which a cache keeps a value decoded beside its bytes; a longer one is decoded at each read."""
+
+Log = Callable[[bytes, "bytes | None", "int | None", "Headers | None"], None]
+
+
+def no_log(key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+    """Do nothing: the log of a store without a changelog, or whose source topic is its changelog."""
+
+
+def timestamped_rows(
+    keys: list[bytes], values: list[bytes | None], timestamps: list[int]
+) -> list[tuple[bytes, bytes | None]]:
+    """Return the rows of changelog records whose values have their timestamp before them in the map.
+
+    A source topic may have records without a key, which make no rows.
+    """
+    pack = pack_long
+    return [
+        (key, None if value is None else pack(timestamp) + value)
+        for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+        if key is not None
+    ]
+
+
+class MapStore(Store):
+    """A store on one map. `persistent` decides which of Java's variants it behaves like, whichever map it has."""
+
+    _segments: Segments | None = None
+
+    def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
+        self.definition = definition
+        self.name = definition.name
+        self.persistent = definition.persistent
+        self.key_serde = definition.key_serde
+        self.value_serde = definition.value_serde
+        self._map = entries
+        self._log: Log = context.log if definition.logging and definition.source_topic is None else no_log
+        self._dropped = context.dropped
+        self.topic = context.topic
+        self._offsets: StoreOffsets | None = None
+
+    def flush(self) -> None:
+        """Do nothing: there is no cache."""
+
+    def adopt(self, owner: Owner, *, unmarked: bool = False) -> str | None:
+        """Use the rows on disk for this owner; return why they can't be used (see Store.adopt)."""
+        data = self._map.metadata
+        if data is None:
+            rows = any(True for _ in self._map.range(None, None, limit=1))
+            if rows and not unmarked:
+                return "does not say how much of its changelog it has"
+            self._offsets = StoreOffsets(owner)
+            if rows:  # written by a release that had no index of due times
+                before = replace(owner, layout=without_ttl(owner.layout))
+                self._offsets = relaid(self._map, StoreOffsets(before), owner.layout)
+            return None
+        try:
+            found = decode_offsets(data)
+        except ValueError as error:
+            return f"is damaged: {error}"
+        if replace(owner, layout=found.owner.layout).other_than(found.owner) is None:
+            found = relaid(self._map, found, owner.layout)
+        problem = owner.other_than(found.owner)
+        if problem is None:
+            self._offsets = found.owned_by(owner)
+        return problem
+
+    def position(self, partition: int) -> int | None:
+        """Return the offset up to which the store on disk has a partition of its changelog, exclusive; None: not known."""
+        return None if self._offsets is None else self._offsets.positions.get(partition)
+
+    def note_position(self, partition: int, position: int) -> None:
+        """Set the offset up to which the store has a partition of its changelog, exclusive; the next commit writes it."""
+        if self._offsets is not None:
+            self._offsets.note(partition, position)
+
+    def measure(self) -> StoreSize:
+        """Return the size of the store. Every thread may call it, also while the store is closed."""
+        try:
+            return StoreSize(self._map.bytes_on_disk(), self._map.rows_estimate())
+        except StateError:
+            return StoreSize()
+
+    @property
+    def committed_ms(self) -> int | None:
+        """Return when the offset of the store last moved, in ms since the epoch; None where it has none."""
+        return None if self._offsets is None else self._offsets.committed_ms
+
+    def commit(self) -> None:
+        """Make everything flushed durable in one write batch, with the offsets of the changelog up to which it is complete."""
+        if self._offsets is not None:
+            self._map.metadata = self._offsets.encode()
+        self._map.commit()
+
+    def begin_load(self, executor: Executor) -> None:
+        """Prepare for many records of the changelog (see Store.begin_load)."""
+        self._map.begin_load(executor)
+        if self._segments is not None:
+            self._segments.begin_load()
+
+    def end_load(self) -> None:
+        """End the load; the caller commits next. Raises the error of a commit that failed."""
+        self._map.end_load()
+        if self._segments is not None:
+            self._segments.end_load()
+
+    def close(self) -> None:
+        """Close the store; cached and uncommitted writes are lost."""
+        self._map.close()
+
+
+def cache_overhead(definition: StoreDef) -> tuple[int, int]:
+    """Return how many bytes a key and a value have in Java's cache beside those of the cache here.
+
+    Windows and sessions have their segment's number before the key, windows a sequence number after it and those
+    that are ordered by time a prefix (SegmentedCacheFunction, WindowKeySchema, TimeFirstWindowKeySchema); the values of
+    tables have their timestamp before them.
+    """
+    if definition.type == "session":
+        return 8, 0
+    if definition.type == "window":
+        by_time = definition.persistent and bool(definition.options.get("time_ordered"))
+        return 13 if by_time else 12, 0 if definition.options.get("plain") else 8
+    return 0, 8 if definition.type == "timestamped_key_value" else 0
+
+
+class CachedMapStore(MapStore):
+    """A store that may keep updates in a cache, and calls a listener for each update that leaves it."""
+
+    def __init__(
+        self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
+    ):
+        super().__init__(definition, entries, context)
+        self.cache: Cache | None = None
+        if budget is not None and definition.caching:
+            self.cache = Cache(budget, self._apply, context.topic, *cache_overhead(definition))
+        # Decoded values may stay in the cache only where no code can change them in place.
+        self.holds_decoded = definition.value_serde.immutable or bool(definition.options.get("hold_decoded"))
+        self._encode = definition.value_serde.encode
+        self._decode = definition.value_serde.decode
+        self._listener: Callable[..., None] | None = None
+        self._send_old = False
+        self._forwards = False
+        """Whether updates that leave the cache are forwarded, even where there is no child."""
+
+    @property
+    def cached(self) -> bool:
+        """Whether updates wait in a cache, so that the listener forwards them instead of the caller."""
+        return self.cache is not None
+
+    @property
+    def entries(self) -> dict[bytes, CacheEntry]:
+        """The entries of the cache by its keys; empty for a store without one."""
+        return {} if self.cache is None else self.cache.entries
+
+    def set_listener(self, listener: Callable[..., None] | None, send_old: bool) -> None:
+        """Call `listener` for each update that leaves the cache, with the old value if `send_old`.
+
+        None: updates are forwarded to no child. A key that was put and deleted within the cache is not written at all.
+        """
+        self._listener = listener
+        self._send_old = send_old and listener is not None
+        self._forwards = True
+
+    @abstractmethod
+    def _apply(self, key: bytes, value: Value, timestamp: int, context: RecordContext, data: bytes | None) -> None:
+        """Write an update that leaves the cache to the map and the changelog, and call the listener.
+
+        data: the value's bytes; None where only the value is known.
+        """
+
+    def _cache_put(self, key: bytes, value: Value, timestamp: int, context: RecordContext) -> None:
+        assert self.cache is not None
+        data = None if value is None else self._encode(value)
+        is_short = data is not None and len(data) <= MAX_DECODED
+        decoded = self.value_serde.as_decoded(value) if is_short and self.holds_decoded else None
+        self.cache.put(key, decoded, timestamp, context, data)
+
+    def _entry_value(self, entry: CacheEntry) -> Value:
+        """Return the value of a cache entry: VALUE where it is there, else DATA decoded."""
+        value, data = entry[0], entry[5]
+        return value if value is not None or data is None else self._decode(data)
+
+    def flush(self) -> None:
+        """Empty the cache into the store and the changelog, forwarding each last update to the listener."""
+        if self.cache is not None:
+            self.cache.flush()
+
+    def forget(self) -> None:
+        """Drop all cached entries, which must be flushed: the rows of the map are about to change without the cache."""
+        if self.cache is not None:
+            self.cache.clear()
+
+    def close(self) -> None:
+        """Close the store; cached and uncommitted writes are lost."""
+        self.forget()
+        super().close()

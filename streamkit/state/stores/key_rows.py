@@ -1,0 +1,197 @@
+"""The rows of each key of a windowed store, in order, so that a fetch by key and time need not scan the map."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from streamkit.state.engines.memory import KeyOrder
+from streamkit.state.keys import pack_long, unpack_long
+
+MAX_BYTES = 64 << 20
+"""The most bytes that the rows of one store take here; above it the oldest keys are dropped, and read again when needed."""
+ROW_BYTES, KEY_BYTES = 120, 400
+"""Bytes of Python's objects beside those of a value and of a key: headers, slots of lists, an entry of the dict."""
+_TRIM_FROM = 32
+_LARGE = 4
+"""A key whose rows take more than a fourth of MAX_BYTES is not kept again: its rows are read by time."""
+
+Load = Callable[[bytes, int], Iterable[tuple[bytes, bytes]]]
+
+
+class KeyRows:
+    """The rows of keys by suffix, which is what follows the key in a row and begins with its time.
+
+    Either all rows of a key that have not expired are kept, or none. `load` reads a key's rows from a time (ms) on as (suffix, data), in
+    order; `first_alive` returns the time before which rows have expired; `complete`: the map is empty now.
+    """
+
+    __slots__ = ("_bytes", "_complete", "_first_alive", "_keys", "_large", "_load")
+
+    def __init__(self, load: Load, first_alive: Callable[[], int], complete: bool):
+        self._load = load
+        self._first_alive = first_alive
+        self._complete = complete
+        self._keys: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+        self._large: set[bytes] = set()
+        self._bytes = 0
+
+    @property
+    def size(self) -> int:
+        """The approximate number of bytes that are kept."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def put(self, key: bytes, suffix: bytes, data: bytes | None) -> None:
+        """Set or delete a row."""
+        rows = self._keys.get(key)
+        if rows is None:
+            if not self._complete or data is None:
+                return
+            rows = self._keep(key, [], [])
+        suffixes, values = rows
+        if data is not None and (not suffixes or suffix > suffixes[-1]):
+            suffixes.append(suffix)
+            values.append(data)
+            self._bytes += ROW_BYTES + len(data)
+            if len(suffixes) > _TRIM_FROM:
+                self._trim(suffixes, values)
+            if self._bytes > MAX_BYTES:
+                self._evict()
+            return
+        place = bisect_left(suffixes, suffix)
+        there = place < len(suffixes) and suffixes[place] == suffix
+        if there:
+            self._bytes -= ROW_BYTES + len(values[place])
+            del suffixes[place], values[place]
+        if data is not None:
+            suffixes.insert(place, suffix)
+            values.insert(place, data)
+            self._bytes += ROW_BYTES + len(data)
+            if self._bytes > MAX_BYTES:
+                self._evict()
+
+    def between(self, key: bytes, first: bytes, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return suffixes and data of a key's rows from suffix `first` to `last`, both included, as they are now."""
+        rows = self._keys.get(key)
+        if rows is None:
+            if self._complete:
+                return (), ()
+            rows = self._stored(key, first)
+        suffixes, values = rows
+        low = bisect_left(suffixes, first)
+        if low == len(suffixes):
+            return (), ()
+        high = bisect_right(suffixes, last, low)
+        return suffixes[low:high], values[low:high]
+
+    def _stored(self, key: bytes, first: bytes) -> tuple[list[bytes], list[bytes]]:
+        """Read the rows of a key from the map and keep them; of a large key read those from suffix `first` on."""
+        large = key in self._large
+        found = list(self._load(key, unpack_long(first)[0] if large else 0))
+        suffixes, values = [suffix for suffix, _ in found], [data for _, data in found]
+        if not large:
+            self._keep(key, suffixes, values)
+            if self._bytes > MAX_BYTES:
+                self._evict()
+        return suffixes, values
+
+    def expire(self) -> None:
+        """Drop all expired rows, and keys that have no others."""
+        alive = pack_long(self._first_alive())
+        self._large.clear()
+        for key, (suffixes, values) in list(self._keys.items()):
+            if not suffixes or suffixes[-1] < alive:
+                self._drop(key)
+            elif suffixes[0] < alive:
+                self._drop_first(suffixes, values, bisect_left(suffixes, alive))
+
+    def forget(self) -> None:
+        """Drop all rows; they are read from the map when needed."""
+        self._complete = False
+        self._keys.clear()
+        self._large.clear()
+        self._bytes = 0
+
+    def _keep(self, key: bytes, suffixes: list[bytes], values: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        rows = self._keys[key] = (suffixes, values)
+        self._bytes += _cost(key, values)
+        return rows
+
+    def _trim(self, suffixes: list[bytes], values: list[bytes]) -> None:
+        """Drop expired rows once they are half of a key's rows, so that a row is moved once on average."""
+        alive = pack_long(self._first_alive())
+        if suffixes[len(suffixes) // 2] < alive:
+            self._drop_first(suffixes, values, bisect_left(suffixes, alive))
+
+    def _drop_first(self, suffixes: list[bytes], values: list[bytes], count: int) -> None:
+        self._bytes -= ROW_BYTES * count + sum(map(len, values[:count]))
+        del suffixes[:count], values[:count]
+
+    def _drop(self, key: bytes) -> int:
+        cost = _cost(key, self._keys.pop(key)[1])
+        self._bytes -= cost
+        return cost
+
+    def _evict(self) -> None:
+        """Drop the keys that were added first, until half of MAX_BYTES is free."""
+        self._complete = False
+        keys = self._keys
+        while self._bytes > MAX_BYTES // 2 and keys:
+            key = next(iter(keys))
+            if self._drop(key) > MAX_BYTES // _LARGE:
+                self._large.add(key)
+
+
+def _cost(key: bytes, values: list[bytes]) -> int:
+    return KEY_BYTES + len(key) + ROW_BYTES * len(values) + sum(map(len, values))
+
+
+class KeyedOrder(KeyOrder):
+    """The keys of a dict whose keys end in a suffix of `length` bytes, in order for each of the keys before it."""
+
+    __slots__ = ("_length", "_suffixes")
+
+    def __init__(self, data: Collection[bytes], length: int):
+        super().__init__(data)
+        self._length = length
+        self._suffixes: dict[bytes, list[bytes]] = {}
+
+    def of_key(self, key: bytes, first: bytes, last: bytes) -> list[bytes]:
+        """Return a key's rows, suffixes included, from suffix `first` to `last`, both included."""
+        suffixes = self.suffixes(key)
+        return [key + each for each in suffixes[bisect_left(suffixes, first) : bisect_right(suffixes, last)]]
+
+    def suffixes(self, key: bytes) -> list[bytes]:
+        """Return the suffixes of a key's rows, in order; the list changes with the next row."""
+        if not self.active or self._touched:
+            self._sort()
+        return self._suffixes.get(key, [])
+
+    def reset(self) -> None:
+        """Drop the order; the next read sorts all keys."""
+        super().reset()
+        self._suffixes = {}
+
+    def _sort(self) -> None:
+        length, suffixes, data = self._length, self._suffixes, self._data
+        if not self.active:
+            self._touched.clear()
+            for row in data:
+                suffixes.setdefault(row[:-length], []).append(row[-length:])
+            for each in suffixes.values():
+                each.sort()
+            self.active = True
+            return
+        for row in self._touched:
+            key, suffix = row[:-length], row[-length:]
+            if row in data:
+                insort(suffixes.setdefault(key, []), suffix)
+                continue
+            mine = suffixes[key]
+            del mine[bisect_left(mine, suffix)]
+            if not mine:
+                del suffixes[key]
+        self._touched.clear()

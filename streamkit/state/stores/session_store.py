@@ -1,0 +1,212 @@
+"""Session stores: sessions by key, start and end, kept for a retention time (SessionStore)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from streamkit.metrics import DropReason
+from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
+from streamkit.state.engines.segments import Segments
+from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
+from streamkit.state.store_interface import BytesMap, StoreContext
+from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry
+from streamkit.state.stores.changelogged import CachedMapStore
+from streamkit.state.stores.key_rows import KeyedOrder
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+
+_LAST = TWO_LONGS.pack(MAX_LONG, MAX_LONG)
+
+
+class Session(NamedTuple):
+    """A row of a session store: key bytes, start and end (ms, both included), value."""
+
+    key: bytes
+    start: int
+    end: int
+    value: Value
+
+
+class SessionStore(CachedMapStore):
+    """Sessions by key + end8 + start8, in the map, the changelog and the cache alike; values are plain.
+
+    The timestamp given with a write becomes that of the changelog record.
+    Option `time_ordered`: `find_sessions` is cheap; stores that emit on close need that.
+    """
+
+    volatile: ClassVar[tuple[str, ...]] = ("_segments.observed",)
+
+    def __init__(
+        self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
+    ):
+        super().__init__(definition, entries, context, budget)
+        indexed = bool(definition.options.get("time_ordered"))
+        self._segments: Segments = Segments(
+            entries,
+            definition.retention or 0,
+            definition.persistent,
+            suffix=16,
+            indexed=indexed,
+            interval=definition.segment_interval,
+        )
+        self._cached_order: KeyedOrder | None = None
+        if self.cache is not None:
+            self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 16)
+
+    @property
+    def observed_time(self) -> int:
+        """The latest end that was written, -1 before the first."""
+        return self._segments.observed
+
+    def put(
+        self, key: bytes, start: int, end: int, value: Value, timestamp: int, context: RecordContext = None
+    ) -> bool:
+        """Set a session, or delete it with None; False if it had expired: counted as dropped, but logged, as in Java.
+
+        A cached session is checked when it leaves the cache. Raises SerdeError.
+        """
+        row = session_key(key, start, end)
+        if self.cache is not None:
+            self._cache_put(row, value, timestamp, context)
+            return True
+        return self._write(row, end, None if value is None else self._encode(value), timestamp)
+
+    def remove(self, key: bytes, start: int, end: int, timestamp: int, context: RecordContext = None) -> None:
+        """Delete a session; one that has expired is not counted as dropped."""
+        row = session_key(key, start, end)
+        if self.cache is not None:
+            self._cache_put(row, None, timestamp, context)
+            return
+        self._store(row, end, None)
+        self._log(row, None, timestamp, None)
+
+    def _write(self, row: bytes, end: int, data: bytes | None, timestamp: int) -> bool:
+        kept = self._store(row, end, data)
+        if not kept:
+            self._dropped(DropReason.EXPIRED)
+        self._log(row, data, timestamp, None)
+        return kept
+
+    def _store(self, row: bytes, end: int, data: bytes | None) -> bool:
+        return self._segments.put(end, row[:-16], row[-16:], data)
+
+    def fetch_session(self, key: bytes, start: int, end: int) -> Value:
+        """Return the value of one session, or None."""
+        row = session_key(key, start, end)
+        if self.cache is not None:
+            entry = self.cache.entries.get(row)
+            if entry is not None:
+                entry[USED] = self.cache.tick()
+                return self._entry_value(entry)
+        data = self._segments.get(end, row)
+        return None if data is None else self._decode(data)
+
+    def find(
+        self, key: bytes, earliest_end: int, latest_start: int, reverse: bool = False, use: bool = False
+    ) -> list[Session]:
+        """Return the sessions of a key with end >= earliest_end and start <= latest_start.
+
+        Ordered by (end, start); in memory sessions of equal end come by falling start, as in Java. `use`: the task itself
+        reads, so that cached entries count as used.
+        """
+        earliest_end = max(0, earliest_end)
+        alive = self._segments.first_alive(earliest_end)
+        found: dict[bytes, bytes | CacheEntry] = {
+            key + suffix: data
+            for suffix, data in zip(*self._segments.of_key(key, pack_long(alive), _LAST), strict=True)
+        }
+        if self._cached_order is not None:
+            entries = self.entries
+            cached = self._cached_order.of_key(key, pack_long(earliest_end), _LAST)
+            found.update((row, entries[row]) for row in cached)
+            if use and self.cache is not None:
+                self.cache.use(reversed(cached) if reverse else cached)
+        rows = [session for row, stored in found.items() if (session := self._session(row, stored)) is not None]
+        return self._ordered([row for row in rows if row.start <= latest_start], reverse)
+
+    def fetch(self, key: bytes, reverse: bool = False) -> list[Session]:
+        """Return all sessions of a key in the order of `find`."""
+        return self.find(key, 0, MAX_LONG, reverse)
+
+    def find_sessions(self, earliest_end: int, latest_end: int) -> list[Session]:
+        """Return the sessions of all keys that end from earliest_end to latest_end, by (end, start, key).
+
+        In a persistent store an expired session is found as long as its segment exists, as in Java; in memory it is not,
+        and the order is (end, key) (RocksDBTimeOrderedSessionSegmentedBytesStore, InMemorySessionStore). Stores that emit on
+        close have no cache, so none is read.
+        """
+        segments = self._segments
+        low = max(0, earliest_end)
+        if segments.indexed and self.persistent:
+            rows = [
+                (index[16:] + index[:16], TWO_LONGS.unpack_from(index)[0])
+                for index in segments.indexes(low, latest_end, expired=True)
+            ]
+            stored = [(row, data) for row, end in rows if (data := segments.get(end, row, expired=True)) is not None]
+        else:
+            low = segments.first_alive(low)
+            stored = list(segments.between(low, latest_end))
+        sessions = [session for row, data in stored if (session := self._session(row, data)) is not None]
+        found = [row for row in sessions if low <= row.end <= latest_end]
+        if self.persistent:
+            return sorted(found, key=lambda row: (row.end, row.start, row.key))
+        return sorted(found, key=lambda row: (row.end, row.key, row.start))
+
+    def all(self) -> list[Session]:
+        """Return all sessions by (key, end, start); a cached one also after it has expired."""
+        alive = self._segments.first_alive(0)
+        found: dict[bytes, bytes | CacheEntry] = {
+            row: data
+            for row, data in self._segments.between(alive, MAX_LONG)
+            if TWO_LONGS.unpack_from(row, len(row) - 16)[0] >= alive
+        }
+        if self.cache is not None:
+            found.update(self.cache.entries)
+        rows = [session for row, stored in found.items() if (session := self._session(row, stored)) is not None]
+        return sorted(rows, key=lambda row: (row.key, row.end, row.start))
+
+    def _session(self, row: bytes, stored: bytes | CacheEntry) -> Session | None:
+        """Return a session from a cache entry (a list) or from bytes; None for a deletion."""
+        value = self._entry_value(stored) if isinstance(stored, list) else self._decode(stored)
+        return None if value is None else Session(*split_session_key(row), value)
+
+    def _ordered(self, rows: list[Session], reverse: bool) -> list[Session]:
+        sign = 1 if self.persistent else -1
+        rows.sort(key=lambda row: (row.end, sign * row.start), reverse=reverse)
+        return rows
+
+    def rows(self) -> Iterator[tuple[Key, Value]]:
+        """Yield (WindowedKey, value), decoded, by key, end and start, cache included."""
+        decode = self.key_serde.decode
+        return ((WindowedKey(decode(row.key), row.start, row.end), row.value) for row in self.all())
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self.restore_batch([key], [value], [timestamp], [headers])
+
+    def restore_batch(
+        self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        unpack = unpack_long
+        self._segments.load(
+            (unpack(key, len(key) - 16)[0], key, value) for key, value in zip(keys, values, strict=True)
+        )
+
+    def _apply(self, key: bytes, value: Value, timestamp: int, context: RecordContext, data: bytes | None) -> None:
+        if value is not None and data is None:
+            data = self._encode(value)  # generated code changed the entry in place
+        raw, start, end = split_session_key(key)
+        listener = self._listener
+        old = self._segments.get(end, key) if self._send_old or data is None else None
+        if self._forwards and data is None and old is None:
+            return  # put and deleted within the cache
+        self._write(key, end, data, timestamp)
+        if listener is not None:
+            if value is None and data is not None:
+                value = self._decode(data)
+            before = self._decode(old) if old is not None and self._send_old else None
+            listener(raw, start, end, value, before, timestamp, context)

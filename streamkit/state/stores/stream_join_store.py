@@ -1,0 +1,192 @@
+"""The stores of stream-stream joins: windows with duplicates, and records that have no match yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from streamkit.metrics import DropReason
+from streamkit.record import Headers, Key, Value, WindowedKey
+from streamkit.state.engines.segments import Segments
+from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
+from streamkit.state.store_interface import BytesMap, StoreContext
+from streamkit.state.stores.changelogged import MapStore
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+_SUFFIX = Struct(">qi")
+_SCAN_CHUNK = 64
+
+
+class JoinWindowStore(MapStore):
+    """One side's records by key, timestamp and arrival (RocksDBWindowStore with retainDuplicates).
+
+    Map and changelog have the key key + timestamp8 + sequence4; the sequence counts from 1 and, as in Java, starts
+    again with each run. Values are plain. The changelog has the headers of the records
+    (ChangeLoggingTimestampedWindowBytesStoreWithHeaders), the store has none.
+    """
+
+    volatile: ClassVar[tuple[str, ...]] = ("_segments.observed", "_sequence")
+
+    def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
+        super().__init__(definition, entries, context)
+        self._segments: Segments = Segments(
+            entries,
+            definition.retention or 0,
+            definition.persistent,
+            suffix=12,
+            interval=definition.segment_interval,
+        )
+        self._sequence = 0
+        self._encode = definition.value_serde.encode
+        self._decode = definition.value_serde.decode
+
+    def put(self, key: bytes, value: Value, timestamp: int, headers: Headers | None = None) -> bool:
+        """Add a record; False if it had expired: counted as dropped, but logged, as in Java; so is one without a value."""
+        self._sequence = (self._sequence + 1) & MAX_SEQUENCE
+        suffix = _SUFFIX.pack(timestamp, self._sequence)
+        if value is None:
+            # It deletes nothing, as a key has many values. But Java's changelog layer writes it, and it advances the
+            # observed time of a store in memory.
+            if not self.persistent and not self._segments.touch(timestamp):
+                self._dropped(DropReason.EXPIRED)
+            self._log(key + suffix, None, timestamp, headers)
+            return True
+        data = self._encode(value)
+        kept = self._segments.put(timestamp, key, suffix, data)
+        if not kept:
+            self._dropped(DropReason.EXPIRED)
+        self._log(key + suffix, data, timestamp, headers)
+        return kept
+
+    def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Value]]:
+        """Return (timestamp, value) of a key's records from low to high, both included, by (timestamp, arrival)."""
+        segments, decode = self._segments, self._decode
+        alive = segments.observed - segments.retention + 1
+        if alive > low:
+            low = alive
+        if low > high:
+            return []
+        suffixes, values = segments.of_key(key, pack_long(low), _SUFFIX.pack(high, MAX_SEQUENCE))
+        if not suffixes:
+            return []
+        return [(unpack_long(suffix)[0], decode(data)) for suffix, data in zip(suffixes, values, strict=True)]
+
+    def rows(self) -> Iterator[tuple[Key, Value]]:
+        """Yield (WindowedKey, value), decoded, in byte order of keys."""
+        alive, size = self._segments.first_alive(0), self.definition.window_size or 0
+        for row, data in sorted(self._segments.between(alive, MAX_LONG)):
+            start = unpack_long(row, len(row) - 12)[0]
+            if start >= alive:
+                yield WindowedKey(self.key_serde.decode(row[:-12]), start, start + size), self._decode(data)
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        time = unpack_long(key, len(key) - 12)[0]
+        if value is None:
+            # Logged for a record without a value, which advances the observed time of stores in memory only.
+            if not self.persistent:
+                self._segments.touch(time)
+            self._segments.remove(time, key)
+        else:
+            self._segments.put(time, key[:-12], key[-12:], value)
+
+    def restore_batch(
+        self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        if None in values:
+            super().restore_batch(keys, values, timestamps, headers)
+            return
+        unpack = unpack_long
+        self._segments.load(
+            (unpack(key, len(key) - 12)[0], key, value) for key, value in zip(keys, values, strict=True)
+        )
+
+
+class Waiting(NamedTuple):
+    """Records of one key, side and timestamp that have found no match so far, in order of arrival."""
+
+    timestamp: int
+    left: bool
+    key: bytes
+    values: list[Value]
+
+
+class OuterJoinStore(MapStore):
+    """The unmatched records of both sides of a left or outer join, by timestamp, side and key (ListValueStore).
+
+    Keys are timestamp8 + side byte (1 left, 0 right) + key; values `01`, count4, and per record length4, side byte,
+    value bytes. `value_serde` is the left side's, option `right_serde` the right side's.
+    """
+
+    def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
+        super().__init__(definition, entries, context)
+        self._serdes = (definition.right_serde or definition.value_serde, definition.value_serde)
+
+    def put(self, key: bytes, left: bool, value: Value, timestamp: int, now: int) -> None:
+        """Add an unmatched record; `now` is the timestamp of the current record, which the changelog record gets."""
+        row = _outer_key(timestamp, left, key)
+        item = (b"\x01" if left else b"\x00") + self._serdes[left].encode(value)
+        before = self._map.get(row)
+        items = [] if before is None else _items(before)
+        items.append(item)
+        data = b"".join([b"\x01", pack_int(len(items)), *(pack_int(len(one)) + one for one in items)])
+        self._map.put(row, data)
+        self._log(row, data, now, None)
+
+    def remove(self, key: bytes, left: bool, timestamp: int, now: int) -> bool:
+        """Delete the unmatched records of a key, side and timestamp, as a match does; False, and no log, if there are none."""
+        row = _outer_key(timestamp, left, key)
+        if self._map.get(row) is None:
+            return False
+        self._map.put(row, None)
+        self._log(row, None, now, None)
+        return True
+
+    def scan(self) -> Iterator[Waiting]:
+        """Yield unmatched records by timestamp, right before left, key bytes; entries may be removed meanwhile."""
+        low: bytes | None = None
+        while True:
+            chunk = list(self._map.range(low, None, limit=_SCAN_CHUNK))
+            for row, data in chunk:
+                left = row[8] == 1
+                decode = self._serdes[left].decode
+                yield Waiting(unpack_long(row)[0], left, row[9:], [decode(item[1:]) for item in _items(data)])
+            if len(chunk) < _SCAN_CHUNK:
+                return
+            low = chunk[-1][0] + b"\x00"
+
+    def min_time(self) -> int:
+        """Return the lowest timestamp of an unmatched record, or the largest long."""
+        for row, _ in self._map.range(None, None, limit=1):
+            lowest: int = unpack_long(row)[0]
+            return lowest
+        return MAX_LONG
+
+    def rows(self) -> Iterator[tuple[Key, Value]]:
+        """Yield ({"key", "timestamp", "side"}, values), decoded, in byte order of keys."""
+        for entry in self.scan():
+            side = "left" if entry.left else "right"
+            key = {"key": self.key_serde.decode(entry.key), "timestamp": entry.timestamp, "side": side}
+            yield key, entry.values
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record."""
+        self._map.put(key, value)
+
+
+def _outer_key(timestamp: int, left: bool, key: bytes) -> bytes:
+    return pack_long(timestamp) + (b"\x01" if left else b"\x00") + key
+
+
+def _items(data: bytes) -> list[bytes]:
+    """Return the items of a list value, each beginning with its side byte."""
+    items, position = [], 5
+    for _ in range(unpack_int(data, 1)[0]):
+        end = position + 4 + unpack_int(data, position)[0]
+        items.append(data[position + 4 : end])
+        position = end
+    return items

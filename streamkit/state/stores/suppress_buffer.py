@@ -1,0 +1,181 @@
+"""The buffer of suppress: one update a key, released in order of time (InMemoryTimeOrderedKeyValueChangeBuffer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamkit.errors import StateError
+from streamkit.record import Headers, Key, Value
+from streamkit.state.keys import MAX_LONG
+from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
+from streamkit.state.store_interface import Store, StoreContext, StoreSize
+from streamkit.state.stores.changelogged import Log, no_log
+
+if TYPE_CHECKING:
+    from streamkit.state.definitions import StoreDef
+
+VERSION: Headers = [("v", b"\x03")]
+_MAX_STALE = 1_000
+"""How many entries of deleted keys may stay in the queue before it is built again."""
+
+
+class Eviction(NamedTuple):
+    """An update that leaves a buffer: key bytes, values, and the context of the last record that updated it."""
+
+    key: bytes
+    new: Value
+    old: Value
+    context: ProcessorRecordContext
+
+
+class SuppressBuffer(Store):
+    """Updates by (buffer time, key bytes), always in memory; `commit` logs the keys that changed since the last.
+
+    Changelog records carry the header v=03 and no timestamp of their own: the producer assigns one.
+    `size` is in bytes as Java counts them (8 + key + values + 20 + topic + headers), `count` in records.
+    """
+
+    def __init__(self, definition: StoreDef, context: StoreContext):
+        self.definition = definition
+        self.name = definition.name
+        self.key_serde = definition.key_serde
+        self.value_serde = definition.value_serde
+        self.size = 0
+        self._entries: dict[bytes, tuple[int, BufferValue]] = {}
+        self._queue: list[tuple[int, bytes]] = []
+        self._dirty: dict[bytes, None] = {}
+        self._log: Log = context.log if definition.logging else no_log
+        self.topic = context.topic
+        self._encode = definition.value_serde.encode
+        self._decode = definition.value_serde.decode
+
+    def measure(self) -> StoreSize:
+        """Return the number of buffered records."""
+        return StoreSize(rows=self.count)
+
+    @property
+    def count(self) -> int:
+        """The number of buffered records."""
+        return len(self._entries)
+
+    @property
+    def min_time(self) -> int:
+        """The lowest buffer time, or the largest long when the buffer is empty."""
+        self._drop_stale_heads()
+        return self._queue[0][0] if self._queue else MAX_LONG
+
+    def put(self, time: int, key: bytes, new: Value, old: Value, context: ProcessorRecordContext) -> None:
+        """Buffer an update. It replaces the key's previous one, and keeps its time. Raises SerdeError."""
+        old_data = None if old is None else self._encode(old)
+        new_data = None if new is None else self._encode(new)
+        before = self._entries.get(key)
+        prior = old_data if before is None else before[1].prior
+        self._place(time, key, BufferValue(prior, old_data, new_data, context))
+        self._dirty[key] = None
+
+    def _place(self, time: int, key: bytes, value: BufferValue) -> None:
+        before = self._entries.get(key)
+        if before is None:
+            heappush(self._queue, (time, key))
+            self.size += 8 + len(key)
+        else:
+            time = before[0]
+            self.size -= before[1].size()
+        self._entries[key] = time, value
+        self.size += value.size()
+
+    def _drop_stale_heads(self) -> None:
+        """Drop heads of the queue whose keys were deleted by a restored record."""
+        queue, entries = self._queue, self._entries
+        while queue:
+            time, key = queue[0]
+            entry = entries.get(key)
+            if entry is not None and entry[0] == time:
+                return
+            heappop(queue)
+
+    def first(self) -> Eviction | None:
+        """Return the update with the lowest (time, key) without removing it, or None."""
+        self._drop_stale_heads()
+        if not self._queue:
+            return None
+        key = self._queue[0][1]
+        value = self._entries[key][1]
+        new = None if value.new is None else self._decode(value.new)
+        old = None if value.old is None else self._decode(value.old)
+        return Eviction(key, new, old, value.context)
+
+    def remove_first(self) -> None:
+        """Remove the update that `first` returns."""
+        self._drop_stale_heads()
+        _, key = heappop(self._queue)
+        _, value = self._entries.pop(key)
+        self.size -= 8 + len(key) + value.size()
+        self._dirty[key] = None
+
+    def evict_until(self, time: int) -> Iterator[Eviction]:
+        """Remove, one by one, all updates with a buffer time <= `time`, those put meanwhile included.
+
+        An update is removed after the caller has processed it, as in Java: joins further down see the value before it.
+        """
+        while self.min_time <= time:
+            entry = self.first()
+            if entry is not None:
+                yield entry
+                self.remove_first()
+
+    def prior(self, key: bytes) -> tuple[bool, Value]:
+        """Return (True, the value that the buffer's readers last saw) for a buffered key, else (False, None)."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return False, None
+        prior = entry[1].prior
+        return True, None if prior is None else self._decode(prior)
+
+    def flush(self) -> None:
+        """Log the keys that changed since the last flush."""
+        for key in self._dirty:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._log(key, None, None, None)
+            else:
+                self._log(key, entry[1].encode(entry[0]), None, VERSION)
+        self._dirty.clear()
+
+    def commit(self) -> None:
+        """Do nothing: only the changelog is durable."""
+
+    def rows(self) -> Iterator[tuple[Key, Value]]:
+        """Yield (key, new value) of the buffered updates, decoded, in byte order of keys."""
+        for key, (_, value) in sorted(self._entries.items(), key=lambda entry: entry[0]):
+            yield self.key_serde.decode(key), None if value.new is None else self._decode(value.new)
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record. Raises StateError for a format that 2.4 and later did not write."""
+        if value is None:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                # Its entry in the queue is skipped later: a search for it here would make restoring quadratic.
+                self.size -= 8 + len(key) + entry[1].size()
+                self._drop_stale()
+            return
+        versions = [data for name, data in headers or () if name == "v"]
+        if versions[-1:] != [b"\x03"]:
+            raise StateError(f"The changelog of {self.name} has a record of an unknown format: header v is not 03")
+        buffered, time = decode_buffer_value(value)
+        self._place(time, key, buffered)
+
+    def _drop_stale(self) -> None:
+        """Remove queue entries of deleted keys once they are the majority: a standby never takes the head of the queue."""
+        if len(self._queue) > _MAX_STALE + 2 * len(self._entries):
+            self._queue = [(time, key) for key, (time, _) in self._entries.items()]
+            heapify(self._queue)
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._entries.clear()
+        self._queue.clear()
+        self._dirty.clear()
+        self.size = 0
