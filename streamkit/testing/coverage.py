@@ -1,16 +1,17 @@
-"""Which steps and branches of a topology no test reached."""
+"""The steps and branches of a topology that no test reached."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from streamkit.errors import Position
-from streamkit.operators.branch import Branch
-from streamkit.operators.filter import Filter
-from streamkit.plan.model import Plan, StepRef
+from streamkit.graph.node import StepRef
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.steps.stateless.branch import Branch
+from streamkit.operators.steps.stateless.filter import Filter
+from streamkit.plan.model import Plan, PlanNode, SourceNode
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Coverage:
 
 
 def coverage(plan: Plan, reached: Counter[str]) -> Coverage:
-    """Return what the counts of records by node say of a plan's steps."""
+    """Return the coverage of a plan's steps, from the counts of records by node."""
     counts: Counter[StepRef] = Counter()
     gaps = []
     for sub in plan.sub_topologies:
@@ -56,21 +57,25 @@ def coverage(plan: Plan, reached: Counter[str]) -> Coverage:
     return Coverage(len(counts), sum(count > 0 for count in counts.values()), tuple(unique))
 
 
-def _one_sided(node: Any, nodes: Mapping[str, Any], reached: Counter[str]) -> Iterator[Gap]:
-    """Yield what a node that decides has always, or never, decided."""
-    work, origin = getattr(node, "processor", None), getattr(node, "origin", None)
-    if origin is None:
+def _one_sided(node: PlanNode, nodes: Mapping[str, PlanNode], reached: Counter[str]) -> Iterator[Gap]:
+    """Yield the gap of a filter that passed all records or none, and those of branches without a record."""
+    if not isinstance(node, ProcessorNode) or node.origin is None:
         return
+    processor, origin = node.processor, node.origin
     where = f"pipeline {origin.pipeline}: {origin.step}"
-    if isinstance(work, Filter):
+    if isinstance(processor, Filter):
         # A child with other parents counts their records too.
-        passed = [reached[child] for child in node.children if len(nodes[child].parents) == 1]
+        passed = [reached[child] for child in node.children if _parents(nodes[child]) == 1]
         if passed and not passed[0]:
             yield Gap(origin.position, f"{where} let no record pass")
         elif passed and passed[0] == reached[node.name]:
             yield Gap(origin.position, f"{where} kept no record back")
-    elif isinstance(work, Branch):
-        for target in (*work.targets, *([work.default] if work.default else ())):
+    elif isinstance(processor, Branch):
+        for target in (*processor.targets, *([processor.default] if processor.default else ())):
             if not reached[target]:
                 name = target.removeprefix(node.name)
                 yield Gap(origin.position, f"{where}: no record took the branch {name!r}")
+
+
+def _parents(node: PlanNode) -> int:
+    return 0 if isinstance(node, SourceNode) else len(node.parents)

@@ -1,16 +1,16 @@
-"""Finds test files, and keeps the plans that they ask for."""
+"""Finds test files, and builds their plans."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from streamkit.errors import UsageError
 from streamkit.plan import load as load_plan
 from streamkit.plan.model import Plan
-from streamkit.testing.load import SUFFIXES
+from streamkit.serdes.plain import Json
+from streamkit.testing.case_file import SUFFIXES
 
 PASSED_OVER = ("node_modules", "__pycache__")
 
@@ -49,15 +49,15 @@ def _below(folder: Path) -> Iterable[Path]:
 class Plans:
     """The plans of topologies, each built once for the same settings.
 
-    variables: for `${NAME}`, below those of a test file; overrides: settings that go before those of the tests.
+    variables: for `${NAME}`, below those of a test file; overrides: settings that override those of the tests.
     """
 
-    def __init__(self, variables: Mapping[str, str], overrides: Mapping[str, Any]):
+    def __init__(self, variables: Mapping[str, str], overrides: Mapping[str, Json]):
         self._variables = variables
         self._overrides = overrides
-        self._built: dict[tuple, Plan] = {}
+        self._built: dict[tuple[Path, tuple[tuple[str, str], ...], str], Plan] = {}
 
-    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Any]) -> Plan:
+    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json]) -> Plan:
         """Return the plan of a topology. Raises TopologyError, UsageError, ConfigError."""
         wanted = {**settings, **self._overrides}
         key = (topology, tuple(sorted(environment.items())), repr(sorted(wanted.items(), key=lambda item: item[0])))
@@ -65,5 +65,5 @@ class Plans:
             plan = self._built[key] = load_plan(topology, {**self._variables, **environment}, wanted)
             if plan.registry is not None:
                 # Before the records of a test are checked: that encodes them.
-                plan.registry.rehearse()
+                plan.registry.start_dry_run()
         return self._built[key]

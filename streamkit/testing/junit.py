@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from xml.etree import ElementTree as xml
 
-from streamkit.testing.report import head, text
-from streamkit.testing.session import FileResult
+from streamkit.testing.failure_report import head, text
+from streamkit.testing.suite import FileResult
 
 # What XML 1.0 can't hold.
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -27,7 +27,8 @@ def junit(results: Iterable[FileResult]) -> bytes:
     for name, count in totals.items():
         root.set(name, str(count))
     xml.indent(root)
-    return xml.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    text: bytes = xml.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
 
 
 def _suite(suite: xml.Element, result: FileResult) -> dict[str, int]:

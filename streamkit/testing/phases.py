@@ -1,20 +1,21 @@
-"""Reads what a test gives and expects: records, clock advances, expectations on topics and stores."""
+"""Reads the phases of a test: records, clock advances, expectations on topics and stores."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from streamkit.durations import instant
 from streamkit.errors import Position, SerdeError, StreamkitError
 from streamkit.plan.model import Plan
-from streamkit.spec import names as spec_names
-from streamkit.spec.load import read_text
-from streamkit.spec.nodes import Node
-from streamkit.spec.reader import BAD, Reader
-from streamkit.testing.model import (
+from streamkit.serdes.plain import Json
+from streamkit.spec import legal_names as spec_names
+from streamkit.spec.topology_file import read_text
+from streamkit.spec.yaml_nodes.nodes import Node
+from streamkit.spec.yaml_nodes.reader import BAD, Reader
+from streamkit.testing.cases import (
     MATCHES,
     ORDERED,
     RECORD_FIELDS,
@@ -25,11 +26,13 @@ from streamkit.testing.model import (
     Phase,
     Plain,
 )
-from streamkit.testing.names import Names
+from streamkit.testing.generators.generated_records import START, chosen, generated
+from streamkit.testing.scope import Names
 
 PHASE_KEYS = ("given", "expect", "stores", "error", "dropped")
 EXPECTATION_KEYS = ("match", "partial", "records", "file")
-CONTROLS = ("advance_wall_clock", "restart", "file")
+CONTROLS = ("advance_wall_clock", "restart", "file", "generate")
+GENERATE_KEYS = ("count", "seed", "start", "topics")
 
 
 class Phases:
@@ -40,6 +43,7 @@ class Phases:
         self._folder = folder
         self._names = names
         self._stores = plan.stores
+        self._generators = plan.generators
 
     def read(self, node: Node, what: str) -> Phase:
         """Return the phase of a mapping."""
@@ -59,12 +63,12 @@ class Phases:
         )
 
     def check_errors(self, phases: tuple[Phase, ...]) -> None:
-        """Complain where something follows an expected error."""
+        """Report a step that follows an expected error."""
         for phase in phases[:-1]:
             if phase.error is not None:
-                self._reader.complain(phase.error.node, "An error ends the application, so no step may follow it")
+                self._reader.report(phase.error.node, "An error ends the application, so no step may follow it")
 
-    def _plain(self, read: Any, node: Node | None, what: str) -> Plain | None:
+    def _plain(self, read: Callable[[Node, str], Json], node: Node | None, what: str) -> Plain | None:
         value = read(node, what) if node is not None else BAD
         return None if node is None or value is BAD else Plain(value, node)
 
@@ -84,7 +88,7 @@ class Phases:
             if control is None:
                 topic = found.get("topic")
                 if item.kind == "mapping" and topic is None:
-                    reader.complain(item, f"A record needs 'topic', unless it has one of {', '.join(CONTROLS)}")
+                    reader.report(item, f"A record needs 'topic', unless it has one of {', '.join(CONTROLS)}")
                     continue
                 text = reader.text(topic[1], "'topic'") if topic else BAD
                 yield from self._record(item, BAD if text is BAD or topic is None else self._input(text, topic[1]))
@@ -96,7 +100,7 @@ class Phases:
         options = reader.options(item, f"{name!r}", (name,))
         node = options.get(name)
         if node is None:
-            reader.complain(item, f"{name!r} needs a value")
+            reader.report(item, f"{name!r} needs a value")
         elif name == "advance_wall_clock":
             by = reader.duration(node, repr(name))
             if by is not BAD:
@@ -104,17 +108,46 @@ class Phases:
         elif name == "restart":
             if reader.boolean(node, repr(name)) is True:
                 yield Given(item.position, restart=True)
+        elif name == "generate":
+            yield from self._generated(node)
         else:
             yield from self._records_of_file(node)
 
-    def _input(self, name: str, node: Node) -> Any:
+    def _generated(self, node: Node) -> Iterator[Given]:
+        reader = self._reader
+        if not self._generators:
+            reader.report(node, "The topology has no generators")
+            return
+        options = reader.options(node, "'generate'", GENERATE_KEYS, ("count",))
+        count = reader.integer(options["count"], "'count'", 0) if "count" in options else BAD
+        seed = reader.integer(options["seed"], "'seed'", 0, 2**63 - 1) if "seed" in options else 0
+        at: dict[str, Json] = {"timestamp": reader.data(options["start"]) if "start" in options else START}
+        if count is BAD or seed is BAD or not self._timestamp(at, options.get("start", node)):
+            return
+        names = (
+            [reader.text(item, "A topic") for item in reader.items(options["topics"], "'topics'")]
+            if "topics" in options
+            else []
+        )
+        try:
+            found = chosen(self._generators, [name for name in names if name is not BAD])
+            for record in islice(generated(found, seed, at["timestamp"]), count):
+                topic = self._input(record["topic"], node)
+                if topic is BAD:
+                    return
+                self._names.check_record({**record, "topic": topic})
+                yield Given(node.position, {**record, "topic": topic})
+        except StreamkitError as error:
+            reader.report(node, str(error))
+
+    def _input(self, name: str, node: Node) -> Json:
         topic = self._names.input(name)
         if topic is None:
             hint = spec_names.hint(name, self._names.read, "input topics")
-            return self._reader.complain(node, f"The topology does not read a topic {name!r}{hint}")
+            return self._reader.report(node, f"The topology does not read a topic {name!r}{hint}")
         return topic
 
-    def _record(self, item: Node, topic: Any) -> Iterator[Given]:
+    def _record(self, item: Node, topic: Json) -> Iterator[Given]:
         fields = self._fields(item, "A record", ("topic", *RECORD_FIELDS))
         if fields is BAD or topic is BAD:
             return
@@ -123,29 +156,29 @@ class Phases:
         try:
             self._names.check_record(record)
         except SerdeError as error:
-            self._reader.complain(item, f"The record does not fit: {error}")
+            self._reader.report(item, f"The record does not fit: {error}")
             return
         yield Given(item.position, record)
 
     def _records_of_file(self, node: Node) -> Iterator[Given]:
-        for number, position, record in self._lines(node):
+        for number, position, record in self._file_objects(node):
             if record.keys() == {"advance_wall_clock"}:
                 yield Given(position, advance_ms=record["advance_wall_clock"])
                 continue
             name = record.get("topic")
             topic = self._input(name, node) if isinstance(name, str) else None
             if topic is None:
-                self._reader.complain(node, f"Line {number} of {position.file} has no topic")
+                self._reader.report(node, f"Line {number} of {position.file} has no topic")
             if not topic:
                 return
             try:
                 self._names.check_record({**record, "topic": topic})
             except SerdeError as error:
-                self._reader.complain(node, f"Line {number} of {position.file} does not fit: {error}")
+                self._reader.report(node, f"Line {number} of {position.file} does not fit: {error}")
                 return
             yield Given(position, {**record, "topic": topic})
 
-    def _lines(self, node: Node) -> Iterator[tuple[int, Position, dict[str, Any]]]:
+    def _file_objects(self, node: Node) -> Iterator[tuple[int, Position, dict[str, Json]]]:
         """Yield the objects of a JSON Lines file, with their number and place."""
         name = self._reader.text(node, "'file'")
         if name is BAD:
@@ -159,15 +192,15 @@ class Phases:
                         raise ValueError("expected an object")
                     yield number, Position(str(path), number, 1), record
         except StreamkitError as error:
-            self._reader.complain(node, str(error))
+            self._reader.report(node, str(error))
         except ValueError as error:
-            self._reader.complain(node, f"Line {number} of {path} is not JSON: {error}")
+            self._reader.report(node, f"Line {number} of {path} is not JSON: {error}")
 
-    def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Any:
+    def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Json:
         """Return the fields of a record; null is a value here. BAD where one is wrong."""
         if item.kind != "mapping":
-            return self._reader.wrong(item, what, f"a mapping of {', '.join(keys)}")
-        found: dict[str, Any] = {}
+            return self._reader.report_mismatch(item, what, f"a mapping of {', '.join(keys)}")
+        found: dict[str, Json] = {}
         bad = False
         for name, (key, value) in self._reader.entries(item, what).items():
             if name not in keys:
@@ -179,11 +212,11 @@ class Phases:
                 bad |= not self._timestamp(found, value)
         return BAD if bad else found
 
-    def _timestamp(self, found: dict[str, Any], node: Node) -> bool:
+    def _timestamp(self, found: dict[str, Json], node: Node) -> bool:
         try:
             found["timestamp"] = instant(found["timestamp"])
         except SerdeError as error:
-            self._reader.complain(node, f"'timestamp' {error}, not {self._reader.kind(node)}")
+            self._reader.report(node, f"'timestamp' {error}, not {self._reader.kind(node)}")
             return False
         return True
 
@@ -207,7 +240,7 @@ class Phases:
             known, what = self._names.output(name), f"The topology does not write a topic {name!r}"
         if not known:
             names = self._stores if kind == "store" else self._names.written
-            self._reader.complain(key, what + spec_names.hint(name, names, f"{kind}s that could be compared"))
+            self._reader.report(key, what + spec_names.hint(name, names, f"{kind}s that could be compared"))
         return known
 
     def _expectation(self, name: str, key: Node, body: Node, kind: str) -> Expectation | None:
@@ -219,10 +252,10 @@ class Phases:
             if "match" in options:
                 match = reader.choice(options["match"], "'match'", MATCHES) or match
             partial = bool(reader.boolean(options["partial"], "'partial'")) if "partial" in options else False
-            # No records are records too: what a person leaves for --update to write.
+            # `records` may be null: --update writes them.
             given = {name: value for name, (_, value) in reader.entries(body, what).items() if name == "records"}
             if bool(given) == ("file" in options):
-                reader.complain(body, f"{what} needs either 'records' or 'file'")
+                reader.report(body, f"{what} needs either 'records' or 'file'")
                 return None
             records_node = given.get("records") or options["file"]
             file = options.get("file")
@@ -245,7 +278,7 @@ class Phases:
             if fields is not BAD:
                 yield Expected(self._window(fields, name, kind), item.position, item)
 
-    def _window(self, fields: dict[str, Any], name: str, kind: str) -> dict[str, Any]:
+    def _window(self, fields: dict[str, Json], name: str, kind: str) -> dict[str, Json]:
         """Return fields with the times of a windowed key as milliseconds."""
         key = fields.get("key")
         place = (None, name) if kind == "store" else (name, None)
@@ -254,17 +287,17 @@ class Phases:
         return fields
 
     def _expected_of_file(self, node: Node) -> Iterator[Expected]:
-        for _, position, record in self._lines(node):
+        for _, position, record in self._file_objects(node):
             yield Expected({name: record[name] for name in RECORD_FIELDS if name in record}, position, None)
 
 
 def _is_options(body: Node) -> bool:
-    """Tell whether a store's mapping is options, and not rows by key."""
+    """Return whether a store's mapping is options, and not rows by key."""
     keys = {key.value for key, _ in body.value}
     return bool(keys & {"records", "file"}) and keys <= set(EXPECTATION_KEYS)
 
 
-def _lenient(value: Any) -> Any:
+def _lenient(value: Json) -> Json:
     try:
         return instant(value)
     except SerdeError:

@@ -1,27 +1,27 @@
-"""Writes what came out into a test file, touching only what differs, so that comments and layout stay."""
+"""Writes the actual results into a test file. It changes only what differs, so that comments and layout stay."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from streamkit.errors import UsageError
-from streamkit.spec.nodes import Node
-from streamkit.spec.resolve import core
-from streamkit.testing.compare import Pair, same
-from streamkit.testing.flow import flow, flow_key
-from streamkit.testing.model import CONTAINS, RECORD_FIELDS, CaseFile, Described, Expectation, Phase
-from streamkit.testing.run import Failure, Outcome
+from streamkit.serdes.plain import Json
+from streamkit.spec.yaml_nodes.nodes import Node, Source, compose
+from streamkit.spec.yaml_nodes.resolve import core
+from streamkit.testing.case_runner import Failure, Outcome
+from streamkit.testing.cases import CONTAINS, RECORD_FIELDS, CaseFile, Described, Expectation, Phase
+from streamkit.testing.inline_yaml import flow, flow_key
+from streamkit.testing.match_expected import Pair, same
 
 PROPOSED = ("key", "value", "timestamp")
-"""Fields of records that are written where the test says nothing yet."""
+"""Fields of records that are written where the test expects nothing yet."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Text in place of what stands from `start` to `end` (offsets)."""
+    """Text that replaces the text from `start` to `end` (offsets)."""
 
     start: int
     end: int
@@ -31,10 +31,10 @@ class Edit:
 def updated(file: CaseFile, outcomes: Iterable[Outcome]) -> str:
     """Return a test file's text with the outcomes as its expectations; writes the other files that it names.
 
-    A test that compares nothing yet gets an `expect` with everything that came out. What a test can't expect (that it
-    fails, where it expects no error) stays a failure. Raises UsageError.
+    A test that compares nothing yet gets an `expect` with the whole output. An error that the test does not expect stays a
+    failure. Raises UsageError.
     """
-    writer = _Writer(file.source.text)
+    writer = _Writer(file.source)
     for outcome in outcomes:
         for failure in outcome.failures:
             writer.failure(failure)
@@ -47,9 +47,11 @@ def updated(file: CaseFile, outcomes: Iterable[Outcome]) -> str:
 class _Writer:
     """Collects edits of one text."""
 
-    def __init__(self, text: str):
-        self._text = text
+    def __init__(self, source: Source):
+        self._text = source.text
         self._edits: list[Edit] = []
+        self._flows = flow_spans(compose(source, []))
+        """The spans of collections in brackets, in which a value stays in its line."""
 
     def text(self) -> str:
         """Return the text with all edits; of those that overlap, the first in file order counts."""
@@ -61,7 +63,7 @@ class _Writer:
         return "".join([*pieces, self._text[done:]])
 
     def failure(self, failure: Failure) -> None:
-        """Write what came in place of what was expected."""
+        """Replace an expected value by the actual one."""
         if failure.expectation is not None:
             self._expectation(failure.expectation, failure.pairs)
         elif failure.plain is not None and failure.actual is not None:
@@ -70,24 +72,54 @@ class _Writer:
         elif failure.described is not None:
             self._describe(failure.described, failure.actual)
 
-    def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Any]]]) -> None:
-        """Write `expect` below what a phase gives; nothing where nothing came."""
+    def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Json]]]) -> None:
+        """Write `expect` below the input of a phase; nothing where there is no output."""
         if not printed:
             return
         node = phase.node
         first = node.value[0][0]
         indent = " " * (first.position.column - 1)
+        there = next(((key, value) for key, value in node.value if key.value == "expect"), None)
+        if self._in_flow(first.start):
+            self._propose_in_line(node, there, printed)
+            return
         rows = [f"{indent}expect:"]
         for topic, records in printed.items():
             rows.append(f"{indent}  {flow_key(topic)}:")
             rows += [f"{indent}    - {flow(_shown(record, PROPOSED))}" for record in records]
-        there = next(((key, value) for key, value in node.value if key.value == "expect"), None)
         if there is None:
             _, end = self._span(node.start, real_end(node))
             self._insert_line(end, "\n".join(rows))
         else:
             begin = self._text.index(":", there[0].end) + 1
             self._edits.append(Edit(begin, max(begin, real_end(there[1])), "\n" + "\n".join(rows[1:])))
+
+    def _propose_in_line(
+        self, node: Node, there: tuple[Node, Node] | None, printed: Mapping[str, list[Mapping[str, Json]]]
+    ) -> None:
+        """Write `expect` in a test that stands in brackets."""
+        topics = [
+            f"{flow_key(topic)}: {_listed(_shown(each, PROPOSED) for each in records)}"
+            for topic, records in printed.items()
+        ]
+        text = f"{{{', '.join(topics)}}}"
+        if there is None:
+            end = node.value[-1][1].end
+            self._edits.append(Edit(end, end, f", expect: {text}"))
+        else:
+            self._write_value(*there, text)
+
+    def _write_value(self, key: Node, value: Node, text: str) -> None:
+        """Write the value of a key in brackets, which may have none, or not even a colon."""
+        rest = self._text[key.end :]
+        if not rest.lstrip().startswith(":"):
+            self._edits.append(Edit(key.end, key.end, f": {text}"))
+            return
+        begin = key.end + rest.index(":") + 1
+        self._edits.append(Edit(begin, max(begin, real_end(value)), f" {text}"))
+
+    def _in_flow(self, offset: int) -> bool:
+        return any(start < offset < end for start, end in self._flows)
 
     # -- Expectations ----------------------------------------------------------------------------------------------
 
@@ -99,7 +131,7 @@ class _Writer:
         elif self._is_block(expectation.records_node) and expectation.records_node.value:
             self._items(expectation, pairs)
         else:
-            self._whole(expectation, pairs)
+            self._rewrite(expectation, pairs)
 
     def _items(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
         """Change, drop and add the items of a block list or mapping one by one."""
@@ -118,7 +150,7 @@ class _Writer:
             item = pair.expected.node
             assert item is not None
             if not node.start <= item.start < node.end:
-                # An alias: what it stands for belongs to another place, so the test stays failed.
+                # An alias: its anchor belongs to another place of the file, so the test stays failed.
                 continue
             start, end = self._span(self._offset(pair.expected.position.line), real_end(item))
             after = end
@@ -143,18 +175,22 @@ class _Writer:
         self._edits.append(Edit(node.start, real_end(node), text))
 
     def _finish_empty(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
-        """Write an empty list where every item goes, since nothing would stand for null."""
+        """Write an empty list where every item is removed, since an empty value would be null."""
         if all(pair.actual is None for pair in pairs) and expectation.match != CONTAINS:
             end = self._behind_colon(expectation)
             self._edits.append(Edit(end, end, " []"))
 
     def _behind_colon(self, expectation: Expectation) -> int:
-        """Return where what stands after the key of the records begins."""
+        """Return the offset after the colon of the key of the records."""
+        key = self._key_of_records(expectation)
+        return key.end + self._text[key.end :].index(":") + 1
+
+    def _key_of_records(self, expectation: Expectation) -> Node:
         node = expectation.records_node
         if expectation.node is node:
-            return expectation.key.end + self._text[expectation.key.end :].index(":") + 1
-        key = next(key for key, value in expectation.node.value if value is node)
-        return key.end + self._text[key.end :].index(":") + 1
+            return expectation.key
+        found: Node = next(key for key, value in expectation.node.value if value is node)
+        return found
 
     def _record(self, item: Node, pair: Pair, expectation: Expectation) -> None:
         """Change the fields of a record that differ, each in its place."""
@@ -173,7 +209,7 @@ class _Writer:
             if not same(wanted, came, expectation.partial):
                 self._value(node, came, expectation.partial)
 
-    def _value(self, node: Node, value: Any, partial: bool) -> None:
+    def _value(self, node: Node, value: Json, partial: bool) -> None:
         """Replace a value, or only those of its fields that differ where it keeps its fields."""
         if node.kind == "mapping" and isinstance(value, dict) and _owned(node):
             present = {key.value: item for key, item in node.value}
@@ -185,8 +221,8 @@ class _Writer:
                 return
         self._replace(node, flow(value))
 
-    def _whole(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
-        """Write the list again: one that is empty, or stands in one line."""
+    def _rewrite(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+        """Write the list again: one that is empty, or in one line."""
         node = expectation.records_node
         rows = node.kind == "mapping"
         fields = _given_fields(expectation)
@@ -198,6 +234,9 @@ class _Writer:
             pieces = [_row(item) if rows else flow(item) for item in items]
             self._edits.append(Edit(start, end, opening + ", ".join(pieces) + closing))
             return
+        if self._in_flow(expectation.key.start) or self._in_flow(node.start):
+            self._write_value(self._key_of_records(expectation), node, _listed(items))
+            return
         if node.kind == "scalar":
             start = self._behind_colon(expectation)
             end = max(end, start) if node.value else start
@@ -208,7 +247,7 @@ class _Writer:
         indent = "\n" + " " * (parent.position.column - 1 + 2)
         self._edits.append(Edit(start, end, "".join(indent + "- " + flow(item) for item in items)))
 
-    def _result(self, pair: Pair, fields: set[str], expectation: Expectation) -> Mapping[str, Any] | None:
+    def _result(self, pair: Pair, fields: set[str], expectation: Expectation) -> Mapping[str, Json] | None:
         if pair.equal and pair.expected is not None:
             return pair.expected.fields
         if pair.actual is None:
@@ -260,6 +299,20 @@ class _Writer:
         return self._line_start(start), len(self._text) if found < 0 else found + 1
 
 
+def flow_spans(node: Node | None) -> list[tuple[int, int]]:
+    """Return the starts and ends of all collections in brackets below a node."""
+    if node is None or node.kind == "scalar":
+        return []
+    if node.source.text[node.start : node.start + 1] in ("[", "{"):
+        return [(node.start, node.end)]
+    inside = [each for pair in node.value for each in pair] if node.kind == "mapping" else node.value
+    return [span for each in inside for span in flow_spans(each)]
+
+
+def _listed(items: Iterable[Mapping[str, Json]]) -> str:
+    return f"[{', '.join(map(flow, items))}]"
+
+
 def real_end(node: Node) -> int:
     """Return where a node's text ends; the parser's end of a block is where the next thing begins."""
     text = node.source.text
@@ -274,12 +327,12 @@ def real_end(node: Node) -> int:
 
 
 def _owned(node: Node) -> bool:
-    """Tell whether everything in a node stands there, and not behind an alias."""
+    """Return whether all parts of a node are in its text, and none is an alias."""
     inside = [each for pair in node.value for each in pair] if node.kind == "mapping" else node.value
     return node.kind == "scalar" or all(node.start <= each.start <= node.end and _owned(each) for each in inside)
 
 
-def _plain_data(node: Node) -> Any:
+def _plain_data(node: Node) -> Json:
     """Return a node's data; texts in quotes stay texts."""
     if node.kind == "scalar":
         return core(node.value) if node.plain else node.value
@@ -296,7 +349,7 @@ def _given_fields(expectation: Expectation) -> set[str]:
     return found
 
 
-def _shown(record: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+def _shown(record: Mapping[str, Json], fields: Collection[str]) -> dict[str, Json]:
     """Return the fields of a record that are written, in their usual order; absent ones but a tombstone are left out."""
     return {
         name: record.get(name)
@@ -306,13 +359,13 @@ def _shown(record: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]
 
 
 def _fit_mapping(pairs: tuple[Pair, ...]) -> bool:
-    """Tell whether the rows that came can be written by key: keys of a mapping are scalars, no two with the same text."""
+    """Return whether the actual rows can be written by key: keys of a mapping are scalars, no two with the same text."""
     keys = [pair.actual["key"] for pair in pairs if pair.actual is not None]
     texts = {key if isinstance(key, str) else flow(key) for key in keys}
     return len(texts) == len(keys) and not any(isinstance(key, dict | list) for key in keys)
 
 
-def _row(record: Mapping[str, Any]) -> str:
+def _row(record: Mapping[str, Json]) -> str:
     return f"{flow(record['key'])}: {flow(record['value'])}"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from streamkit.testing.case_file import load
+from streamkit.testing.failure_report import text
 from streamkit.testing.find import Plans, find
-from streamkit.testing.load import load
-from streamkit.testing.report import text
-from streamkit.testing.session import FileResult, Session
+from streamkit.testing.suite import FileResult, Session
 
 TOPOLOGY = """\
 streamkit: 1

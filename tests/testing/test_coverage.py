@@ -9,7 +9,7 @@ from streamkit.compile import compile_sub_topology
 from streamkit.plan import load
 from streamkit.testing.coverage import Coverage, coverage
 from streamkit.testing.find import Plans
-from streamkit.testing.session import Session
+from streamkit.testing.suite import Session
 from tests.testing.support import case, write
 
 ONE = "given: [{topic: orders, key: a, value: {cents: 5}}]"
@@ -21,7 +21,7 @@ def covered(folder: Path, *files: str) -> Coverage:
     for number, text in enumerate(files):
         paths.append(write(folder, text).rename(folder / f"{number}.test.yaml"))
     session = Session(Plans({}, {}), coverage=True)
-    assert not any(result.failed for result in session.run(paths))
+    assert [result for result in session.run(paths) if result.failed] == []
     [(plan, reached)] = session.reached.values()
     return coverage(plan, reached)
 

@@ -36,13 +36,13 @@ GIVEN = "given:\n" + "".join(f"  - {{topic: in, key: {key}, value: 1}}\n" for ke
     ("key", "wrong"), [("1", "true"), ("true", "1"), ('"1"', "1"), ("-0.0", "0.0"), ("{a: [1]}", "{a: [true]}")]
 )
 def test_one_key_does_not_stand_for_another(tmp_path: Path, match: str, key: str, wrong: str) -> None:
-    def test_of(keys: tuple[str, ...]) -> str:
+    def test_file_of(keys: tuple[str, ...]) -> str:
         rows = "".join(f"      - {{key: {each}, value: 1}}\n" for each in keys)
         return case(f"{GIVEN}expect:\n  out:\n    match: {match}\n    records:\n{rows}")
 
-    assert failures(tmp_path, test_of(KEYS), TOPOLOGY) == []
+    assert failures(tmp_path, test_file_of(KEYS), TOPOLOGY) == []
     other = tuple(wrong if each == key else each for each in KEYS)
-    assert failures(tmp_path, test_of(other), TOPOLOGY) != []
+    assert failures(tmp_path, test_file_of(other), TOPOLOGY) != []
 
 
 @pytest.mark.parametrize("stores", ["stores:\n  n:   # rows\n    5: 1", "stores: {n: {5: 1}}"])

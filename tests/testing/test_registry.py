@@ -78,7 +78,7 @@ def folder(tmp_path: Path) -> Path:
 def registry() -> Iterator[tuple[str, list[str]]]:
     handler = type("Asked", (Empty,), {"asked": []})
     with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", handler.asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -10,12 +11,13 @@ import pytest
 import yaml
 
 from streamkit.errors import UsageError
-from streamkit.testing.schema import PATH, build, main
+from streamkit.testing.case_schema import PATH, build, main
 
 ROOT = Path(__file__).parent.parent.parent
 TESTS = sorted(ROOT.glob("topologies/*/*.test.yaml"))
 
 
+@cache
 def validator() -> jsonschema.Draft202012Validator:
     jsonschema.Draft202012Validator.check_schema(build())
     return jsonschema.Draft202012Validator(build())

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamkit.testing.flow import flow
+from streamkit.testing.inline_yaml import flow
 from tests.testing.support import case, rewritten, run
 
 GIVEN = """\
@@ -51,6 +51,11 @@ given:
             "expect:\n  large:\n    partial: true\n    records:\n      - {key: bob, value: {cents: 2000, note: b}}",
         ),
         ("expect:\n  large:\n", "expect:\n  large:\n    - {key: bob, value: {cents: 2000, note: b}}"),
+        ("expect: {large: }", "expect: {large: [{key: bob, value: {cents: 2000, note: b}}]}"),
+        ("expect: {large}", "expect: {large: [{key: bob, value: {cents: 2000, note: b}}]}"),
+        ("expect: {large: ~}", "expect: {large: [{key: bob, value: {cents: 2000, note: b}}]}"),
+        ("expect: {large: []}   # none", "expect: {large: [{key: bob, value: {cents: 2000, note: b}}]}   # none"),
+        ("expect: {large: {records: }}", "expect: {large: {records: [{key: bob, value: {cents: 2000, note: b}}]}}"),
         (
             "expect: {totals: [{key: ann, value: 0}, {key: bob, value: 0}]}",
             "expect: {totals: [{key: ann, value: 500}, {key: bob, value: 2000}]}",
@@ -152,3 +157,13 @@ def test_whatever_came_out_is_read_again_as_it_is(tmp_path: Path, data: dict) ->
         f"given:\n  - {{topic: orders, key: a, value: {flow({'cents': 5000, 'data': data})}}}\nexpect:\n  large: []"
     )
     rewritten(tmp_path, text)
+
+
+@pytest.mark.parametrize("expect", [", expect: {large: }", ", expect: ", ""])
+def test_a_test_in_brackets_stays_in_its_line(expect: str, tmp_path: Path) -> None:
+    given = "given: [{topic: orders, key: bob, value: {cents: 2000, note: b}}]"
+    after = rewritten(tmp_path, f"tests:\n  t: {{{given}{expect}}}\n")
+    assert after.startswith(f"tests:\n  t: {{{given}, expect: {{")
+    assert len(after.splitlines()) == 2
+    assert "large: [{key: bob, value: {cents: 2000, note: b}" in after
+    assert rewritten(tmp_path, after) == after

@@ -1,26 +1,26 @@
-"""From a test file to its cases, or to every mistake in it at once; on the machinery that reads topologies."""
+"""Reads the cases of a test file, or every mistake in it at once, with the reader of topologies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from streamkit.durations import TIME_FORMS, instant
 from streamkit.errors import Problem, StreamkitError, TopologyError
 from streamkit.plan.model import Plan
-from streamkit.spec.load import ordered, read_text
-from streamkit.spec.nodes import Node, Source, check_keys, compose
-from streamkit.spec.reader import BAD, Reader
-from streamkit.spec.resolve import Resolver
-from streamkit.testing.model import Case, CaseFile, Described
-from streamkit.testing.names import Names
+from streamkit.serdes.plain import Json
+from streamkit.spec.topology_file import ordered, read_text
+from streamkit.spec.yaml_nodes.nodes import Node, Source, check_keys, compose
+from streamkit.spec.yaml_nodes.reader import BAD, Reader
+from streamkit.spec.yaml_nodes.resolve import Resolver
+from streamkit.testing.cases import Case, CaseFile, Described
 from streamkit.testing.phases import PHASE_KEYS, Phases
+from streamkit.testing.scope import Names
 
 SUFFIXES = (".test.yaml", ".test.yml")
 FILE_KEYS = ("topology", "description", "environment", "set", "tests")
 CASE_KEYS = ("description", "set", "clock", "describe", "steps", *PHASE_KEYS)
-PlanOf = Callable[[Path, Mapping[str, str], Mapping[str, Any]], Plan]
+PlanOf = Callable[[Path, Mapping[str, str], Mapping[str, Json]], Plan]
 """(topology file, variables, settings) -> its plan. Raises TopologyError, UsageError, ConfigError."""
 
 
@@ -54,7 +54,7 @@ def load(path: Path, plan_of: PlanOf, text: str | None = None) -> CaseFile:
 
 
 def topology_of(path: Path) -> Path | None:
-    """Return the topology that a test file stands beside: its own name without `.test`, or topology.yaml."""
+    """Return the topology beside a test file: the file's name without `.test`, or topology.yaml."""
     stem = next((path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)), path.stem)
     for name in (f"{stem}.yaml", f"{stem}.yml", "topology.yaml"):
         candidate = path.parent / name
@@ -74,7 +74,7 @@ class _File:
     def read(self, root: Node) -> CaseFile | None:
         reader = self._reader
         if root.kind != "mapping":
-            return reader.wrong(root, "A test file", "a mapping that has 'tests'") or None
+            return reader.report_mismatch(root, "A test file", "a mapping that has 'tests'") or None
         options = reader.options(root, "A test file", FILE_KEYS, ("tests",))
         if "description" in options:
             reader.text(options["description"], "'description'")
@@ -89,45 +89,47 @@ class _File:
         cases = self._cases(options["tests"], Names(plan), plan, settings)
         return CaseFile(self._path, reader.source, topology, environment, settings, cases)
 
-    def _plan(self, topology: Path, environment: Any, settings: Any, place: Node) -> Plan | None:
+    def _plan(
+        self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json], place: Node
+    ) -> Plan | None:
         try:
             return self._plan_of(topology, environment, settings)
         except TopologyError as error:
-            return self._reader.adopt(error) or None
+            return self._reader.report_all(error) or None
         except StreamkitError as error:
-            return self._reader.complain(place, str(error)) or None
+            return self._reader.report(place, str(error)) or None
 
     def _topology(self, options: dict[str, Node], root: Node) -> Path | None:
         reader = self._reader
         if "topology" not in options:
             found = topology_of(self._path)
             message = "There is no topology beside this file; name it: 'topology: FILE'"
-            return found if found is not None else reader.complain(root, message) or None
+            return found if found is not None else reader.report(root, message) or None
         name = reader.text(options["topology"], "'topology'")
         if name is BAD:
             return None
         path = self._path.parent / name
-        return path if path.is_file() else reader.complain(options["topology"], f"There is no file {path}") or None
+        return path if path.is_file() else reader.report(options["topology"], f"There is no file {path}") or None
 
     def _texts(self, node: Node, what: str) -> dict[str, str]:
         data = {name: self._reader.data(value) for name, (_, value) in self._reader.entries(node, what).items()}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in data.items()}
 
-    def _settings(self, node: Node | None) -> dict[str, Any]:
+    def _settings(self, node: Node | None) -> dict[str, Json]:
         if node is None:
             return {}
         return {name: self._reader.data(value) for name, (_, value) in self._reader.entries(node, "'set'").items()}
 
     # -- Cases -----------------------------------------------------------------------------------------------------
 
-    def _cases(self, node: Node, names: Names, plan: Plan, settings: Mapping[str, Any]) -> tuple[Case, ...]:
+    def _cases(self, node: Node, names: Names, plan: Plan, settings: Mapping[str, Json]) -> tuple[Case, ...]:
         entries = self._reader.entries(node, "'tests'")
         if node.kind == "mapping" and not entries:
-            self._reader.complain(node, "'tests' needs at least one test")
+            self._reader.report(node, "'tests' needs at least one test")
         found = [self._case(key, body, names, plan, settings) for key, body in entries.values()]
         return tuple(case for case in found if case is not None)
 
-    def _case(self, key: Node, body: Node, names: Names, plan: Plan, inherited: Mapping[str, Any]) -> Case | None:
+    def _case(self, key: Node, body: Node, names: Names, plan: Plan, inherited: Mapping[str, Json]) -> Case | None:
         reader = self._reader
         what = f"The test {key.value!r}"
         options = reader.options(body, what, CASE_KEYS)
@@ -138,7 +140,7 @@ class _File:
         phases = Phases(reader, self._path.parent, names, plan)
         own = [name for name in PHASE_KEYS if name in options]
         if "steps" in options and own:
-            reader.complain(options[own[0]], f"{own[0]!r} stands beside 'steps'; put it into one of them")
+            reader.report(options[own[0]], f"{own[0]!r} stands beside 'steps'; put it into one of them")
         if "steps" in options:
             items = reader.items(options["steps"], f"'steps' of {what[0].lower()}{what[1:]}")
             read = tuple(phases.read(item, "A step") for item in items)
@@ -161,7 +163,7 @@ class _File:
         try:
             return instant(self._reader.data(node))
         except StreamkitError:
-            self._reader.wrong(node, "'clock'", TIME_FORMS)
+            self._reader.report_mismatch(node, "'clock'", TIME_FORMS)
             return 0
 
     def _describe(self, node: Node) -> Described | None:
@@ -172,6 +174,6 @@ class _File:
             return Described(text, node, None)
         path = self._path.parent / text
         if not path.is_file():
-            self._reader.complain(node, f"There is no file {path}; 'describe' is a file's name, or the text itself")
+            self._reader.report(node, f"There is no file {path}; 'describe' is a file's name, or the text itself")
             return None
         return Described(read_text(path), node, path)

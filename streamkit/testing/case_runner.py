@@ -1,4 +1,4 @@
-"""Runs cases on the driver of `try` and collects what is not as expected."""
+"""Runs cases on the driver of `try` and collects the failures."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from streamkit.errors import Position, StreamkitError
 from streamkit.plan.describe import describe
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, Remains
-from streamkit.testing.compare import Pair, align
-from streamkit.testing.model import Case, Described, Expectation, Phase, Plain
-from streamkit.testing.names import Names
+from streamkit.serdes.plain import Json
+from streamkit.testing.cases import Case, Described, Expectation, Phase, Plain
+from streamkit.testing.match_expected import Pair, align
+from streamkit.testing.scope import Names
 
-Record = Mapping[str, Any]
+Record = Mapping[str, Json]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that is not as expected.
+    """A difference from an expectation.
 
     position: of the expectation; what: the thing compared, in a few words. Of what follows, only what belongs to its kind
     is set: `expectation` with `pairs` for records and rows, `plain` or `described` with `actual` for single values.
@@ -33,12 +33,12 @@ class Failure:
     pairs: tuple[Pair, ...] = ()
     plain: Plain | None = None
     described: Described | None = None
-    actual: Any = None
+    actual: Json = None
 
 
 @dataclass
 class Outcome:
-    """What became of a case. printed: what each phase wrote, by the entry's name, for those who write it down."""
+    """The result of a case. printed: the records that each phase wrote, by the entry's name, for --update."""
 
     case: Case
     failures: list[Failure] = field(default_factory=list)
@@ -97,7 +97,7 @@ class _Run:
         return self._dropped + self._driver.dropped
 
     def _feed(self, phase: Phase, printed: list[Record]) -> str | None:
-        """Do what a phase gives; return the text of the error that ended it."""
+        """Run the actions of a phase; return the text of the error that ended it."""
         for given in phase.given:
             assert self._driver is not None
             try:

@@ -1,4 +1,4 @@
-"""All tests of some files: run, rewritten on request, counted for coverage."""
+"""Runs the tests of files, rewrites them on request, and counts their coverage."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from streamkit.errors import Problem, StreamkitError, TopologyError, UsageError
 from streamkit.plan.model import Plan
+from streamkit.testing.case_file import load
+from streamkit.testing.case_runner import Failure, Outcome, run_case
+from streamkit.testing.cases import Case, CaseFile
 from streamkit.testing.find import Plans
-from streamkit.testing.load import load
-from streamkit.testing.model import Case, CaseFile
-from streamkit.testing.run import Failure, Outcome, run_case
 from streamkit.testing.update import updated
 
 
 @dataclass
 class FileResult:
-    """What became of one file. problems: mistakes in it, for which nothing was run."""
+    """The result of one file. problems: mistakes in it, so that no test ran."""
 
     path: Path
     outcomes: list[Outcome] = field(default_factory=list)
@@ -32,7 +32,7 @@ class FileResult:
 
 
 class Session:
-    """Runs files. only: the part of a test's name, or of its file's, that is run; update: write what came out."""
+    """Runs files. only: the part of a test's name, or of its file's, that is run; update: write the actual results into the file."""
 
     def __init__(self, plans: Plans, only: str = "", update: bool = False, coverage: bool = False):
         self._plans = plans
@@ -43,7 +43,7 @@ class Session:
         self._coverage = coverage
 
     def run(self, files: list[Path]) -> Iterator[FileResult]:
-        """Yield the result of each file as soon as it is there."""
+        """Yield the result of each file when it has run."""
         for path in files:
             yield self._file(path)
 
@@ -57,7 +57,7 @@ class Session:
 
     def _updated(self, file: CaseFile, result: FileResult) -> FileResult:
         text = updated(file, result.outcomes)
-        # Read and run before it is written: a file that could not be read again must not replace one that can.
+        # Read and run before it is written, so that a valid file is never replaced by an invalid one.
         again = self._run(load(file.path, self._plans, text))
         if text != file.source.text:
             try:

@@ -1,14 +1,14 @@
-"""Compares what is expected with what came out: equality of JSON data, and which record stands for which."""
+"""Compares expected with actual records: equality of JSON data, and the pairs of records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import copysign, isfinite
-from typing import Any
 
-from streamkit.serdes.json_text import to_text
-from streamkit.testing.model import CONTAINS, ORDERED, Expectation, Expected
+from streamkit.serdes.formats.json_text import to_text
+from streamkit.serdes.plain import Json
+from streamkit.testing.cases import CONTAINS, ORDERED, Expectation, Expected
 
 MOST_COMPARISONS = 1_000_000
 _MISSING = object()
@@ -16,15 +16,15 @@ _MISSING = object()
 
 @dataclass(frozen=True)
 class Pair:
-    """An expected record and the one that stands for it; one of them is None where there is none."""
+    """An expected record and the actual one that it is compared with; one of them may be None."""
 
     expected: Expected | None
-    actual: Mapping[str, Any] | None
+    actual: Mapping[str, Json] | None
     equal: bool
 
 
-def same(expected: Any, actual: Any, partial: bool = False) -> bool:
-    """Tell whether JSON data are the same; `partial`: objects may have more fields than expected.
+def same(expected: Json, actual: Json, partial: bool = False) -> bool:
+    """Return whether JSON data are equal; `partial`: objects may have more fields than expected.
 
     >>> same({"a": 1}, {"a": 1, "b": 2}, partial=True), same(1, True), same(1, 1.0)
     (True, False, True)
@@ -40,15 +40,17 @@ def same(expected: Any, actual: Any, partial: bool = False) -> bool:
     if isinstance(expected, bool) != isinstance(actual, bool):
         return False
     if isinstance(expected, float) and not isfinite(expected):
-        # In JSON such a number is a text, "NaN" for one; YAML also has .nan for it.
+        # Such a number is a text in JSON, for example "NaN"; YAML also has .nan.
         return to_text(expected) == to_text(actual)
-    # Zero has a sign, as it has in bytes.
+    # Zero has a sign, as in the bytes of a double.
     return expected == actual and (expected != 0 or copysign(1, expected) == copysign(1, actual))
 
 
-def differences(expectation: Expectation, expected: Expected, actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return the places at which a record differs: (path, expected, what came)."""
-    found: list[tuple[str, Any, Any]] = []
+def differences(
+    expectation: Expectation, expected: Expected, actual: Mapping[str, Json]
+) -> list[tuple[str, object, object]]:
+    """Return the differences of a record: (path, expected, actual)."""
+    found: list[tuple[str, object, object]] = []
     fields = expected.fields
     for name in ("key", "value"):
         if name in fields or not expectation.partial:
@@ -64,7 +66,7 @@ def differences(expectation: Expectation, expected: Expected, actual: Mapping[st
     return found
 
 
-def _walk(expected: Any, actual: Any, partial: bool, path: str, found: list[tuple[str, Any, Any]]) -> None:
+def _walk(expected: object, actual: object, partial: bool, path: str, found: list[tuple[str, object, object]]) -> None:
     if not isinstance(expected, dict) or not isinstance(actual, dict):
         if not same(expected, actual, partial):
             found.append((path, expected, actual))
@@ -78,18 +80,18 @@ def _walk(expected: Any, actual: Any, partial: bool, path: str, found: list[tupl
         found += [(f"{path}.{name}", _MISSING, value) for name, value in actual.items() if name not in expected]
 
 
-def is_missing(value: Any) -> bool:
-    """Tell whether a side of a difference has nothing at its place."""
+def is_missing(value: object) -> bool:
+    """Return whether a side of a difference has no value there."""
     return value is _MISSING
 
 
-def align(expectation: Expectation, actual: Sequence[Mapping[str, Any]]) -> list[Pair]:
-    """Return which actual record stands for which expected one, in an order for reading.
+def align(expectation: Expectation, actual: Sequence[Mapping[str, Json]]) -> list[Pair]:
+    """Return the pairs of expected and actual records, in the order in which they are shown.
 
-    Other records of `contains` are left out: they may come.
+    With `contains` actual records without an expected one are left out.
     """
 
-    def fits(one: Expected, other: Mapping[str, Any]) -> bool:
+    def fits(one: Expected, other: Mapping[str, Json]) -> bool:
         return not differences(expectation, one, other)
 
     if expectation.match == ORDERED:
@@ -98,10 +100,10 @@ def align(expectation: Expectation, actual: Sequence[Mapping[str, Any]]) -> list
     return [pair for pair in pairs if pair.expected or expectation.match != CONTAINS]
 
 
-Fits = Callable[[Expected, Mapping[str, Any]], bool]
+Fits = Callable[[Expected, Mapping[str, Json]], bool]
 
 
-def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Any]], fits: Fits) -> list[Pair]:
+def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
     start = 0
     while start < min(len(expected), len(actual)) and fits(expected[start], actual[start]):
         start += 1
@@ -114,8 +116,8 @@ def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Any]],
     return pairs + [Pair(one, other, True) for one, other in last]
 
 
-def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Any]], fits: Fits) -> list[Pair]:
-    """Pair along the longest common subsequence; what lies between its members is paired in order."""
+def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
+    """Pair along the longest common subsequence; the records between its members are paired in order."""
     if len(expected) * len(actual) > MOST_COMPARISONS:
         return _gap(expected, actual)
     matched = [[fits(one, other) for other in actual] for one in expected]
@@ -139,14 +141,14 @@ def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Any]], 
     return pairs + _gap(expected[from_i:], actual[from_j:])
 
 
-def _gap(expected: Sequence[Expected], actual: Sequence[Mapping[str, Any]]) -> list[Pair]:
+def _gap(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]]) -> list[Pair]:
     both = min(len(expected), len(actual))
     pairs = [Pair(one, other, False) for one, other in zip(expected[:both], actual[:both], strict=True)]
     pairs += [Pair(one, None, False) for one in expected[both:]]
     return pairs + [Pair(None, other, False) for other in actual[both:]]
 
 
-def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Any]], fits: Fits) -> list[Pair]:
+def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
     """Pair as many as fit (augmenting paths); of the others, those with the same key."""
     taken: dict[int, int] = {}
     for i in range(len(expected)):
@@ -166,7 +168,7 @@ def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, An
 
 
 def _assign(
-    start: int, expected: Sequence[Expected], actual: Sequence[Mapping[str, Any]], fits: Fits, taken: dict[int, int]
+    start: int, expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits, taken: dict[int, int]
 ) -> None:
     """Find an actual record for one more expected record, moving others where that is needed; without recursion."""
     came_from: dict[int, tuple[int, int | None]] = {}

@@ -1,23 +1,23 @@
-"""What is not as expected, as lines for a person: what was expected, what came, and where they differ."""
+"""Failures as lines of text: the expected and the actual values, and their differences."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from unicodedata import normalize
 
-from streamkit.testing.compare import Pair, differences, is_missing
-from streamkit.testing.flow import flow
-from streamkit.testing.model import Expectation
-from streamkit.testing.run import Failure
+from streamkit.serdes.plain import Json
+from streamkit.testing.case_runner import Failure
+from streamkit.testing.cases import Expectation
+from streamkit.testing.inline_yaml import flow
+from streamkit.testing.match_expected import Pair, differences, is_missing
 
 CONTEXT = 2
-"""Records that match, shown before and after those that don't."""
+"""Records that match which are shown before and after each one that differs."""
 LONGEST = 300
 NEAR = 10
-"""Characters shown before and after the first that differs."""
+"""Characters that are shown before and after the first one that differs."""
 SAME, EXPECTED, CAME, DETAIL = "same", "expected", "came", "detail"
 
 
@@ -78,27 +78,30 @@ def _pair(expectation: Expectation, pair: Pair) -> Iterator[Line]:
     if pair.expected is not None:
         yield Line(EXPECTED, f"- {_short(pair.expected.fields)}   (line {pair.expected.position.line})")
     if pair.actual is not None:
-        wanted = pair.expected.fields if pair.expected is not None else {}
-        yield Line(CAME, f"+ {_short(_fields(pair.actual, wanted))}")
+        names = pair.expected.fields if pair.expected is not None else {}
+        yield Line(CAME, f"+ {_short(_fields(pair.actual, names))}")
     if pair.expected is not None and pair.actual is not None:
         for path, wanted, came in differences(expectation, pair.expected, pair.actual):
             yield Line(DETAIL, f"    {path}: {_change(wanted, came)}")
 
 
-def _change(wanted: Any, came: Any) -> str:
+def _change(wanted: object, came: object) -> str:
     if is_missing(came):
         return f"expected {_short(wanted)}, is not there"
     if is_missing(wanted):
         return f"is there, not expected: {_short(came)}"
     shown, other = _short(wanted), _short(came)
-    texts = isinstance(wanted, str) and isinstance(came, str)
-    if texts and (shown == other or normalize("NFKC", wanted) == normalize("NFKC", came)):
+    if (
+        isinstance(wanted, str)
+        and isinstance(came, str)
+        and (shown == other or normalize("NFKC", wanted) == normalize("NFKC", came))
+    ):
         return _difference_in_text(wanted, came)
     return f"expected {shown}, came {other}"
 
 
 def _difference_in_text(wanted: str, came: str) -> str:
-    """Show where two texts differ that look the same: letters in another normal form, or beyond what is shown."""
+    """Show where two texts differ that look equal: characters in another normal form, or beyond the shown part."""
     both = zip(wanted, came, strict=False)
     first = next((at for at, (one, other) in enumerate(both) if one != other), min(len(wanted), len(came)))
     start = max(0, first - NEAR)
@@ -106,12 +109,12 @@ def _difference_in_text(wanted: str, came: str) -> str:
     return f"expected {shown}, came {other}, at character {first + 1}"
 
 
-def _fields(record: Any, wanted: Any = ()) -> dict[str, Any]:
-    """Return what is shown of a record: key and value, and what else the expectation names."""
+def _fields(record: Mapping[str, Json], wanted: Collection[str] = ()) -> dict[str, Json]:
+    """Return the fields of a record to show: key and value, and the others that the expectation has."""
     names = [name for name in ("key", "value", "timestamp", "headers") if name in ("key", "value") or name in wanted]
     return {name: record[name] for name in names if record.get(name) is not None}
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     shown = flow(value)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"

@@ -1,28 +1,29 @@
 """The JSON Schema of test files (draft 2020-12), for editors.
 
-`python -m streamkit.testing.schema` writes schemas/test.schema.json; `--check` exits 1 when that file is out of date.
+`python -m streamkit.testing.case_schema` writes schemas/test.schema.json; `--check` exits 1 when that file is out of date.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from streamkit.errors import UsageError
-from streamkit.spec.schema import keep
-from streamkit.testing.load import CASE_KEYS, FILE_KEYS
-from streamkit.testing.model import MATCHES
+from streamkit.serdes.plain import Json
+from streamkit.spec.documents.topology_schema import keep
+from streamkit.testing.case_file import CASE_KEYS, FILE_KEYS
+from streamkit.testing.cases import MATCHES
 
-Json = dict[str, Any]
+Schema: TypeAlias = dict[str, Json]
 PATH = Path("schemas/test.schema.json")
-ANY: Json = {}
-TEXT: Json = {"type": "string"}
-SETTING: Json = {"type": ["string", "number", "boolean", "null"]}
+ANY: Schema = {}
+TEXT: Schema = {"type": "string"}
+SETTING: Schema = {"type": ["string", "number", "boolean", "null"]}
 
 
-def _object(properties: Json, required: tuple[str, ...] = (), description: str = "") -> Json:
-    found: Json = {"type": "object", "properties": properties, "additionalProperties": False}
+def _object(properties: Schema, required: tuple[str, ...] = (), description: str = "") -> Schema:
+    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         found["required"] = list(required)
     if description:
@@ -30,15 +31,15 @@ def _object(properties: Json, required: tuple[str, ...] = (), description: str =
     return found
 
 
-def _ref(name: str, description: str = "") -> Json:
+def _ref(name: str, description: str = "") -> Schema:
     return {"$ref": f"#/$defs/{name}", **({"description": description} if description else {})}
 
 
-def _map_of(schema: Json, description: str) -> Json:
+def _map_of(schema: Schema, description: str) -> Schema:
     return {"type": ["object", "null"], "additionalProperties": schema, "description": description}
 
 
-def _record_fields() -> Json:
+def _record_fields() -> Schema:
     header = {"type": "array", "prefixItems": [TEXT, ANY], "minItems": 2, "maxItems": 2}
     return {
         "key": {"description": "In the JSON form of the key's serde."},
@@ -48,12 +49,23 @@ def _record_fields() -> Json:
     }
 
 
-def _given() -> Json:
+def _generate() -> Schema:
+    options: Schema = {
+        "count": {"type": "integer", "minimum": 0, "description": "How many records of all topics together."},
+        "seed": {"type": "integer", "minimum": 0, "description": "Another number makes other records; 0 where absent."},
+        "start": _ref("instant", "The time of the first records; 2025-01-01T00:00Z where absent."),
+        "topics": {"type": "array", "items": TEXT, "description": "The topics' entries; all where absent."},
+    }
+    return _object(options, ("count",), "Records of the topology's generators.")
+
+
+def _given() -> Schema:
     record = _object(_record_fields())
     items = [
         _object({"topic": {**TEXT, "description": "The topic's entry."}, **_record_fields()}, ("topic",)),
         _object({"advance_wall_clock": _ref("duration", "Moves the wall clock.")}, ("advance_wall_clock",)),
         _object({"restart": {"type": "boolean", "description": "Restarts from the changelogs."}}, ("restart",)),
+        _object({"generate": _generate()}, ("generate",)),
         _object({"file": {**TEXT, "description": "Records as JSON Lines."}}, ("file",)),
     ]
     return {
@@ -66,7 +78,7 @@ def _given() -> Json:
     }
 
 
-def _expectation(record: Json) -> Json:
+def _expectation(record: Schema) -> Schema:
     records = {"type": ["array", "null"], "items": record}
     options = {
         "match": {"enum": list(MATCHES), "description": "contains: others may come too."},
@@ -77,7 +89,7 @@ def _expectation(record: Json) -> Json:
     return {"anyOf": [records, _object(options)]}
 
 
-def _phase() -> Json:
+def _phase() -> Schema:
     row = _object({"key": ANY, "value": ANY}, ("key",))
     store = _expectation(row)
     store["anyOf"].append({"type": "object", "description": "Rows by key."})
@@ -90,7 +102,7 @@ def _phase() -> Json:
     }
 
 
-def build() -> Json:
+def build() -> Schema:
     """Return the schema."""
     settings = _map_of(SETTING, "Config values in place of the topology's.")
     case = {
@@ -126,7 +138,7 @@ def build() -> Json:
 
 def main(arguments: list[str]) -> int:
     """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
-    return keep(PATH, build(), "streamkit.testing.schema", arguments)
+    return keep(PATH, build(), "streamkit.testing.case_schema", arguments)
 
 
 if __name__ == "__main__":

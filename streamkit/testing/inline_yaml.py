@@ -1,19 +1,18 @@
-"""Writes JSON data as YAML in one line, as a person would: quotes only where they are needed."""
+"""Writes JSON data as YAML in one line, with quotes only where they are needed."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
-from streamkit.spec.resolve import core
+from streamkit.spec.yaml_nodes.resolve import core
 
-# Plain in every place that YAML has, flow mappings included.
+# A plain scalar in every place of YAML, flow mappings included.
 _PLAIN = re.compile(r"(?!\d)[\w/][\w./@+-]*( [\w./@+-]+)*")
 
 
-def flow(value: Any) -> str:
+def flow(value: object) -> str:
     """Return JSON data as one line of YAML.
 
     >>> flow({"user": "ann", "tags": ["a b", "true"], "n": 1, "x": None})

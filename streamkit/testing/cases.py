@@ -1,14 +1,14 @@
-"""What a test file says: cases, their phases, what is given and what is expected; with the places to point at."""
+"""The contents of a test file: cases, their phases, input and expectations, with their positions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from streamkit.errors import Position
-from streamkit.spec.nodes import Node, Source
+from streamkit.serdes.plain import Json
+from streamkit.spec.yaml_nodes.nodes import Node, Source
 
 RECORD_FIELDS = ("key", "value", "timestamp", "headers")
 ORDERED, UNORDERED, CONTAINS = MATCHES = ("ordered", "unordered", "contains")
@@ -16,10 +16,10 @@ ORDERED, UNORDERED, CONTAINS = MATCHES = ("ordered", "unordered", "contains")
 
 @dataclass(frozen=True)
 class Given:
-    """One thing that a test does: feeds a record, moves the clock by milliseconds, or restarts the application."""
+    """One action of a test: it sends a record, moves the clock by milliseconds, or restarts the application."""
 
     position: Position
-    record: Mapping[str, Any] | None = None
+    record: Mapping[str, Json] | None = None
     """In the JSON form, its topic by the physical name."""
     advance_ms: int | None = None
     restart: bool = False
@@ -29,14 +29,14 @@ class Given:
 class Expected:
     """One record, or one row of a store: the fields that the file gives. node: None where it comes from another file."""
 
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Json]
     position: Position
     node: Node | None
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What one topic or store must hold.
+    """The expected records of a topic, or rows of a store.
 
     name: the topic's entry or the store; match: one of MATCHES; partial: fields left out are not compared;
     node: what stands after the name; records_node: the list in it; file: where the records stand instead.
@@ -58,12 +58,12 @@ class Expectation:
 class Plain:
     """A single value that is expected: the text of an error, the number of dropped records."""
 
-    value: Any
+    value: Json
     node: Node
 
     @property
     def position(self) -> Position:
-        """Where it stands."""
+        """The position of the value."""
         return self.node.position
 
 
@@ -78,7 +78,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Phase:
-    """What is given, and what must have come out of it since the phase before."""
+    """The input of a phase, and its expected results."""
 
     position: Position
     node: Node
@@ -101,7 +101,7 @@ class Case:
     name: str
     position: Position
     phases: tuple[Phase, ...]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Json]
     clock: int = 0
     describe: Described | None = None
 
@@ -119,5 +119,5 @@ class CaseFile:
     source: Source
     topology: Path
     environment: Mapping[str, str]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Json]
     cases: tuple[Case, ...]

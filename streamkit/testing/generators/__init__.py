@@ -1,0 +1,1 @@
+"""Test data made by the generators of a topology, the same for the same seed."""
