@@ -1,6 +1,6 @@
 """streamkit: Kafka Streams topologies in YAML, run by Python.
 
-What this module names is imported on first use, so that importing it costs next to nothing.
+The public names are imported on first use, so that `import streamkit` takes little time.
 
 >>> import streamkit
 >>> topology = streamkit.load('''
@@ -22,28 +22,33 @@ What this module names is imported on first use, so that importing it costs next
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from streamkit.api.application import Application as Application
     from streamkit.api.application import Store as Store
-    from streamkit.api.driver import TopologyDriver as TopologyDriver
+    from streamkit.api.protocols import BatchFunction as BatchFunction
+    from streamkit.api.protocols import BatchProcessor as BatchProcessor
     from streamkit.api.protocols import KeyValueStore as KeyValueStore
+    from streamkit.api.protocols import Lookup as Lookup
     from streamkit.api.protocols import Processor as Processor
     from streamkit.api.protocols import ProcessorContext as ProcessorContext
     from streamkit.api.protocols import Serde as Serde
     from streamkit.api.protocols import SessionStore as SessionStore
     from streamkit.api.protocols import Timer as Timer
+    from streamkit.api.protocols import Transformer as Transformer
     from streamkit.api.protocols import VersionedStore as VersionedStore
     from streamkit.api.protocols import WindowStore as WindowStore
     from streamkit.api.topology import Topology as Topology
     from streamkit.api.topology import load as load
+    from streamkit.api.topology_driver import TopologyDriver as TopologyDriver
     from streamkit.errors import ConfigError as ConfigError
     from streamkit.errors import DeserializationError as DeserializationError
     from streamkit.errors import Position as Position
     from streamkit.errors import Problem as Problem
     from streamkit.errors import ProcessingError as ProcessingError
     from streamkit.errors import QueryError as QueryError
+    from streamkit.errors import RetriableError as RetriableError
     from streamkit.errors import SerdeError as SerdeError
     from streamkit.errors import StateError as StateError
     from streamkit.errors import StreamkitError as StreamkitError
@@ -57,15 +62,24 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "streamkit.api.application": ("Application", "Store"),
-    "streamkit.api.driver": ("TopologyDriver",),
+    "streamkit.api.topology_driver": ("TopologyDriver",),
     "streamkit.api.protocols": (
-        *("KeyValueStore", "Processor", "ProcessorContext", "Serde", "SessionStore", "Timer"),
-        *("VersionedStore", "WindowStore"),
+        *(
+            "BatchFunction",
+            "BatchProcessor",
+            "KeyValueStore",
+            "Lookup",
+            "Processor",
+            "ProcessorContext",
+            "Serde",
+            "SessionStore",
+        ),
+        *("Timer", "Transformer", "VersionedStore", "WindowStore"),
     ),
     "streamkit.api.topology": ("Topology", "load"),
     "streamkit.errors": (
         *("ConfigError", "DeserializationError", "Position", "Problem", "ProcessingError", "QueryError", "SerdeError"),
-        *("StateError", "StreamkitError", "TopologyError", "TransportError", "UsageError"),
+        *("RetriableError", "StateError", "StreamkitError", "TopologyError", "TransportError", "UsageError"),
     ),
     "streamkit.record": ("Record", "WindowedKey"),
 }
@@ -74,7 +88,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULES, "__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 

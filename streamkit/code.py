@@ -1,7 +1,7 @@
-"""Pieces of Python source that keep their meaning wherever they are put together.
+"""Pieces of Python source that keep their meaning wherever they are joined.
 
-Generated code is joined from `Code`, never from text. A piece knows how tightly its outermost operator binds, and what
-joins pieces writes brackets where a place asks for more:
+Generated code is joined from `Code`, never from text. A piece has the precedence of its outermost operator, and the functions
+of this module write brackets where a place needs a higher one:
 
 >>> either_one = any_of(symbol("a"), symbol("b"))
 >>> negated(either_one).source
@@ -9,7 +9,7 @@ joins pieces writes brackets where a place asks for more:
 >>> call("list", either_one).source
 'list(a or b)'
 
-A piece can't be spliced into text, so that nothing is joined without asking:
+A piece can't be formatted into text, so that no code is joined without these checks:
 
 >>> f"not {either_one}"
 Traceback (most recent call last):
@@ -19,9 +19,9 @@ TypeError: the piece 'a or b' can't be spliced into text, where it may lose its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
-# How tightly Python's operators bind; a piece is put in parentheses where it binds less than its place asks for.
+# The precedence of Python's operators; a piece is put in parentheses where its precedence is below that of its place.
 TUPLE, CONDITION, OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, ADD, MULTIPLY, UNARY, POWER, ATOM = range(15)
 
 _SIGNS = {"&": BIT_AND, "+": ADD, "-": ADD, "*": MULTIPLY, "//": MULTIPLY, "%": MULTIPLY}
@@ -31,7 +31,7 @@ _COMPARISONS = frozenset(("==", "!=", "<", "<=", ">", ">=", "is", "is not", "in"
 class Code:
     """A piece of Python source with its precedence.
 
-    `source` is for the writer of a program and for tests: what joins pieces asks for `at(precedence)`.
+    `source` is for the writer of a program and for tests; the functions that join pieces call `at(precedence)`.
     """
 
     __slots__ = ("precedence", "source")
@@ -41,7 +41,7 @@ class Code:
         self.precedence = precedence
 
     def at(self, precedence: int) -> str:
-        """Return the source for a place that asks for a precedence."""
+        """Return the source for a place that needs at least a precedence."""
         return self.source if self.precedence >= precedence else f"({self.source})"
 
     def __str__(self) -> NoReturn:
@@ -58,7 +58,7 @@ class Code:
 
 
 class Starred(Code):
-    """`*items`, which stands in calls and containers only."""
+    """`*items`, which is allowed in calls and containers only."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ def symbol(text: str) -> Code:
     return Code(text)
 
 
-def literal(value: Any) -> Code:
+def literal(value: object) -> Code:
     """Return the piece of a constant: None, a boolean, a number, text, bytes, or a tuple of them.
 
     >>> literal(-1).at(ATOM), literal("it's").source
@@ -155,7 +155,7 @@ def listing(element: Code, targets: tuple[Code, ...], items: Code) -> Code:
 
 
 def names_of(targets: tuple[Code, ...]) -> str:
-    """Return what an assignment or a loop binds, several names with commas between them."""
+    """Return the targets of an assignment or a loop, with commas between them."""
     return ", ".join(target.at(ATOM) for target in targets)
 
 
@@ -228,5 +228,5 @@ def either(test: Code, yes: Code, no: Code) -> Code:
 
 
 def unless_none(piece: Code, then: Code) -> Code:
-    """Return None where a piece is None, else what `then` gives."""
+    """Return None where a piece is None, else the value of `then`."""
     return either(is_none(piece), NONE, then)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Any
+import time
 
-from streamkit.errors import ConfigError, SerdeError
+from streamkit.errors import ConfigError, SerdeError, UsageError
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SHORT = re.compile(r"([0-9]+)(ms|s|m|h|d)", re.ASCII)
@@ -16,13 +16,14 @@ _ISO = re.compile(
 LONGEST = 2**63 - 1
 FORMS = "a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of milliseconds"
 TIME_FORMS = "milliseconds, a duration since 0 such as 90s, or a time such as 2025-01-31T08:00:00Z"
+OPTION_TIME_FORMS = f"{TIME_FORMS}, or a duration before now such as -5m"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def parse(value: Any, minimum: int = 0) -> int:
+def parse(value: object, minimum: int = 0) -> int:
     """Return a duration in milliseconds; parts of a millisecond are cut off, as Duration.toMillis does.
 
-    Raises ConfigError when it is none, below `minimum` or beyond a Java long. A minus may stand before a text where
+    Raises ConfigError when it is no duration, below `minimum` or beyond a Java long. A text may begin with a minus where
     `minimum` is negative.
 
     >>> parse("5m"), parse("PT1.5S"), parse(20), parse("-5m", -LONGEST)
@@ -45,7 +46,7 @@ def parse(value: Any, minimum: int = 0) -> int:
     return result
 
 
-def instant(value: Any) -> int:
+def instant(value: object) -> int:
     """Return a point in time as milliseconds since the epoch; times without a zone are UTC. Raises SerdeError.
 
     >>> instant("90s"), instant("1970-01-01T00:01:00Z"), instant(5)
@@ -58,17 +59,48 @@ def instant(value: Any) -> int:
             return parse(value)
         except ConfigError:
             pass
-        try:
-            found = datetime.datetime.fromisoformat(value)
-        except ValueError:
-            pass
-        else:
-            aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
-            return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
+        found = iso_time(value)
+        if found is not None:
+            return found
     raise SerdeError(f"must be {TIME_FORMS}")
 
 
-def _text(value: Any) -> int | None:
+def iso_time(text: str) -> int | None:
+    """Return an ISO 8601 time as milliseconds since the epoch, UTC where it names no zone; None for any other text.
+
+    >>> iso_time("1970-01-02"), iso_time("1970-01-01T01:00:00.001+01:00"), iso_time("5")
+    (86400000, 1, None)
+    """
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+    return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
+
+
+def option_time(option: str, text: str, *words: str) -> int:
+    """Return the point in time of an option of the command line: an `instant`, milliseconds, or `-5m` for 5 minutes ago.
+
+    words: what else the option takes, for the message. Raises UsageError.
+
+    >>> option_time("--from", "1970-01-02"), option_time("--from", "1500")
+    (86400000, 1500)
+    """
+    try:
+        if text.startswith("-"):
+            return time.time_ns() // 1_000_000 - parse(text[1:])
+        # The length first: the interpreter refuses to read a number of thousands of digits.
+        is_number = text.isascii() and text.isdigit() and len(text) <= 100
+        found = int(text) if is_number else instant(text)
+        if found <= LONGEST:
+            return found
+        raise ConfigError("is too late")
+    except (SerdeError, ConfigError):
+        raise UsageError(f"{option} {text}: expected {', '.join([*words, OPTION_TIME_FORMS])}") from None
+
+
+def _text(value: object) -> int | None:
     if not isinstance(value, str) or len(value) > 100:
         return None
     match = _SHORT.fullmatch(value)

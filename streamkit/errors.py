@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -33,19 +34,19 @@ class Problem:
 
 
 class StreamkitError(Exception):
-    """The root: its text is one clear line for a person."""
+    """The root: its text is one clear line for the user."""
 
     exit_code = 1
 
 
 class UsageError(StreamkitError):
-    """A command was called in a way that it does not offer."""
+    """A command was called with arguments that it does not have."""
 
     exit_code = 2
 
 
 class TopologyError(StreamkitError):
-    """Everything that is wrong with a topology file, all at once."""
+    """All problems of a topology file."""
 
     def __init__(self, problems: list[Problem]):
         super().__init__("\n".join(map(str, problems)))
@@ -53,7 +54,7 @@ class TopologyError(StreamkitError):
 
 
 class InvalidTopologyError(StreamkitError):
-    """What only shows against real topics: partition counts that do not fit (TopologyException)."""
+    """A topology that does not fit the topics of the log, such as by their partition counts (TopologyException)."""
 
 
 class ConfigError(StreamkitError):
@@ -69,9 +70,9 @@ class SerdeTypeError(SerdeError):
 
 
 class RefusedError(StreamkitError):
-    """A record that a sink could not take, for which the node above answers, if there is one.
+    """A record that a sink could not write; the node above the sink handles the failure, if there is one.
 
-    cause: the sink's error; record: what the sink had, a compile.services.FailedRecord; step: the sink's, `pipeline.step`.
+    cause: the sink's error; record: the sink's record, a operators.core.task_services.FailedRecord; step: the sink's, `pipeline.step`.
     """
 
     def __init__(self, message: str, cause: Exception, record: object, step: str):
@@ -82,9 +83,9 @@ class RefusedError(StreamkitError):
 
 
 class RegistryError(StreamkitError):
-    """The schema registry does not answer, refuses, or does not have what is asked for (`is_missing`).
+    """The schema registry does not answer, refuses a request, or does not have the schema (`is_missing`).
 
-    No handler drops records for it: they are good once the registry is.
+    No handler drops records for this error: they can be read or written once the registry answers.
     """
 
     def __init__(self, message: str, is_missing: bool = False):
@@ -92,12 +93,20 @@ class RegistryError(StreamkitError):
         self.is_missing = is_missing
 
 
+class RetriableError(StreamkitError):
+    """A failure of the user's function that may pass: `enrich` calls the function again (RetriableException)."""
+
+
+class StoppedError(StreamkitError):
+    """The application is stopping while calls are unanswered; nothing of their records is committed."""
+
+
 class LimitError(StreamkitError):
     """An expression went beyond the bounds of the language."""
 
 
 class TimeLimitError(LimitError):
-    """An expression took longer than it may: how long depends on the machine and what else runs on it."""
+    """An expression took longer than its limit; the time depends on the machine and its load."""
 
 
 class StateError(StreamkitError):
@@ -115,8 +124,8 @@ class StateLockedError(StateError):
 class TaskCorruptedError(StateError):
     """The state of tasks can't be trusted and must be restored from their changelogs (TaskCorruptedException).
 
-    `on_disk`: what is on disk can't be trusted either; otherwise it is as of the last commit. `path`: the store's
-    directory that can't, None where that is not known.
+    `on_disk`: the files can't be trusted either; otherwise they are as of the last commit. `path`: the directory of the
+    damaged store, None where that is not known.
     """
 
     def __init__(self, message: str, *, on_disk: bool = True, path: Path | None = None):
@@ -126,15 +135,31 @@ class TaskCorruptedError(StateError):
 
 
 class QueryError(StreamkitError):
-    """A query that a store does not offer, or whose arguments make no sense."""
+    """A query that a store does not offer, or with invalid arguments."""
 
 
-class UnknownStoreError(QueryError):
+class UnknownNameError(QueryError):
+    """A query names what the topology does not have."""
+
+
+class UnknownStoreError(UnknownNameError):
     """The topology has no store of that name (UnknownStateStoreException)."""
 
 
+class InstanceError(StreamkitError):
+    """A request to an instance of an application fails: `status` is that of its answer, None where there is no answer."""
+
+    def __init__(self, message: str, status: int | None = None):
+        super().__init__(message)
+        self.status = status
+
+
 class StoreUnavailableError(StreamkitError):
-    """A store can't be read now: nothing runs, or its task is elsewhere or being restored (InvalidStateStoreException)."""
+    """A store can't be read now: no task of it runs here, or the task is being restored (InvalidStateStoreException)."""
+
+
+class InstanceGoneError(StoreUnavailableError):
+    """No answer comes from the address of an instance."""
 
 
 class TransportError(StreamkitError):
@@ -163,7 +188,7 @@ class FencedError(TransportError):
 
 
 class ActiveGroupError(TransportError):
-    """The application's group has members, so that its offsets can't be changed under them."""
+    """The application's group has members; offsets can be changed only while it has none."""
 
 
 class ForeignMembersError(TransportError):
@@ -171,28 +196,32 @@ class ForeignMembersError(TransportError):
 
 
 class RetriableTransportError(TransportError):
-    """A passing fault; the same call may succeed later."""
+    """A temporary fault; the same call may succeed later."""
 
 
 class UnknownTopicError(TopicError, RetriableTransportError):
-    """Brokers do not know a topic or a partition now, as just after their restart (UnknownTopicOrPartitionException)."""
+    """Brokers have no metadata of a topic or a partition now, as just after their restart (UnknownTopicOrPartitionException)."""
 
 
 class DeserializationError(StreamkitError):
-    """A source record does not decode and the handler says fail."""
+    """A source record does not decode and the handler is `fail`."""
 
 
 class ProcessingError(StreamkitError):
-    """A step failed on a record and the handler says fail; names pipeline, step, line, topic, partition, offset."""
+    """A step failed on a record and the handler is `fail`; names pipeline, step, line, topic, partition, offset."""
+
+
+class MigrationError(StreamkitError):
+    """A step of a migration is not possible, such as rows that do not convert or a target that has records already."""
 
 
 class ProductionError(StreamkitError):
-    """Output records could not be written and the handler says fail."""
+    """Output records could not be written and the handler is `fail`."""
 
-    def __init__(self, message: str, rows: list[tuple] | None = None):
+    def __init__(self, message: str, rows: Sequence[tuple[Any, ...]] | None = None):
         super().__init__(message)
         self.rows = rows or []
-        """The rows (record.OutputRow) that the log refused, as far as they are known; the others are written."""
+        """The rows (of the shape of record.OutputRow) that the log refused, as far as they are known; the others are written."""
 
     retriable = False
-    """Whether the records themselves are well: writing them again may succeed."""
+    """Whether the records themselves are valid: writing them again may succeed."""

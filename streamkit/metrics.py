@@ -1,9 +1,12 @@
-"""Counters, added to once a batch or rarer (Kafka Streams' metric names, without its sensors)."""
+"""Counters, added to once a batch or rarer (Kafka Streams' metric names, without its sensors), and dropped records."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from time import time
 
 
 class Metrics:
@@ -19,3 +22,65 @@ class Metrics:
     def totals(self) -> Mapping[tuple[str, str], int]:
         """Return a copy of all totals."""
         return dict(self._totals)
+
+
+class DropReason(StrEnum):
+    """Why a step or a store drops a record without a failure."""
+
+    NULL = "no key or no value"
+    LATE = "late: its window is closed, or its time has passed"
+    EXPIRED = "expired: older than the store keeps rows"
+    STALE = "superseded by a newer version of its row"
+    TIMESTAMP = "timestamp below 0"
+    NO_PARTITION = "the step's partition expression gives none"
+
+
+@dataclass(frozen=True)
+class DroppedCount:
+    """The records that were dropped for one reason, those of them that became dead letters, and the last one."""
+
+    reason: str
+    dropped: int
+    dead_letters: int
+    message: str
+    """The message of the last one: its failure, or its place on the log."""
+    at_ms: int
+    """The time (wall clock) of the last one."""
+
+
+class _Entry:
+    """The count of one reason. The message is made when it is read, since most are replaced before."""
+
+    __slots__ = ("at", "dead_letters", "dropped", "message")
+
+    def __init__(self) -> None:
+        self.dropped = self.dead_letters = 0
+        self.message: Callable[[], str] | str = ""
+        self.at = 0.0
+
+
+class DroppedRecords:
+    """Dropped records and dead letters by reason; used by one thread."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+
+    def add(self, reason: str, message: Callable[[], str] | str, *, dropped: int = 1, dead_letters: int = 0) -> None:
+        """Count records of a reason; `message`: that of the last one, or the function that returns it."""
+        entry = self._entries.get(reason)
+        if entry is None:
+            entry = self._entries[reason] = _Entry()
+        entry.dropped += dropped
+        entry.dead_letters += dead_letters
+        entry.message = message
+        entry.at = time()
+
+    def view(self) -> tuple[DroppedCount, ...]:
+        """Return the counts by reason, in the order of their first records."""
+        return tuple(self._view(reason, entry) for reason, entry in self._entries.items())
+
+    @staticmethod
+    def _view(reason: str, entry: _Entry) -> DroppedCount:
+        if not isinstance(entry.message, str):
+            entry.message = entry.message()
+        return DroppedCount(str(reason), entry.dropped, entry.dead_letters, entry.message, int(entry.at * 1000))

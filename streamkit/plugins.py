@@ -1,6 +1,6 @@
-"""What installed packages add by entry points: serdes, steps and rules of lint.
+"""Serdes, steps and rules of lint that installed packages add by entry points.
 
-Entry points are looked for only where a name is not streamkit's own: finding them takes longer than checking a file.
+Entry points are searched only for names that are not streamkit's own: the search takes longer than checking a file.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 @cache
-def load(group: str) -> dict[str, Any]:
-    """Return what the entry points of a group stand for, by name.
+def load(group: str) -> dict[str, object]:
+    """Return the objects of a group's entry points by name.
 
-    One that can't be imported is missing, with one warning that names it and its package.
+    An entry point that can't be imported is left out; one warning names it and its package.
     """
     from importlib.metadata import entry_points
 
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for point in entry_points(group=group):
         package = point.dist.name if point.dist is not None else point.value
         if point.name in found:
@@ -35,7 +35,7 @@ def load(group: str) -> dict[str, Any]:
             continue
         try:
             found[point.name] = point.load()
-        except Exception as error:  # code of others, which may fail in any way
+        except Exception as error:  # code of a plugin, which may raise any error
             log.warning(
                 "The plugin %s of %s can't be imported: %s: %s", point.name, package, type(error).__name__, error
             )
@@ -43,12 +43,12 @@ def load(group: str) -> dict[str, Any]:
 
 
 class WithPlugins(Mapping[str, T]):
-    """A table of streamkit's own, and what plugins of a group add to it; `make` turns an entry point's object into an item.
+    """A table with streamkit's own items and those of a group's plugins; `make` turns an entry point's object into an item.
 
-    Names of streamkit's own can't be replaced.
+    Plugins can't replace streamkit's own items.
     """
 
-    def __init__(self, own: Mapping[str, T], group: str, make: Callable[[str, Any], T]):
+    def __init__(self, own: Mapping[str, T], group: str, make: Callable[[str, object], T]):
         self._own = own
         self._group = group
         self._make = make
@@ -65,7 +65,7 @@ class WithPlugins(Mapping[str, T]):
         yield from self.added
 
     def __bool__(self) -> bool:
-        # By its length it would look for plugins.
+        # The default, by __len__, would import the plugins.
         return bool(self._own or self.added)
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class WithPlugins(Mapping[str, T]):
 
     @property
     def added(self) -> dict[str, T]:
-        """What plugins add, without names of streamkit's own."""
+        """The items of plugins, without those whose names streamkit has itself."""
         if self._added is None:
             self._added = {}
             for name, found in load(self._group).items():
@@ -82,6 +82,6 @@ class WithPlugins(Mapping[str, T]):
                     continue
                 try:
                     self._added[name] = self._make(name, found)
-                except Exception as error:  # code of others, which may fail in any way
+                except Exception as error:  # code of a plugin, which may raise any error
                     log.warning("The plugin %s can't be used: %s: %s", name, type(error).__name__, error)
         return self._added

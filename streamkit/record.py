@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as _replace
-from typing import Any, NamedTuple
+from itertools import compress
+from typing import Any, NamedTuple, TypeAlias
 
 Headers = list[tuple[str, bytes | None]]
 """Record headers in order; `None` stands for no headers at all, which is what most records have."""
+
+Key: TypeAlias = Any
+"""A key as its serde decodes it. Its type depends on the serde and the user's functions."""
+
+Value: TypeAlias = Any
+"""A value as its serde decodes it, or the aggregate that a step makes: of any type, like a key."""
+
+FullContext: TypeAlias = tuple[Headers | None, str | None, int, int]
+"""The context of a record in generated code where a node reads more than headers: (headers, topic, partition, offset)."""
+
+RecordContext: TypeAlias = Headers | FullContext | None
+"""The context of a record in generated code: its headers, or all of `FullContext`."""
 
 
 class TopicPartition(NamedTuple):
@@ -15,6 +30,26 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+class TaskId(NamedTuple):
+    """A sub-topology on one partition; its text is that of Kafka Streams (org.apache.kafka.streams.processor.TaskId).
+
+    >>> str(TaskId(0, 1)), TaskId.parse("0_1").partition
+    ('0_1', 1)
+    """
+
+    sub_topology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.sub_topology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Return the id of a text such as "0_1". Raises ValueError for any other."""
+        sub_topology, partition = text.split("_")
+        return cls(int(sub_topology), int(partition))
 
 
 class OutputRow(NamedTuple):
@@ -32,26 +67,66 @@ class OutputRow(NamedTuple):
     partition: int | None
 
 
-class RecordBatch:
-    """Consecutive records of one partition as parallel columns.
+OutputTuple: TypeAlias = tuple[str, bytes | None, bytes | None, int | None, Headers | None, int | None]
+"""The fields of an OutputRow as a plain tuple, which the hot path makes; an OutputRow is one too."""
 
-    keys, values: bytes or None; timestamps: milliseconds; headers: Headers or None; offsets: int. All of one length.
+
+class Columns(NamedTuple):
+    """Consecutive records of one partition as parallel columns, all of one length.
+
+    keys, values: bytes or None; timestamps: milliseconds; headers: Headers or None; offsets: int.
     """
 
-    __slots__ = ("headers", "keys", "offsets", "partition", "timestamps", "topic", "values")
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[Headers | None]
+    offsets: list[int]
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        columns: tuple[list[Any], list[Any], list[int], list[Headers | None], list[int]],
-    ):
+    def slice(self, start: int, stop: int) -> Columns:
+        """Return the records from place `start` up to `stop`."""
+        return Columns(
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.timestamps[start:stop],
+            self.headers[start:stop],
+            self.offsets[start:stop],
+        )
+
+    def keep(self, wanted: Sequence[bool]) -> Columns:
+        """Return the records at whose place `wanted` holds."""
+        return Columns(
+            list(compress(self.keys, wanted)),
+            list(compress(self.values, wanted)),
+            list(compress(self.timestamps, wanted)),
+            list(compress(self.headers, wanted)),
+            list(compress(self.offsets, wanted)),
+        )
+
+
+class RecordBatch:
+    """Consecutive records of a partition: its topic and number, and their columns."""
+
+    __slots__ = ("columns", "headers", "keys", "offsets", "partition", "timestamps", "topic", "values")
+
+    def __init__(self, topic: str, partition: int, columns: Columns):
         self.topic = topic
         self.partition = partition
+        self.columns = columns
         self.keys, self.values, self.timestamps, self.headers, self.offsets = columns
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def slice(self, start: int, stop: int) -> RecordBatch:
+        """Return the records from place `start` up to `stop`."""
+        return RecordBatch(self.topic, self.partition, self.columns.slice(start, stop))
+
+    def before(self, offset: int | None) -> RecordBatch:
+        """Return the records before an offset, all where it is None."""
+        if offset is None or not self.offsets or self.offsets[-1] < offset:
+            return self
+        return self.slice(0, bisect_left(self.offsets, offset))
 
 
 class WindowedKey:
@@ -62,12 +137,12 @@ class WindowedKey:
 
     __slots__ = ("end", "key", "start")
 
-    def __init__(self, key: Any, start: int, end: int):
+    def __init__(self, key: Key, start: int, end: int):
         self.key = key
         self.start = start
         self.end = end
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Key | int:
         if name == "key":
             return self.key
         if name == "start":
@@ -92,14 +167,14 @@ class WindowedKey:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a custom processor receives and forwards (org.apache.kafka.streams.processor.api.Record)."""
+    """A record as custom processors receive and forward it (org.apache.kafka.streams.processor.api.Record)."""
 
-    key: Any
-    value: Any
+    key: Key
+    value: Value
     timestamp: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
-    def replace(self, **changes: Any) -> Record:
+    def replace(self, **changes: Value) -> Record:
         """Return a copy with other fields.
 
         >>> Record("k", 1, 5).replace(value=2).value

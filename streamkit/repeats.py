@@ -1,4 +1,4 @@
-"""A log that counts lines that repeat, and does not repeat them."""
+"""A log handler that counts repeated messages in place of writing them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ SAME = 5
 DISTINCT = 100
 _FEWER = 10
 _LONGEST = 500
-"""Characters of a line that a count quotes."""
+"""Characters of a message that a count quotes."""
 
 
 class _Place:
-    """What one line of code has logged at one level since the last count."""
+    """The messages that one line of code has logged at one level since the last count."""
 
     __slots__ = ("counts", "last", "others", "room")
 
     def __init__(self, room: int):
         self.room = room
-        """How many different texts are written."""
+        """How many different messages are written."""
         self.counts: dict[tuple[str, str], int] = {}
-        """Of each text: how often it came."""
+        """How often each message came."""
         self.others = 0
-        """Lines that came when the table of texts was full."""
+        """Messages that came when the table was full."""
         self.last: logging.LogRecord | None = None
 
 
 class Repeats(logging.Handler):
     """Passes records to another handler, and counts those that repeat.
 
-    The same text from one place of the code at one level (with an exception: of the same type and text too) is written
-    `same` times within `seconds`; what comes beyond that is counted, and a line of the same level and logger says how
-    often at the end of the time, and at the close. While it goes on, that line is all that is written of it. Different
-    texts from one place are all written, up to `distinct` of them; beyond that they are counted together, and a tenth
-    as many is written of them while that goes on. Critical records are always written.
+    The same message from one line of code at one level (with an exception: of the same type and text too) is written
+    `same` times within `seconds`. Further ones are counted; a line of the same level and logger reports the count at the
+    end of that time, and at the close. While a message goes on repeating, only these counts are written. Different
+    messages from one line of code are all written, up to `distinct` of them; beyond that they are counted together, and
+    a tenth as many are written while that goes on. Critical records are always written.
 
-    `clock`: seconds, only ever forward.
+    `clock`: seconds, monotonic.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Repeats(logging.Handler):
             self._start_timer()
 
     def count(self) -> None:
-        """Write how often records were not written since the last count, and begin the next one."""
+        """Log how many records were left out since the last count, and begin the next count."""
         self.acquire()
         try:
             now = self._clock()
@@ -121,7 +121,7 @@ class Repeats(logging.Handler):
         for text, count in place.counts.items():
             if count > self._same:
                 self._write(key, f"{_quoted(*text)} … {count - self._same:,} more times in {seconds} s")
-                # It goes on being counted until it has not come for as long as that.
+                # The message is counted on until it has not come for that long.
                 again.counts[text] = self._same
                 again.room += 1
         if place.others and place.last is not None:
@@ -141,7 +141,7 @@ class Repeats(logging.Handler):
         try:
             timer.start()
         except RuntimeError:
-            # No thread to be had: the next record writes the count.
+            # No thread can be started: the next record writes the count.
             return
         self._timer = timer
 
@@ -152,12 +152,12 @@ def _text_of(record: logging.LogRecord) -> tuple[str, str]:
     try:
         return record.getMessage(), "" if error is None else f"{type(error).__name__}: {error}"
     except Exception:
-        # The other handler reports what is wrong with a message and its arguments.
+        # The other handler reports the mistake in a message and its arguments.
         return str(record.msg), type(error).__name__
 
 
 def _quoted(text: str, error: str) -> str:
     """Return the first line of a message, which may end with blanks, with its exception."""
     first = text.strip().partition("\n")[0]
-    whole = f"{first}: {error.strip().partition(chr(10))[0]}" if error else first
-    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 1] + "…"
+    line = f"{first}: {error.strip().partition(chr(10))[0]}" if error else first
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

@@ -1,21 +1,24 @@
-"""How much the present thread has made since its task's output was last sent, so that a round ends before it is too much.
+"""The bytes that the present thread has made since it last sent its task's output; a round ends before they are too many.
 
-Only what is large is noted, where it is made: a record, a value or a list of matches of ordinary size costs nothing here.
+Only large values are added, where they are made: a record, a value or a list of matches of ordinary size costs nothing here.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MOST = 32 << 20
-"""Bytes that one round may note; then it ends with the present record."""
+"""Bytes that one round may make; then it ends with the present record."""
 LARGE = 1 << 15
-"""Bytes from which a value is noted."""
+"""Bytes from which a value is counted."""
 MANY = 256
-"""From how many results of one record they are noted."""
+"""Results of one record from which they are counted."""
 ROW = 512
-"""Bytes that each of many results counts, about what it takes while it waits to be sent."""
+"""Bytes that each of many results counts: about the memory that it takes until it is sent."""
 
 
 class _Round(threading.local):
@@ -27,25 +30,25 @@ _ROUND = _Round()
 
 
 def begin(end: Callable[[], None] | None) -> None:
-    """Begin a round; `end` is called when it has made enough."""
+    """Begin a round; `end` is called when it is full."""
     _ROUND.left = MOST
     _ROUND.end = end
 
 
 def is_full() -> bool:
-    """Return whether the round has made enough."""
+    """Return whether the round has made its bytes."""
     return _ROUND.left < 0
 
 
 def made(size: int) -> None:
-    """Note that so many bytes were made, which may end the round."""
+    """Count bytes that were made, which may end the round."""
     _ROUND.left -= size
     if _ROUND.left < 0 and _ROUND.end is not None:
         _ROUND.end()
 
 
-def many(results: list) -> list:
-    """Return the results of one record; where there are many, note them."""
+def many(results: list[T]) -> list[T]:
+    """Return the results of one record; where there are many, count them."""
     if len(results) > MANY:
         made(ROW * len(results))
     return results

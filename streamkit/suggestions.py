@@ -31,7 +31,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
     """Return the end of a message about an unknown name: the nearest name, else `otherwise` where there is such a text.
 
-    prefix: what stands before the name in the file.
+    prefix: the text before the name in the file.
 
     >>> did_you_mean("Strin", ["string", "long"])
     "; did you mean 'string'?"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from types import TracebackType
-from typing import Any
 
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
-from streamkit.runtime.local.client import Application as LocalApplication
-from streamkit.runtime.local.queries import require_store
-from streamkit.runtime.opening import open_log
+from streamkit.record import Key, Value
+from streamkit.runtime.local.instance.client import Application as LocalApplication
+from streamkit.runtime.local.instance.queries import require_store
+from streamkit.runtime.operations.opening import open_log
+from streamkit.serdes.plain import Json
 from streamkit.state.keys import MAX_LONG
 from streamkit.state.reading import Query, StoredRow
 
@@ -21,10 +22,10 @@ _PAGE = 1000
 
 
 class Store:
-    """The rows of a store that this process holds, for queries (ReadOnlyKeyValueStore and its like).
+    """The rows of a store in this process, for queries (ReadOnlyKeyValueStore, ReadOnlyWindowStore, ReadOnlySessionStore).
 
-    Keys are Python objects. Reads see the cache. Every method raises StoreUnavailableError while the store is being
-    restored or is elsewhere, and QueryError for what the type of store does not offer.
+    Keys are Python objects. Reads include the cache. Every method raises StoreUnavailableError while the store is being
+    restored or its tasks run elsewhere, and QueryError for a query that the type of store does not offer.
     """
 
     def __init__(self, application: LocalApplication, name: str):
@@ -32,36 +33,36 @@ class Store:
         self._name = name
         self._definition = application.plan.stores[name]
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: Key) -> Value:
         """Return the value of a key, or None."""
         rows = self._page(Query("get", key=self._encode(key)))
         return rows[0].value if rows else None
 
-    def all(self) -> Iterator[tuple[Any, Any]]:
+    def all(self) -> Iterator[tuple[Key, Value]]:
         """Yield every (key, value); keys of windows and sessions are WindowedKey."""
         yield from self._pages(Query("all", limit=_PAGE))
 
-    def range(self, low: Any = None, high: Any = None) -> Iterator[tuple[Any, Any]]:
+    def range(self, low: Key = None, high: Key = None) -> Iterator[tuple[Key, Value]]:
         """Yield (key, value) from low to high, both included, in byte order within a partition."""
         bounds = [None if bound is None else self._encode(bound) for bound in (low, high)]
         yield from self._pages(Query("range", low=bounds[0], high=bounds[1], limit=_PAGE))
 
-    def windows(self, key: Any, start: int = 0, end: int | None = None) -> Iterator[tuple[Any, Any]]:
+    def windows(self, key: Key, start: int = 0, end: int | None = None) -> Iterator[tuple[Key, Value]]:
         """Yield (windowed key, value) of a key's windows that start from `start` to `end` (ms)."""
         last = MAX_LONG if end is None else end
         yield from self._pages(Query("windows", key=self._encode(key), start=start, end=last, limit=_PAGE))
 
-    def sessions(self, key: Any) -> Iterator[tuple[Any, Any]]:
+    def sessions(self, key: Key) -> Iterator[tuple[Key, Value]]:
         """Yield (windowed key, value) of a key's sessions."""
         yield from self._pages(Query("sessions", key=self._encode(key), limit=_PAGE))
 
-    def _encode(self, key: Any) -> bytes:
+    def _encode(self, key: Key) -> bytes:
         return self._definition.key_serde.encode(key)
 
     def _page(self, query: Query) -> list[StoredRow]:
         return [each.row for each in self._stores.read(self._name, query).rows]
 
-    def _pages(self, query: Query) -> Iterator[tuple[Any, Any]]:
+    def _pages(self, query: Query) -> Iterator[tuple[Key, Value]]:
         while True:
             rows = self._stores.read(self._name, query).rows
             for each in rows:
@@ -74,14 +75,14 @@ class Store:
 class Application:
     """Runs a topology on the log that bootstrap.servers names. A context manager: starts, and stops at the end.
 
-    A process of its own is what `streamkit run` offers: signals, logs, HTTP.
+    `streamkit run` adds a process of its own, with signals, logs and HTTP.
     """
 
     def __init__(self, plan: Plan, listener: Listener | None = None):
         self._transport = open_log(plan)
-        told = None if listener is None else lambda new, old: listener(new.value, old.value)
+        state_listener = None if listener is None else lambda new, old: listener(new.value, old.value)
         try:
-            self._application = LocalApplication(plan, self._transport, told)
+            self._application = LocalApplication(plan, self._transport, state_listener)
         except BaseException:
             self._transport.close()
             raise
@@ -98,7 +99,7 @@ class Application:
     def run(self, until_idle: bool = False) -> None:
         """Start, and return after SIGTERM or SIGINT, or with `until_idle` when all input is processed and committed.
 
-        Raises what ended a thread.
+        Raises the error that ended a thread.
         """
         try:
             self._application.run(until_idle=until_idle)
@@ -106,7 +107,7 @@ class Application:
             self._transport.close()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Commit and end, waiting at most `timeout` seconds; return whether all ended in time. Raises what ended a thread."""
+        """Commit and end, waiting at most `timeout` seconds; return whether all ended in time. Raises the error that ended a thread."""
         ended = self._application.stop(timeout)
         self._transport.close()
         self._application.raise_error()
@@ -117,8 +118,8 @@ class Application:
         require_store(self._application.plan, name)
         return Store(self._application, name)
 
-    def status(self) -> dict[str, Any]:
-        """Return states, tasks, rates and lag as plain data, as `streamkit status --json` has them for one instance."""
+    def status(self) -> dict[str, Json]:
+        """Return states, tasks, rates and lag as plain data, as `streamkit status --format json` has them for one instance."""
         return asdict(self._application.status())
 
     def wait_until_idle(self) -> None:

@@ -1,20 +1,33 @@
-"""What a plugin is made of: the classes for steps, the pieces of their code, and rules.
+"""The classes for plugins: for steps, the pieces of their code, and rules.
 
-A package names what it adds by entry points: `streamkit.serdes`, `streamkit.steps` (an Operator) and `streamkit.lint` (a Rule).
+A package registers what it adds by entry points: `streamkit.serdes`, `streamkit.steps` (an Operator) and `streamkit.lint` (a Rule).
 """
 
 from __future__ import annotations
 
 from streamkit import code
-from streamkit.graph.node import ProcessorNode
-from streamkit.lint.base import Rule, Subject
-from streamkit.operators.base import BuildError, Example, Operator, Processor
-from streamkit.operators.context import Context
-from streamkit.operators.fields import KEY_SERDE, NAME, VALUE_SERDE, Choice, Duration, Expr, Field, Integer, Step, Text
-from streamkit.operators.frozen import frozen
-from streamkit.operators.hand import Slot
-from streamkit.operators.upstream import Stream
-from streamkit.operators.writer import CodeWriter, Node
+from streamkit.graph.node import ProcessorGraphNode
+from streamkit.lint.rule import Rule, Subject
+from streamkit.operators.codegen.code_writer import CodeWriter, Node
+from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.core.build_context import Context
+from streamkit.operators.core.fields import (
+    KEY_SERDE,
+    NAME,
+    VALUE_SERDE,
+    Choice,
+    Duration,
+    Expr,
+    Field,
+    Integer,
+    Text,
+)
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.parsed_values import (
+    Step,
+)
+from streamkit.operators.core.upstream import Stream
 
 __all__ = [
     "KEY_SERDE",
@@ -32,7 +45,7 @@ __all__ = [
     "Node",
     "Operator",
     "Processor",
-    "ProcessorNode",
+    "ProcessorGraphNode",
     "Rule",
     "Slot",
     "Step",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from streamkit.api.driver import TopologyDriver
-    from streamkit.testing.model import Case
-    from streamkit.testing.run import Outcome
+    from streamkit.api.topology_driver import TopologyDriver
+    from streamkit.testing.case_runner import Outcome
+    from streamkit.testing.cases import Case
 
 SUFFIXES = (".test.yaml", ".test.yml")
 
 
 class CaseFailed(Exception):
-    """A case did not do what it says; the text is what `streamkit test` shows."""
+    """A case has failed; the text is that of `streamkit test`."""
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect the cases of a test file."""
     if not file_path.name.endswith(SUFFIXES):
         return None
-    return TestFile.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
+    return TestFile.from_parent(parent, path=file_path)
 
 
 class TestFile(pytest.File):
@@ -38,9 +38,9 @@ class TestFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the cases; mistakes in the file are errors of the collection, with their places."""
         from streamkit.errors import StreamkitError
+        from streamkit.testing.case_file import load
         from streamkit.testing.find import Plans
-        from streamkit.testing.load import load
-        from streamkit.testing.session import Session
+        from streamkit.testing.suite import Session
 
         plans = Plans(os.environ, {})
         try:
@@ -57,27 +57,27 @@ class TestCase(pytest.Item):
 
     __test__ = False
 
-    def __init__(self, *, case: Case, run: Callable[[], Outcome], **options: Any):
+    def __init__(self, *, case: Case, run: Callable[[], Outcome], **options: Any):  # those of pytest.Item
         super().__init__(**options)
         self._case = case
         self._run = run
 
     def runtest(self) -> None:
         """Run the case on the driver of `streamkit try`."""
-        from streamkit.testing.report import text
+        from streamkit.testing.failure_report import text
 
         failures = self._run().failures
         if failures:
             raise CaseFailed("\n".join(map(text, failures)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show what is different, without a traceback of the plugin."""
+        """Show the differences, without a traceback of the plugin."""
         if isinstance(excinfo.value, CaseFailed):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Return where the case stands."""
+        """Return the place of the case."""
         return self.path, self._case.position.line - 1, f"{self.path.name}: {self.name}"
 
 
@@ -91,7 +91,7 @@ def topology_driver(request: pytest.FixtureRequest) -> Iterator[Callable[..., To
 
     with ExitStack() as opened:
 
-        def driver(source: str | Path, settings: dict[str, Any] | None = None) -> TopologyDriver:
+        def driver(source: str | Path, settings: Mapping[str, object] | None = None) -> TopologyDriver:
             if isinstance(source, Path) or "\n" not in source:
                 source = request.path.parent / source
             return opened.enter_context(load(source, settings).driver())

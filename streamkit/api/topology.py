@@ -5,26 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamkit.errors import Problem, TopologyError, UsageError
 from streamkit.plan.model import Plan
 
 if TYPE_CHECKING:
     from streamkit.api.application import Application, Listener
-    from streamkit.api.driver import TopologyDriver
-    from streamkit.runtime.spark.compare import Difference
+    from streamkit.api.topology_driver import TopologyDriver
+    from streamkit.runtime.spark.submission.topic_difference import Difference
 
 TEXT = "text"
 CODE = "python"
 
 
 def load(
-    source: str | Path, settings: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+    source: str | Path, settings: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
 ) -> Topology:
     """Return the topology of a file, or of a text: a string with more than one line is YAML, any other a path.
 
-    settings go before all others; environment: variables for `${NAME}` and settings, those of the process by default.
+    settings override all others; environment: variables for `${NAME}` and settings, those of the process by default.
     Mistakes in the topology raise nothing here: `problems` lists them. Raises UsageError for a file that can't be read,
     ConfigError for a setting.
     """
@@ -34,7 +34,7 @@ def load(
 class Topology:
     """A topology. Everything but `problems` raises TopologyError where the file has mistakes."""
 
-    def __init__(self, source: str | Path, settings: Mapping[str, Any], environment: Mapping[str, str]):
+    def __init__(self, source: str | Path, settings: Mapping[str, object], environment: Mapping[str, str]):
         self._source = source
         self._settings = dict(settings)
         self._environment = environment
@@ -72,7 +72,7 @@ class Topology:
         return self.plan.application
 
     def describe(self, format: str = TEXT) -> str:
-        """Return what a topology becomes; "text" is `Topology.describe()` of Kafka Streams.
+        """Return a description of the topology; "text" is `Topology.describe()` of Kafka Streams.
 
         format: text, json, mermaid, dot, svg, html, or python (the generated code). Raises UsageError for another one.
         """
@@ -87,7 +87,7 @@ class Topology:
 
     def driver(self) -> TopologyDriver:
         """Return a test driver, which runs the topology in memory."""
-        from streamkit.api.driver import TopologyDriver
+        from streamkit.api.topology_driver import TopologyDriver
 
         return TopologyDriver(self.plan)
 
@@ -114,10 +114,10 @@ class Topology:
         "updates" or "final". conf: settings of Spark. Raises ConfigError without Spark, UsageError, TransportError.
         """
         from streamkit.plan.lookup import find_topic
-        from streamkit.runtime.spark.options import JobOptions
-        from streamkit.runtime.spark.request import inputs_of, outputs_of, run_job
-        from streamkit.runtime.spark.session import Cluster
-        from streamkit.runtime.spark.submit import check
+        from streamkit.runtime.spark.submission.job_options import JobOptions
+        from streamkit.runtime.spark.submission.request import inputs_of, outputs_of, run_job
+        from streamkit.runtime.spark.submission.spark_session import Cluster
+        from streamkit.runtime.spark.submission.submit_job import check
 
         options = JobOptions(
             inputs_of(self.plan, map(_place, (inputs or {}).items())),
@@ -130,7 +130,7 @@ class Topology:
         return run_job(self.plan, options, Cluster(master, conf or {}))
 
     def _repr_html_(self) -> str:
-        """Return the drawing, which notebooks show; the mistakes of a topology that has some."""
+        """Return the drawing, which notebooks show; for a topology with mistakes, these."""
         if self._problems:
             from html import escape
 

@@ -1,29 +1,31 @@
-"""Rules that go beyond validity: `check` gives what `streamkit validate --strict` reports.
+"""Rules for valid topologies: `check` returns what `streamkit validate --strict` reports.
 
-A comment `# lint: ignore=CODE` (several with commas) in the line of a finding keeps it from being reported.
+A comment `# lint: ignore=CODE` (several with commas) in the line of a finding suppresses it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from streamkit import plugins
-from streamkit.lint import habits, state, unused
-from streamkit.lint.base import Finding, Rule, Subject
+from streamkit.errors import Position
+from streamkit.lint import habits, state_rules, unused, window_rules
+from streamkit.lint.rule import Finding, Rule, Subject
 from streamkit.plan.model import Plan
-from streamkit.spec.model import TopologyModel
+from streamkit.spec.topology_model import TopologyModel
 
-RULES: dict[str, Rule] = {rule.code: rule for rule in (*unused.RULES, *state.RULES, *habits.RULES)}
+RULES: dict[str, Rule] = {
+    rule.code: rule for rule in (*unused.RULES, *state_rules.RULES, *window_rules.RULES, *habits.RULES)
+}
 
 
-def _made(code: str, found: Any) -> Rule:
+def _checked_rule(code: str, found: object) -> Rule:
     if not isinstance(found, Rule) or found.code != code:
         raise TypeError(f"a Rule with the code {code} is expected")
     return found
 
 
-EVERY_RULE = plugins.WithPlugins(RULES, plugins.RULES, _made)
+EVERY_RULE = plugins.WithPlugins(RULES, plugins.RULES, _checked_rule)
 """The rules, and those of installed plugins (entry points `streamkit.lint`)."""
 _IGNORED = re.compile(r"#\s*lint:\s*ignore=([a-z, -]+)")
 
@@ -31,7 +33,7 @@ __all__ = ["EVERY_RULE", "RULES", "Finding", "Rule", "check"]
 
 
 def check(model: TopologyModel, plan: Plan) -> list[Finding]:
-    """Return what breaks a rule, by place; lines may ask for rules to be ignored."""
+    """Return the findings in the order of the file, without those that a comment in their line ignores."""
     subject = Subject(model, plan)
     found = {
         Finding(rule.code, position, message)
@@ -39,7 +41,12 @@ def check(model: TopologyModel, plan: Plan) -> list[Finding]:
         for position, message in rule.find(subject)
     }
     kept = [each for each in found if each.code not in _ignored(subject.line(each.position))]
-    return sorted(kept, key=lambda each: (each.position.line, each.position.column, each.code))
+    return sorted(kept, key=lambda each: (*_place(model, each.position), each.code))
+
+
+def _place(model: TopologyModel, position: Position) -> tuple[bool, str, int, int]:
+    """Return what places are sorted by: the file itself first, then those that it includes."""
+    return position.file in model.included, position.file, position.line, position.column
 
 
 def _ignored(line: str) -> set[str]:

@@ -1,11 +1,11 @@
-"""Rules about what is better said than left to a default, and what should not stay in a file."""
+"""Rules about defaults that a file should replace, and about leftovers in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from streamkit.config.values import is_secret
-from streamkit.lint.base import Place, Rule, Subject
+from streamkit.lint.rule import Place, Rule, Subject
 
 _HEAD = "streamkit: 1\napplication: example\n"
 _TOPICS = "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
@@ -26,8 +26,8 @@ def _no_grace(subject: Subject) -> Iterable[Place]:
 def _plain_secrets(subject: Subject) -> Iterable[Place]:
     for name, entry in subject.model.config.items():
         if is_secret(name) and entry.position is not None and entry.value not in ("", None):
-            following = subject.lines[entry.position.line - 1 : entry.position.line + 1]
-            if not any("${" in line for line in following):
+            lines = subject.lines_of(entry.position.file)[entry.position.line - 1 : entry.position.line + 1]
+            if not any("${" in line for line in lines):
                 yield (
                     entry.position,
                     f"{name} stands in the file; write ${{NAME}} and give it by the environment or --env-file",

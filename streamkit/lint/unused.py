@@ -1,4 +1,4 @@
-"""Rules about what a file defines and never uses."""
+"""Rules about definitions that no part of the file uses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 
 from streamkit.expressions import Expression
-from streamkit.lint.base import Place, Rule, Subject
-from streamkit.operators.fields import OnError, Ref, SinkSpec
+from streamkit.graph.node import OnError
+from streamkit.lint.rule import Place, Rule, Subject
+from streamkit.operators.core.parsed_values import Ref, SinkSpec
 
 _HEAD = "streamkit: 1\napplication: example\n"
 _EFFECTS = ("peek", "print", "process", "process_values")
@@ -28,11 +29,11 @@ def _topics(subject: Subject) -> Iterable[Place]:
     used = {topic for part in subject.parts if isinstance(part, Ref) for topic in part.topics}
     used.update(part.topic for part in subject.parts if isinstance(part, SinkSpec | OnError) and part.topic)
     if any(isinstance(part, SinkSpec) and part.route is not None for part in subject.parts):
-        return  # Any topic may be the one that a record chooses.
+        return  # A `route` may choose each topic of the file.
     patterns = [re.compile(part.pattern) for part in subject.parts if isinstance(part, Ref) and part.pattern]
     for name, topic in subject.model.topics.items():
         matched = any(pattern.fullmatch(topic.topic) for pattern in patterns)
-        if name not in used and not matched and topic.position is not None:
+        if name not in used and not matched and subject.is_own(topic.position):
             yield topic.position, f"No pipeline reads or writes the topic {name!r}"
 
 
@@ -42,18 +43,18 @@ def _functions(subject: Subject) -> Iterable[Place]:
         topic.timestamp.text for topic in subject.model.topics.values() if isinstance(topic.timestamp, Expression)
     ]
     for name, function in subject.model.functions.items():
-        others = [each.text for other, each in subject.model.functions.items() if other != name and each.text]
+        others = [each.expr for other, each in subject.model.functions.items() if other != name and each.expr]
         word = re.compile(rf"\b{re.escape(name)}\b")
-        if not any(word.search(text) for text in [*texts, *others]) and function.position is not None:
+        if not any(word.search(text) for text in [*texts, *others]) and subject.is_own(function.position):
             yield function.position, f"No expression calls the function {name!r}"
 
 
 def _stores(subject: Subject) -> Iterable[Place]:
     used = {name for step in subject.steps for name in step.get("stores") or ()}
-    # A store that is kept from a topic is there for queries, and global ones for every processor.
+    # A store that is written from a topic serves queries, and a global one every processor.
     used.update(part.store.name for part in subject.parts if isinstance(part, Ref) and part.store and part.store.name)
     for name, store in subject.model.stores.items():
-        if name not in used and store.position is not None:
+        if name not in used and subject.is_own(store.position):
             yield store.position, f"No processor uses the store {name!r}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from streamkit import durations
 from streamkit.errors import SerdeError, UsageError
 from streamkit.plan.model import Plan
-from streamkit.record import Headers, Record
+from streamkit.record import Headers, Key, Record, Value
 from streamkit.runtime.driver import Driver
 from streamkit.runtime.records import RecordObjects
 
@@ -30,8 +30,8 @@ class TopologyDriver:
     def pipe(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: Value = None,
+        key: Key = None,
         timestamp: int | None = None,
         headers: Iterable[tuple[str, bytes | str | None]] = (),
     ) -> None:
@@ -49,7 +49,7 @@ class TopologyDriver:
         try:
             self._keep(self._driver.pipe(row))
         finally:
-            # What came out before a failure can be read.
+            # The output before a failure can be read.
             self._keep(self._driver.printed())
 
     def advance_wall_clock(self, by: int | str) -> None:
@@ -57,7 +57,7 @@ class TopologyDriver:
         self._keep(self._driver.advance(durations.parse(by)))
 
     def read(self, topic: str) -> list[Record]:
-        """Return what was written to a topic since the last call, in order. Raises UsageError for an unknown topic."""
+        """Return the records written to a topic since the last call, in order. Raises UsageError for an unknown topic."""
         name = self._entries.get(topic, topic)
         if topic not in self._entries and name not in self._unread and name not in self._entries.values():
             raise UsageError(
@@ -67,7 +67,7 @@ class TopologyDriver:
         return found
 
     @property
-    def stores(self) -> Mapping[str, list[tuple[Any, Any]]]:
+    def stores(self) -> Mapping[str, list[tuple[Key, Value]]]:
         """The rows (key, value) of every store by its name, those in caches included, in byte order of keys."""
         return {name: list(store.rows()) for name, store in self._driver.opened().items()}
 
@@ -89,6 +89,7 @@ class TopologyDriver:
         self.close()
 
     def _keep(self, written: Iterable[Any]) -> None:
+        # With RecordObjects a record is (topic, Record), where the driver otherwise gives JSON objects.
         for topic, record in written:
             self._unread[topic].append(record)
 

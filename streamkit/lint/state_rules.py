@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from streamkit.lint.base import Place, Rule, Subject
-from streamkit.plan.model import ProcessorNode, SinkNode
+from streamkit.graph.node import StepRef
+from streamkit.lint.rule import Place, Rule, Subject
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.repartition_node import RepartitionFilter
+from streamkit.plan.model import PlanNode, SinkNode
 
 _HEAD = "streamkit: 1\napplication: example\ntopics: {in: {value: string}, out: {value: long}, more: {value: string}}\n"
 _NUMBERED = re.compile(r"-\d{10}\b")
@@ -17,8 +19,8 @@ _MERGE = "merge.repartition.topics"
 
 def _unnamed(subject: Subject) -> Iterable[Place]:
     """Like ensure.explicit.internal.resource.naming of Kafka Streams: numbers in names change with every step before them."""
-    found: dict[Any, list[str]] = {}
-    seen: set[str] = set()  # A store is named where it is made; later steps only look into it.
+    found: dict[StepRef, list[str]] = {}
+    seen: set[str] = set()  # The first node that uses a store adds it; later ones only read it.
     for sub in subject.plan.sub_topologies:
         for node in sub.nodes.values():
             if node.origin is None:
@@ -49,9 +51,11 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
     chosen.update({name: store.caching for name, store in subject.model.stores.items()})
     for sub in subject.plan.sub_topologies:
         for node in sub.nodes.values():
-            for name in node.stores if isinstance(node, ProcessorNode) and node.origin is not None else ():
+            if not isinstance(node, ProcessorNode) or node.origin is None:
+                continue
+            for name in node.stores:
                 store = subject.plan.stores[name]
-                # What is emitted on close, or suppressed, is final in any case.
+                # Results that are emitted on close, or suppressed, are final in any case.
                 updates = store.in_cache and not store.options.get("on_close")
                 if _makes(node) and updates and chosen.get(name) is None and _reaches_sink(sub.nodes, node):
                     yield (
@@ -62,12 +66,12 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
 
 
 def _makes(node: ProcessorNode) -> bool:
-    """Tell whether a node fills a store rather than looks it up; processors and joins do what their authors decide."""
+    """Return whether a node is of a step that writes its results to a store; a processor may only read it."""
     return node.origin is not None and node.origin.step in ("count", "reduce", "aggregate", "to_table")
 
 
-def _reaches_sink(nodes: Mapping[str, Any], start: Any) -> bool:
-    waiting, seen = [start], set()
+def _reaches_sink(nodes: Mapping[str, PlanNode], start: PlanNode) -> bool:
+    waiting, seen = [start], set[str]()
     while waiting:
         node = waiting.pop()
         if isinstance(node, SinkNode):
@@ -75,7 +79,8 @@ def _reaches_sink(nodes: Mapping[str, Any], start: Any) -> bool:
                 return True
             continue
         for name in node.children:
-            suppressed = nodes[name].origin is not None and nodes[name].origin.step == "suppress"
+            origin = nodes[name].origin
+            suppressed = origin is not None and origin.step == "suppress"
             if name not in seen and not suppressed:
                 seen.add(name)
                 waiting.append(nodes[name])
@@ -91,12 +96,10 @@ def _shared(subject: Subject) -> Iterable[Place]:
             if isinstance(node, SinkNode) and node.internal and node.value_kind == "plain":
                 for parent in node.parents:
                     above = sub.nodes[parent]
-                    # A filter of records without a key stands before each repartition topic.
-                    start = (
-                        above.parents[0]
-                        if type(getattr(above, "processor", None)).__name__ == "RepartitionFilter"
-                        else parent
-                    )
+                    # A repartition topic has a filter of records without a key above it.
+                    start = parent
+                    if isinstance(above, ProcessorNode) and isinstance(above.processor, RepartitionFilter):
+                        start = above.parents[0]
                     sources.setdefault(start, []).append(node)
         for sinks in sources.values():
             if len(sinks) < 2 or sinks[1].origin is None:
