@@ -1,5 +1,5 @@
 """`python -m streamkit_cli` is the command `streamkit`."""
 
-from .main import main
+from streamkit_cli.main import main
 
 main()

@@ -1,4 +1,4 @@
-"""What `streamkit diff` prints."""
+"""The output of `streamkit diff`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamkit.changes.finding import Verdict, worst
-
-from .problems import annotation
+from streamkit_cli.problems import annotation
 
 if TYPE_CHECKING:
     from streamkit.changes.finding import Finding
-    from streamkit.changes.form import Form
+    from streamkit.changes.forms.form import Form
 
 _SEVERITIES = {
     Verdict.SAFE: "notice",
@@ -25,7 +24,7 @@ _SEVERITIES = {
 
 
 def needs_action(found: Sequence[Finding]) -> bool:
-    """Tell whether something is to be done before the new version starts."""
+    """Return whether the user must do something before the new version starts."""
     return any(each.verdict is not Verdict.SAFE for each in found)
 
 

@@ -1,4 +1,4 @@
-"""What every command is wrapped in: errors become one line on stderr and a documented exit code."""
+"""The error handling of commands: an error becomes one line on stderr and a documented exit code."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec
 
 from streamkit.errors import StreamkitError, TopologyError
+
+P = ParamSpec("P")
 
 FAILED = 1
 INTERRUPTED = 130
 
 
-def guarded(command: Callable[..., int | None], verbose: bool = False) -> Callable[..., None]:
-    """Return the command with its errors handled; what it returns is the exit code (None: 0)."""
+def guarded(command: Callable[P, int | None], verbose: bool = False) -> Callable[P, None]:
+    """Return the command with its errors handled; its result is the exit code (None: 0)."""
 
     @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
+    def run(*arguments: P.args, **options: P.kwargs) -> None:
         code = call(functools.partial(command, *arguments, **options), verbose)
         if code:
             import typer
@@ -31,7 +33,7 @@ def guarded(command: Callable[..., int | None], verbose: bool = False) -> Callab
 
 
 def call(command: Callable[[], int | None], verbose: bool = False) -> int:
-    """Return the exit code of a command; its errors are said on stderr."""
+    """Return the exit code of a command; its errors are printed on stderr."""
     try:
         code = command() or 0
         # Here, so that a full disk or a closed pipe is an error of the command and not a traceback at exit.
@@ -43,38 +45,38 @@ def call(command: Callable[[], int | None], verbose: bool = False) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except TopologyError as error:
-        # The lines that editors and other tools look for, as validate has them.
+        # The lines that editors and other tools parse, as validate prints them.
         print(error, file=sys.stderr)
         return error.exit_code
     except StreamkitError as error:
         _flush_stdout()
         if verbose and error.__cause__ is not None:
-            # The error itself is told in one line; what led to it may be in the user's Python or in generated code.
+            # The error is printed in one line; its cause may be in the user's Python or in generated code.
             traceback.print_exception(error.__cause__)
-        say("; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())]))
+        print_message("; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())]))
         return error.exit_code
     except OSError as error:
         _silence_stdout()
         if verbose:
             raise
-        say(_os_error(error))
+        print_message(_os_error(error))
         return FAILED
     except RecursionError:
         if verbose:
             raise
-        say("nested too deeply")
+        print_message("nested too deeply")
         return FAILED
     except Exception as error:
         if verbose:
             raise
         _flush_stdout()
         text = " ".join(str(error).split())
-        say(f"unexpected {type(error).__name__}: {text} (streamkit --verbose … shows the traceback)")
+        print_message(f"unexpected {type(error).__name__}: {text} (streamkit --verbose … shows the traceback)")
         return FAILED
 
 
-def say(text: str) -> None:
-    """Print a message for a person on stderr."""
+def print_message(text: str) -> None:
+    """Print a message on stderr."""
     print(f"streamkit: {text}", file=sys.stderr)
 
 
@@ -91,6 +93,6 @@ def _flush_stdout() -> None:
 
 
 def _silence_stdout() -> None:
-    """Point stdout at nothing: what is still buffered can't be written, and Python would complain about it at exit."""
+    """Redirect stdout to the null device: Python would report at exit that it can't write the buffered rest."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What is installed beside streamkit: extras, engines of stores, Java."""
+"""The packages of streamkit's extras that are installed, and Java."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def extras() -> list[Extra]:
         packages = found.setdefault(extra, {})
         packages[name] = version_of(name)
         if packages[name] is not None and nested:
-            # What an extra of that package brings, only where it is missing: confluent-kafka[schema-registry].
+            # The packages of an extra of that package, where they are missing: confluent-kafka[schema-registry].
             theirs = [package for extra_of_it, package, _ in _optional(name) if extra_of_it in nested]
             packages.update({package: None for package in theirs if version_of(package) is None})
     return [Extra(name, packages) for name, packages in found.items()]

@@ -1,6 +1,6 @@
-"""Topologies from files, with what the command line and the environment say.
+"""Loads topologies from files, with the settings of the command line and the environment.
 
-Without typer, which takes as long to import as validating a file takes.
+Without typer, whose import takes as long as the validation of a file.
 """
 
 from __future__ import annotations
@@ -15,23 +15,32 @@ from streamkit.errors import UsageError
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
-    from streamkit.spec.model import TopologyModel
+    from streamkit.spec.topology_model import TopologyModel
 
 
 STDIN = "-"
-"""What stands for a topology that is read from the standard input."""
+"""The name of the standard input as a topology file."""
 
 
-def load_plan(file: str, settings: list[str] | None, env_file: str | None) -> Plan:
-    """Return the plan of a topology file. Raises UsageError for no such file, TopologyError for its problems."""
+def load_plan(file: str, settings: list[str] | None, env_file: str | None, *, imports: bool = False) -> Plan:
+    """Return the plan of a topology file. Raises UsageError for no such file, TopologyError for its problems.
+
+    imports: import the Python code that the file names, and check the calls of it, too.
+    """
     from streamkit.plan import build
 
     variables = environment(env_file)
-    return build(load_model(file, variables), overrides(settings), variables)
+    model = load_model(file, variables)
+    plan = build(model, overrides(settings), variables)
+    if imports:
+        from streamkit.spec.import_check import check_imports
+
+        check_imports(model)
+    return plan
 
 
 def load_model(file: str, variables: Mapping[str, str]) -> TopologyModel:
-    """Return what a topology file says, `-` being the standard input. Raises UsageError, TopologyError."""
+    """Return the model of a topology file, or of the standard input for `-`. Raises UsageError, TopologyError."""
     from streamkit import spec
 
     if file == STDIN:

@@ -1,6 +1,6 @@
 """The entry point.
 
-Imports are relative because the folder is called `cli` and the installed package `streamkit_cli`.
+The folder is called `cli`, and the installed package `streamkit_cli`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 from functools import partial
 
-from .guard import call
+from streamkit_cli.guard import call
 
 
 def main() -> None:
@@ -17,20 +17,22 @@ def main() -> None:
     _utf8()
     arguments = sys.argv[1:]
     if arguments[:1] == ["validate"] and arguments[1:] and not any(each.startswith("-") for each in arguments):
-        # What an editor calls at every save does without the options' parser, a third of its time.
+        # Editors call this at each save: the parser of options would add half of its time.
         import gc
 
-        # Collecting is a tenth of the time, in a process that ends before its memory matters.
+        # Garbage collection takes a tenth of the time, and the process ends before its memory matters.
         gc.disable()
-        from .problems import validate_files
+        from streamkit_cli.problems import validate_files
 
         sys.exit(call(partial(validate_files, arguments[1:])))
-    from .app import application
+    from streamkit_cli.arguments.former_options import renamed
+    from streamkit_cli.command_line import application
 
     if "_STREAMKIT_COMPLETE" in os.environ:
-        from .completion import answer
+        from streamkit_cli.commands.topology.completion import complete
 
-        answer()
+        complete()
+    arguments = renamed(arguments)
     application(arguments)(args=arguments, prog_name="streamkit")
 
 
@@ -38,4 +40,5 @@ def _utf8() -> None:
     """Make the standard streams UTF-8 whatever the locale: records and file names must survive it."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if stream is not None:
+            # Their declared type, TextIO, does not have the method of TextIOWrapper.
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]

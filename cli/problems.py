@@ -1,4 +1,4 @@
-"""What `streamkit validate` does; without typer, so that an editor may call it at every save."""
+"""The work of `streamkit validate`; without typer, whose import an editor would wait for at each save."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
-
-from .guard import say
-from .loading import STDIN, environment, load_model, overrides
+from streamkit_cli.arguments.files_to_validate import files_of, is_test_file
+from streamkit_cli.guard import print_message
+from streamkit_cli.loading import STDIN, environment, load_model, overrides, require_file
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
-    from streamkit.spec.model import TopologyModel
+    from streamkit.spec.topology_model import TopologyModel
 
 ERROR, WARNING = "error", "warning"
 INVALID = "invalid"
-"""The code of what is a mistake and not a rule of lint."""
+"""The code of a mistake, which has no rule of lint."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is looked for, and how it is shown: excerpt None: on a terminal; form: text, json or github.
+class CheckOptions:
+    """The options of validate. excerpt None: on a terminal; form: text, json or github.
 
-    online: whether the schema registry is asked too.
+    online: whether to check against the schema registry too; imports: whether to import the Python code of the file.
     """
 
     excerpt: bool | None = None
@@ -36,10 +36,11 @@ class Wanted:
     ignored: frozenset[str] = frozenset()
     form: str = "text"
     online: bool = False
+    imports: bool = False
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReportLine:
     """A line of the report."""
 
     severity: str
@@ -48,44 +49,73 @@ class Shown:
     message: str
 
 
-def validate_files(files: Sequence[str], wanted: Wanted | None = None) -> int:
+def validate_files(files: Sequence[str], options: CheckOptions | None = None) -> int:
     """Print the problems of all files; return the exit code."""
-    chosen = wanted or Wanted()
-    code, found = 0, []
-    for file in files:
+    chosen = options or CheckOptions()
+    code = 0
+    found: dict[ReportLine, None] = {}
+    for path in files:
         try:
-            found += _problems(file, chosen)
+            for file in files_of(path):
+                # A test file has the problems of its topology, which may be one of the files too.
+                found.update(
+                    dict.fromkeys(_test_problems(file, chosen) if is_test_file(file) else _problems(file, chosen))
+                )
         except UsageError as error:
-            say(str(error))
+            print_message(str(error))
             code = error.exit_code
-    _print(found, chosen)
+    _print(list(found), chosen)
     return max(code, 1 if found else 0)
 
 
-def _problems(file: str, wanted: Wanted) -> list[Shown]:
+def _test_problems(file: str, options: CheckOptions) -> list[ReportLine]:
+    from streamkit.testing.case_file import load
+    from streamkit.testing.find import Plans
+
+    require_file(file)
+    try:
+        load(Path(file), Plans(environment(options.env_file), overrides(options.settings)))
+    except TopologyError as error:
+        return _report_lines(error.problems)
+    return []
+
+
+def _report_lines(problems: Sequence[Problem]) -> list[ReportLine]:
+    ordered = sorted(problems, key=lambda each: (each.position.line, each.position.column))
+    return [ReportLine(ERROR, INVALID, each.position, each.message) for each in ordered]
+
+
+def _problems(file: str, options: CheckOptions) -> list[ReportLine]:
     from streamkit.plan import build
 
+    problems: list[Problem] = []
     try:
-        variables = environment(wanted.env_file)
+        variables = environment(options.env_file)
         model = load_model(file, variables)
-        plan = build(model, overrides(wanted.settings), variables, wanted.online)
+        if options.imports:
+            from streamkit.spec.import_check import import_problems
+            from streamkit_cli.running.user_output import user_output
+
+            with user_output():
+                problems = import_problems(model)
+        plan = build(model, overrides(options.settings), variables, options.online)
     except TopologyError as error:
-        return [Shown(ERROR, INVALID, problem.position, problem.message) for problem in error.problems]
+        return _report_lines([*problems, *error.problems])
     except UsageError:
         raise
     except StreamkitError as error:
-        # Not a place in the file, such as a wrong --set: still one of the problems that the caller asked for.
-        return [Shown(ERROR, INVALID, Position(file, 1, 1), str(error))]
+        # An error without a place in the file, such as a wrong --set, is one of the problems too.
+        return [ReportLine(ERROR, INVALID, Position(file, 1, 1), str(error))]
     for warning in _warnings(model, plan):
-        say(warning)
-    if not wanted.strict:
-        return []
+        print_message(warning)
+    if problems or not options.strict:
+        return _report_lines(problems)
     from streamkit.lint import check
 
     return [
-        Shown(WARNING, each.code, each.position, each.message)
+        ReportLine(WARNING, each.code, each.position, each.message)
         for each in check(model, plan)
-        if each.code not in wanted.ignored
+        if each.code not in options.ignored
     ]
 
 
@@ -101,22 +131,22 @@ def _warnings(model: TopologyModel, plan: Plan) -> list[str]:
     ]
 
 
-def _print(found: list[Shown], wanted: Wanted) -> None:
-    if wanted.form == "json":
+def _print(found: list[ReportLine], options: CheckOptions) -> None:
+    if options.form == "json":
         import json
 
         print(json.dumps([_data(each) for each in found], ensure_ascii=False, indent=2))
-    elif wanted.form == "github":
+    elif options.form == "github":
         for each in found:
             print(annotation(each.severity, each.code, each.position, each.message))
     elif found:
-        _print_text(found, sys.stdout.isatty() if wanted.excerpt is None else wanted.excerpt)
+        _print_text(found, sys.stdout.isatty() if options.excerpt is None else options.excerpt)
 
 
-def _print_text(found: list[Shown], excerpt: bool) -> None:
-    from streamkit.spec.report import render
+def _print_text(found: list[ReportLine], excerpt: bool) -> None:
+    from streamkit.spec.problem_report import render
 
-    # What is not UTF-8 is a problem that is shown, not one more error.
+    # Text that is not UTF-8 is one of the problems, not another error.
     names = {each.position.file for each in found if each.position.file not in ("stdin", STDIN)} if excerpt else set()
     texts = {name: Path(name).read_text(encoding="utf-8", errors="replace") for name in names}
     problems = [
@@ -126,7 +156,7 @@ def _print_text(found: list[Shown], excerpt: bool) -> None:
     print(render(problems, texts, excerpt))
 
 
-def _data(each: Shown) -> dict[str, object]:
+def _data(each: ReportLine) -> dict[str, object]:
     place = {"file": each.position.file, "line": each.position.line, "column": each.position.column}
     return {**place, "severity": each.severity, "code": each.code, "message": each.message}
 

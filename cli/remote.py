@@ -1,18 +1,19 @@
-"""Requests of commands to a running application over HTTP."""
+"""Requests to a running application over HTTP."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamkit.errors import ConfigError, StreamkitError, UsageError
-
-from .loading import load_plan
-from .serving import read_token
+from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageError
+from streamkit_cli.loading import load_plan
+from streamkit_cli.running.serving import read_token
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
+    from streamkit.serdes.plain import Json
 
 Place = Annotated[
     str,
@@ -38,24 +39,14 @@ class Connection:
         self._client = JsonClient(url, read_token(token_file), _SECONDS)
         self.url = self._client.url
 
-    def get(self, path: str, parameters: dict[str, Any] | None = None) -> Any:
-        """Return what a path answers. Raises StreamkitError with the instance's error, or when no answer comes."""
-        from http.client import HTTPException
-
-        from streamkit.http.json_client import reason_of
-
+    def get(self, path: str, parameters: Mapping[str, object] | None = None) -> Json:
+        """Return the answer of a path. Raises StreamkitError with the instance's error, or where no answer comes."""
         try:
-            answer = self._client.ask(path, parameters)
-        except (OSError, HTTPException) as error:
-            reason = reason_of(error)
-            raise StreamkitError(
-                f"no application answers at {self.url}: {getattr(reason, 'strerror', None) or reason}"
-            ) from error
-        if answer.status >= 400:
-            raise StreamkitError(answer.error or f"{self.url} answers {answer.status}")
-        if answer.content is None:
-            raise StreamkitError(f"{self.url} answers with something else than JSON")
-        return answer.content
+            return self._client.request(path, parameters)
+        except InstanceError as error:
+            if error.status is None:
+                raise StreamkitError(f"no application answers at {self.url}: {error}") from error
+            raise
 
 
 def is_url(place: str) -> bool:
@@ -76,6 +67,6 @@ def connect(place: str, settings: list[str] | None, env_file: str | None, token_
 
 
 def address_of(plan: Plan) -> str | None:
-    """Return the URL that a topology says its application answers at."""
+    """Return the URL of application.server; None where the topology does not set it."""
     server = plan.config["application.server"]
     return f"http://{server}" if server else None

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 
-def moment(time_ms: int | None) -> str | None:
+def time_cell(time_ms: int | None) -> str | None:
     """Return a time as text, in UTC.
 
-    >>> moment(1_700_000_000_123)
+    >>> time_cell(1_700_000_000_123)
     '2023-11-14 22:13:20Z'
     """
     return None if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[int] = ()) -> str:
-    """Return rows below their head, in columns; `numbers` are the columns that are set to the right.
+def is_coloured() -> bool:
+    """Return whether stdout is a terminal that takes colours (NO_COLOR: none)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def red(text: str, colour: bool) -> str:
+    """Return a text in red, line by line, or as it is."""
+    return "\n".join(f"\x1b[31m{line}\x1b[0m" for line in text.split("\n")) if colour else text
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> str:
+    """Return rows below their head, in columns; `numbers` are the columns that are aligned to the right.
 
     >>> print(table(("TOPIC", "N"), [("a", 12), ("bcd", None)], numbers=[1]))
     TOPIC   N

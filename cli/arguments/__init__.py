@@ -1,0 +1,1 @@
+"""Arguments of the command line: former options, completions, files of a folder."""

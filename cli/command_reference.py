@@ -1,0 +1,92 @@
+"""Writes docs/commands.md and docs/lint.md, from the help of the commands and from the rules.
+
+`python -m streamkit_cli.command_reference --write DOCS` writes them; `--check DOCS` exits 1 when they are out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+HEAD = """\
+# Commands
+
+Exit codes: 0 success, 1 the topology or the job failed, 2 wrong usage. Results go to stdout, everything else to stderr.
+
+## Values of settings
+
+`--set NAME=value` goes before the environment, the environment before `--env-file`, that before `config` of the file, and
+that before the default. In the environment a setting is called `STREAMKIT_` and its name in capitals, with `_` for `.` and
+`-`: `STREAMKIT_NUM_STREAM_THREADS` is `num.stream.threads`, `STREAMKIT_SASL_PASSWORD` is `sasl.password`. `streamkit config
+FILE` shows each value and where it comes from. `--verbose` before the command shows tracebacks, with the lines of generated code that were running, and more
+of the log.
+
+`STREAMKIT_NATIVE=off` turns the native extension off, which reads and writes the records of Kafka where it was built; the default is
+`auto`. `streamkit doctor` shows whether it is in use.
+
+<!-- Below: written by `make generate` from the commands' own help. -->
+"""
+LINT = """\
+# Rules of `validate --strict`
+
+A valid topology may break them; each has a reason. A comment
+`# lint: ignore=RULE` in the line silences one place, `--ignore RULE` a whole run.
+
+<!-- Below: written by `make generate` from the rules. -->
+
+| rule | finds |
+|---|---|
+"""
+
+
+def commands() -> str:
+    """Return docs/commands.md."""
+    # Without COLUMNS the help has the width of the terminal.
+    os.environ.update(COLUMNS="100", TERM="dumb", NO_COLOR="1")
+    from typer.testing import CliRunner
+
+    from streamkit_cli.command_line import COMMANDS, application
+
+    app, runner = application([]), CliRunner()
+    parts = [HEAD]
+    for name in COMMANDS:
+        text = runner.invoke(app, [name, "--help"], prog_name="streamkit").output
+        lines = [line.rstrip() for line in text.strip().splitlines()]
+        parts.append(f"## `{name}`\n\n```text\n" + "\n".join(lines) + "\n```\n")
+    return "\n".join(parts)
+
+
+def rules() -> str:
+    """Return docs/lint.md."""
+    from streamkit.lint import RULES
+
+    rows = "".join(f"| [`{rule.code}`](#{rule.code}) | {rule.summary} |\n" for rule in RULES.values())
+    parts = [
+        f"\n## `{rule.code}`\n\n{rule.summary} {rule.why}\n\nInstead of\n\n```yaml\n{rule.bad}```\n\nwrite\n\n```yaml\n{rule.good}```\n"
+        for rule in RULES.values()
+    ]
+    return LINT + rows + "".join(parts)
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the pages in a folder; return the exit code."""
+    if len(arguments) != 2 or arguments[0] not in ("--write", "--check"):
+        print("usage: python -m streamkit_cli.command_reference --write|--check DOCS", file=sys.stderr)
+        return 2
+    stale = 0
+    for name, text in (("commands.md", commands()), ("lint.md", rules())):
+        path = Path(arguments[1]) / name
+        if arguments[0] == "--write":
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(
+                f"{path} is out of date; run python -m streamkit_cli.command_reference --write {arguments[1]}",
+                file=sys.stderr,
+            )
+            stale = 1
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

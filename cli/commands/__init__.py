@@ -1,0 +1,1 @@
+"""The commands, one module each; `command_line.COMMANDS` lists them."""

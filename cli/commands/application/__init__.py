@@ -1,0 +1,1 @@
+"""Commands for applications: run, watched, queried, reset."""

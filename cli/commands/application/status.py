@@ -1,0 +1,153 @@
+"""`streamkit status`: the state of a running application."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from streamkit_cli.loading import load_plan
+from streamkit_cli.remote import Connection, Place, TokenFile, address_of, is_url
+from streamkit_cli.shared_options import EnvFile, Format, Settings, Shown
+from streamkit_cli.tables import is_coloured, red, table, time_cell
+
+if TYPE_CHECKING:
+    from streamkit.serdes.plain import Json
+
+EXAMPLES = (
+    "streamkit status orders.yaml",
+    "streamkit status http://127.0.0.1:8080 --format json",
+)
+"""The examples of the help."""
+
+
+def command(
+    place: Place,
+    form: Shown = Format.text,
+    token_file: TokenFile = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Show the instances, threads and tasks of a running application, with rates, lag and restoring.
+
+    The first line states the worst of what follows. Of a file that does not set application.server, what the log knows is
+    shown: members of the group, and lag.
+    """
+    if is_url(place):
+        connection = Connection(place, token_file)
+    else:
+        plan = load_plan(place, settings, env_file)
+        address = address_of(plan)
+        if address is None:
+            from streamkit_cli.commands.application.lag import show_lag
+
+            show_lag(plan, form)
+            return
+        connection = Connection(address, token_file)
+    status = connection.get("/status")
+    as_json = form is Format.json
+    print(json.dumps(status, indent=2, ensure_ascii=False) if as_json else _text(status, is_coloured()))
+
+
+def _text(status: dict[str, Json], colour: bool) -> str:
+    """Return the state as text: the worst problem first, then the others, inputs that wait for an owner, and each instance."""
+    parts = [_head(status, colour)]
+    waiting = [each for each in status["inputs"] if each["state"] in ("UNOWNED", "GONE")]
+    if waiting:
+        rows = [
+            (each["topic"], each["partition"], each["task"], each["owner"] or "no owner", *_numbers(each))
+            for each in waiting
+        ]
+        heads = ("WAITING INPUT", "PARTITION", "TASK", "OWNER", "COMMITTED", "END", "LAG")
+        parts.append(red(table(heads, rows, numbers=[1, 4, 5, 6]), colour))
+    if status["drops"]:
+        parts.append(_drops(status["drops"]))
+    for instance in status["instances"]:
+        if "threads" in instance:
+            parts += _instance(instance)
+    return "\n\n".join(parts)
+
+
+def _head(status: dict[str, Json], colour: bool) -> str:
+    """Return the first lines: condition, lag and rate with the worst problem, then the other problems."""
+    instances = status["instances"]
+    answering = sum("threads" in each for each in instances)
+    count = f"{len(instances)} instance{'' if len(instances) == 1 else 's'}"
+    answers = count if answering == len(instances) else f"{answering} of {count} answer"
+    totals = f"lag {_lag(status['lag'])}, {status['rate']:,.0f} records/s, {answers}"
+    problems = status["problems"]
+    worst = f": {problems[0]['text']}" if problems else ""
+    lines = [f"{status['application']}: {status['condition']}{worst} ({totals})"]
+    lines += [f"{each['condition']}: {each['text']}" for each in problems[1:]]
+    levels = [status["level"], *(each["level"] for each in problems[1:])]
+    return "\n".join(red(line, colour and level == "error") for line, level in zip(lines, levels, strict=True))
+
+
+def _instance(instance: dict[str, Json]) -> list[str]:
+    where = instance["address"] or "this instance"
+    own_lag = _lag(instance["own_lag"])
+    parts = [
+        f"{where}: {instance['shown_state']}, {instance['rate']:.0f} records/s, lag of its tasks {own_lag}, "
+        f"up {instance['uptime_seconds']:.0f} s"
+    ]
+    rows = [_row(thread, task) for thread in instance["threads"] for task in thread["tasks"] or [None]]
+    heads = ("THREAD", "STATE", "TASK", "KIND", "PROCESSED", "RECORDS/S", "LAG", "STORES")
+    parts.append(table(heads, rows, numbers=[4, 5, 6]))
+    stores = [_part(store, part) for store in instance["stores"] for part in store["parts"]]
+    if stores:
+        columns = ("STORE", "TASK", "ROWS", "BYTES", "OFFSET", "END", "LAST COMMIT")
+        parts.append(table(columns, stores, numbers=[2, 3, 4, 5]))
+    if instance["restoring"]:
+        restoring = [
+            (each["task"], each["store"], each["restored"], each["total"], f"{each['rate']:.0f}", _eta(each))
+            for each in instance["restoring"]
+        ]
+        parts.append(
+            table(("RESTORING", "STORE", "RECORDS", "OF", "RECORDS/S", "ETA"), restoring, numbers=[2, 3, 4, 5])
+        )
+    return parts
+
+
+def _drops(drops: list[dict[str, Json]]) -> str:
+    rows = [
+        (
+            each["task"],
+            each["reason"],
+            each["dropped"],
+            each["dead_letters"],
+            time_cell(each["at_ms"]),
+            each["message"] or None,
+        )
+        for each in drops
+    ]
+    heads = ("TASK", "DROPPED BECAUSE", "RECORDS", "DEAD LETTERS", "LAST", "LAST MESSAGE")
+    return table(heads, rows, numbers=[2, 3])
+
+
+def _numbers(partition: dict[str, Json]) -> tuple[object, ...]:
+    return partition["committed"], partition["end"], partition["lag"]
+
+
+def _lag(lag: int | None) -> str:
+    return "unknown" if lag is None else f"{lag:,}"
+
+
+def _row(thread: dict[str, Json], task: dict[str, Json] | None) -> tuple[object, ...]:
+    name = thread["name"][thread["name"].find("StreamThread-") :]
+    if task is None:
+        return (name, thread["state"], *[None] * 6)
+    lags = [each["lag"] for each in task["inputs"]]
+    lag = None if None in lags else sum(lags)
+    stores = ", ".join(task["stores"]) or None
+    return (name, thread["state"], task["id"], task["kind"], task["processed"], f"{task['rate']:.0f}", lag, stores)
+
+
+def _part(store: dict[str, Json], part: dict[str, Json]) -> tuple[object, ...]:
+    # Files do not count their rows, so that it is an estimate.
+    about = "" if part["bytes"] is None or part["rows"] is None else "~"
+    rows = None if part["rows"] is None else f"{about}{part['rows']:,}"
+    bytes_ = None if part["bytes"] is None else f"{part['bytes']:,}"
+    return (store["name"], part["task"], rows, bytes_, part["offset"], part["end"], time_cell(part["committed_ms"]))
+
+
+def _eta(restoring: dict[str, Json]) -> str | None:
+    return None if restoring["eta_seconds"] is None else f"{restoring['eta_seconds']:.0f} s"

@@ -1,0 +1,1 @@
+"""Commands for topology files: written, checked, shown, tried."""

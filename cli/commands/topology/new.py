@@ -1,0 +1,88 @@
+"""`streamkit new`: a topology to begin with."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamkit.errors import StateError, UsageError
+
+TEMPLATES = Path(__file__).parents[2] / "templates"
+_PLACE = "NAME"
+
+
+class Template(StrEnum):
+    """What the topology does, until it is changed."""
+
+    FILTER = "filter"
+    COUNT = "count"
+    WINDOW = "window"
+    JOIN = "join"
+    PROCESSOR = "processor"
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The application, which is also its new folder; . is this folder.", show_default=False
+    ),
+]
+Chosen = Annotated[
+    Template,
+    typer.Option(
+        "--template",
+        help="filter: no state; count: by key; window: by key and minute; join: a stream with a table; processor: in Python.",
+    ),
+]
+
+EXAMPLES = (
+    "streamkit new orders",
+    "streamkit new visits --template window",
+)
+"""The examples of the help."""
+
+
+def command(name: Name, template: Chosen = Template.COUNT) -> None:
+    """Make a folder with a topology and its test.
+
+    The topology names its JSON Schema, which lies beside it, so that editors complete and check it.
+    """
+    from streamkit.spec.documents.topology_schema import with_plugins
+    from streamkit.spec.legal_names import kafka_name_mistake
+
+    folder = Path(name)
+    place = folder.resolve()
+    is_here, application = place == Path.cwd(), place.name
+    if not application:
+        raise UsageError(f"{place} has no name that the application could have")
+    mistake = kafka_name_mistake(application)
+    if mistake:
+        raise UsageError(f"{application!r} {mistake}")
+    if folder.exists() and not is_here:
+        raise UsageError(f"{folder} is there already")
+    files = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in sorted((TEMPLATES / template.value).iterdir())
+        if path.is_file()
+    }
+    files["topology.yaml"] = files["topology.yaml"].replace(_PLACE, application, 1)
+    files["topology.schema.json"] = json.dumps(with_plugins(), indent=1) + "\n"
+    if not (folder / ".gitignore").exists():
+        files[".gitignore"] = ".streamkit/\n"
+    for file in files:
+        if (folder / file).exists():
+            raise UsageError(f"{folder / file} is there already")
+    try:
+        folder.mkdir(parents=True, exist_ok=is_here)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StateError(f"{folder}: {error.strerror}") from error
+    step = "" if is_here else f"  cd {folder}\n"
+    print(
+        f"{folder / 'topology.yaml'} and its test are there. Next:\n{step}  streamkit test\n  streamkit run topology.yaml"
+    )

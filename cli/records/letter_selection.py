@@ -1,0 +1,129 @@
+"""Selects dead letters for the command line, and writes them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from streamkit.durations import option_time
+from streamkit.errors import Position
+from streamkit.runtime.execution.reasons import human_reason
+from streamkit_cli.records.json_lines import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamkit.runtime.execution.dead_letters import DeadLetter
+    from streamkit.runtime.operations.dead_letter_replay import Replay
+    from streamkit.runtime.records import RecordJson
+
+NAMES = ("error", "message", "step", "topic", "partition", "offset", "timestamp", "headers", "key", "value")
+SHOWN = 50
+"""Rows of the table; the totals below it count all letters."""
+UNBOUNDED = 1_000_000
+"""Characters of a line where the output is no terminal, so that no cell is cut."""
+
+
+class LetterFilter:
+    """A filter by an expression over `NAMES` and by times; called with a letter. Raises TopologyError, UsageError."""
+
+    def __init__(self, form: RecordJson, where: str | None, since: str | None, until: str | None):
+        self._form = form
+        self._since = None if since is None else option_time("--since", since)
+        self._until = None if until is None else option_time("--until", until)
+        self._test: Callable[..., bool] | None = None
+        self.failed = 0
+        """Letters for which the expression raised an error; they are left out."""
+        self.failure = ""
+        """The reason of the first of these errors."""
+        if where is not None:
+            from streamkit.expressions import parse
+
+            expression = parse(where, NAMES, Position("--where", 1, 1))
+            self._test = expression.function(NAMES)
+
+    def __call__(self, letter: DeadLetter) -> bool:
+        if self._since is not None and letter.timestamp < self._since:
+            return False
+        if self._until is not None and letter.timestamp >= self._until:
+            return False
+        return self._test is None or self._is_true(self._test, letter)
+
+    def _is_true(self, test: Callable[..., bool], letter: DeadLetter) -> bool:
+        facts = [getattr(letter, name) for name in NAMES[:-2]]
+        try:
+            return bool(test(*facts, *self._form.decode_source(letter.topic, letter.key, letter.value)))
+        except Exception as error:
+            self.failed += 1
+            self.failure = self.failure or human_reason(error)
+            return False
+
+
+class LetterWriter:
+    """Writes letters to stdout, as JSON Lines or as a table with totals."""
+
+    def __init__(self, replay: Replay, form: RecordJson, *, executed: bool):
+        self._replay = replay
+        self._form = form
+        self._executed = executed
+
+    def json(self, dead_letters: Iterable[DeadLetter]) -> None:
+        """Write one object a letter."""
+        from streamkit.runtime.operations.dead_letter_replay import dead_letter_json
+
+        for letter in dead_letters:
+            facts = dead_letter_json(letter, self._form, self._replay)
+            sys.stdout.write(json_line({**facts, "replayed": self._executed}))
+
+    def table(self, dead_letters: Iterable[DeadLetter]) -> None:
+        """Write a table of the first letters, and how many there are of which kind."""
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("dead letter", "error", "message", "step", "read at", "time", "key", "value"):
+            table.add_column(name, overflow="ellipsis", no_wrap=True)
+        kinds: Counter[tuple[str, str, str]] = Counter()
+        stuck = 0
+        for letter in dead_letters:
+            if sum(kinds.values()) < SHOWN:
+                table.add_row(*self._row(letter))
+            kinds[letter.error, letter.step, letter.topic or ""] += 1
+            stuck += self._replay.target(letter) is None
+        console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else UNBOUNDED)
+        total = sum(kinds.values())
+        if total:
+            console.print(table)
+        if total > SHOWN:
+            console.print(f"… and {total - SHOWN} more")
+        if len(kinds) > 1:
+            for (error, step, topic), count in kinds.most_common():
+                console.print(
+                    f"{count:>8}  {error or 'unknown error'}{f' at {step}' if step else ''}{f', {topic}' if topic else ''}"
+                )
+        console.print(self._end(total, stuck))
+
+    def _row(self, letter: DeadLetter) -> tuple[str, ...]:
+        from streamkit.runtime.execution.handlers import shorten
+
+        key, value = (shorten(data, 40) for data in (letter.key, letter.value))
+        time = datetime.fromtimestamp(letter.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+        source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
+        place = f"{letter.place.topic}-{letter.place.partition}@{letter.place_offset}"
+        message = shorten(letter.message, 60).strip("'\"")
+        return place, letter.error, message, letter.step, source, time.replace("+00:00", "Z"), key, value
+
+    def _end(self, total: int, stuck: int) -> str:
+        if self._executed:
+            return f"{total} put back" if total else "nothing to put back"
+        if not total:
+            return "no dead letters"
+        without = f"; {stuck} of them have no topic to go to" if stuck else ""
+        return f"{_count(total)}{without}; nothing was written: --execute puts them back"
+
+
+def _count(number: int) -> str:
+    return f"{number} dead letter{'' if number == 1 else 's'}"

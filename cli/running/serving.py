@@ -1,0 +1,81 @@
+"""`run --http`: serves the application over HTTP, from before its start to after its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamkit.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.local.instance.client import Application
+
+TOKEN = "STREAMKIT_HTTP_TOKEN"
+"""The environment variable with the token."""
+
+
+@contextmanager
+def serving(
+    plan: Plan, http: str | None, token_file: str | None
+) -> Iterator[tuple[Plan, Callable[[Application], None]]]:
+    """Give the plan to run, and a function that serves its application; without `http` it does nothing.
+
+    The plan gets the address as application.server, unless that is set. Raises UsageError, ConfigError.
+    """
+    if http is None:
+        if token_file is not None:
+            raise UsageError("--http-token-file needs --http")
+        yield plan, lambda application: None
+        return
+    from streamkit.http.server.http_server import HttpServer, parse_address
+
+    server = HttpServer(*parse_address(http), read_token(token_file))
+    try:
+        if not plan.config["application.server"]:
+            plan = replace(plan, config=plan.config.with_setting("application.server", server.address, "--http"))
+        yield plan, server.start
+    finally:
+        server.close()
+
+
+def read_token(file: str | None) -> str | None:
+    """Return the token of a file, or of the environment; None where there is none. Raises ConfigError."""
+    if file is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--http-token-file {file}: {getattr(error, 'strerror', None) or 'is not UTF-8 text'}"
+        ) from error
+    if not token:
+        raise ConfigError(f"--http-token-file {file}: is empty")
+    return token
+
+
+def shifted(arguments: list[str], number: int) -> list[str]:
+    """Return the command line of instance `number`, counted from 1: each one has a port of its own, one up.
+
+    >>> shifted(["run", "--http", "127.0.0.1:8080", "--http=:0"], 3)
+    ['run', '--http', '127.0.0.1:8082', '--http=:0']
+    """
+    result = []
+    for at, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option == "--http" and equals:
+            result.append(f"--http={_up(value, number)}")
+        elif at and arguments[at - 1] == "--http":
+            result.append(_up(argument, number))
+        else:
+            result.append(argument)
+    return result
+
+
+def _up(address: str, number: int) -> str:
+    host, colon, port = address.rpartition(":")
+    return f"{host}{colon}{int(port) + number - 1}" if port.isdigit() and int(port) else address
