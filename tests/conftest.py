@@ -64,7 +64,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 _SPARK = "tests/spark/"
-_SLOWEST_FIRST = ("spark", "fuzz", "broker", "chaos")
+_SLOWEST_FIRST = ("spark", "fuzz", "broker", "chaos", "runtime", "state", "contracts")
 # What a test uses besides Python, by the fixture that gives it.
 _MARKERS = {
     "broker": "broker",

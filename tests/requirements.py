@@ -12,19 +12,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streamkit.state.maps import ENGINES, is_installed
+from streamkit.state.engines.open_maps import ENGINES, is_installed
 from tests.marking import TESTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+POSTGRES = ("postgres", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True)))
 _TOOLS = {
     "java": (("java",), "Java 17 or newer", "apt-get install default-jdk-headless"),
     "javac": (("javac",), "a JDK 17 or newer", "apt-get install default-jdk-headless"),
     "mvn": (("mvn",), "Maven", "apt-get install maven"),
     "curl": (("curl",), "curl", "apt-get install curl"),
     "openssl": (("openssl",), "OpenSSL", "apt-get install openssl"),
+    "postgres": ((*POSTGRES,), "PostgreSQL", "apt-get install postgresql"),
     "browser": (BROWSERS, "a browser", "apt-get install chromium"),
 }
 """By name: the commands of which one must be on the path, what it is, and what installs it on Debian."""
@@ -101,6 +106,24 @@ def browser() -> str:
     """Return the browser's command. Raises MissingTool."""
     require("browser")
     return next(filter(shutil.which, BROWSERS))
+
+
+def postgres() -> Path:
+    """Return the folder of PostgreSQL's commands. Raises MissingTool."""
+    require("postgres")
+    return Path(str(next(filter(None, map(shutil.which, POSTGRES))))).resolve().parent
+
+
+def extension() -> Any:
+    """Return the native extension; skip the module that calls this where it is not built, or raise MissingTool."""
+    from streamkit.transport.kafka import native_client
+
+    if not native_client.missing():
+        return import_module("streamkit._native")
+    need = "needs the native extension: apt-get install gcc libc6-dev python3-dev, then pip install --editable ."
+    if may_skip():
+        pytest.skip(need, allow_module_level=True)
+    raise MissingTool(need)
 
 
 def may_skip() -> bool:

@@ -45,7 +45,7 @@ def test_exactly_once_changes_defaults():
     assert (producer["enable.idempotence"], producer["transaction.timeout.ms"]) == ("true", "10000")
 
 
-def test_precedence():
+def test_a_later_source_of_settings_wins():
     sources = {
         "file": {"num.stream.threads": 2, "poll.ms": 2, "commit.interval.ms": 2, "task.timeout.ms": 2},
         "env_file": {"STREAMKIT_POLL_MS": "3", "STREAMKIT_COMMIT_INTERVAL_MS": "3", "STREAMKIT_TASK_TIMEOUT_MS": "3"},
@@ -215,7 +215,7 @@ def test_mistake_names_its_source():
         Config("app", overrides=["poll.ms"])
 
 
-def test_env_file(tmp_path):
+def test_an_env_file_may_have_quotes_comments_and_export(tmp_path):
     path = tmp_path / "env"
     path.write_text("# comment\nexport A=1\nB='x # y'\nC=z # note\n\nD=\n", encoding="utf-8")
     assert read_env_file(path) == {"A": "1", "B": "x # y", "C": "z", "D": ""}
@@ -235,7 +235,7 @@ def test_every_setting_has_a_valid_default_and_a_meaning():
             assert check(name, setting.default) == setting.default, name
 
 
-def test_pickles():
+def test_settings_can_be_pickled():
     config = pickle.loads(pickle.dumps(Config("app", {"poll.ms": 5})))
     assert config["poll.ms"] == 5
 

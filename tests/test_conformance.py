@@ -9,68 +9,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from streamkit.plan import load
 from streamkit.plan.describe import describe
 from streamkit.runtime.driver import run_case
-from streamkit.serdes.json_text import to_text
+from tests.conformance_cases import (
+    CASES,
+    FOLDER,
+    as_json,
+    assert_same_records,
+    assert_same_stores,
+    every_case,
+    parse,
+    plan_of,
+)
 
-FOLDER = Path(__file__).parent / "conformance"
-CASES = sorted(path.parent for path in FOLDER.glob("*/topology.yaml"))
 THROUGH_THE_COMMAND = ("word-count", "branch-with-default", "table-filter", "windowed-key-topic")
 STREAMKIT = [sys.executable, "-m", "streamkit_cli"]
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-def by_topic(records: list[dict]) -> dict[str, list[dict]]:
-    """The fields that count, of each topic's records in order."""
-    topics: dict[str, list[dict]] = {}
-    for record in records:
-        fields = {name: record.get(name) for name in ("key", "value", "timestamp")}
-        topics.setdefault(record["topic"], []).append({**fields, "headers": record.get("headers") or []})
-    return topics
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equal as the text of JSON is, but for the order of fields: 1 is neither 1.0 nor true, and 0.0 is not -0.0."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def parse(text: str) -> list[dict]:
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
-
-
-def as_json(value: Any) -> Any:
-    """What a value is after it was written and read."""
-    return json.loads(to_text(value))
-
-
-def ordered(rows: list) -> list:
-    """Windowed rows in one order, since Java's goes by segments; others as they are."""
-    windowed = rows and all(isinstance(key, dict) and {"start", "end"} <= key.keys() for key, _ in rows)
-    return sorted(rows, key=json.dumps) if windowed else rows
-
-
-def assert_same_records(expected: list[dict], found: list[dict]) -> None:
-    want, have = by_topic(expected), by_topic(found)
-    for topic in sorted(want.keys() | have.keys()):
-        for index, (one, other) in enumerate(zip_longest(want.get(topic, []), have.get(topic, []))):
-            assert same(one, other), f"topic {topic}, record {index + 1}: expected {one}, found {other}"
-
-
-def assert_same_stores(case: Path, found: dict[str, list]) -> None:
-    path = case / "stores.json"
-    if not path.exists():
-        return
-    for name, rows in json.loads(path.read_text(encoding="utf-8")).items():
-        assert name in found
-        assert same(ordered(rows), ordered(found[name])), f"store {name}: expected {rows}, found {found[name]}"
 
 
 def test_there_are_cases() -> None:
@@ -79,7 +36,7 @@ def test_there_are_cases() -> None:
 
 @every_case
 def test_describe(case: Path) -> None:
-    text = describe(load(case / "topology.yaml"), "text")
+    text = describe(plan_of(case), "text")
     assert text.removesuffix("\n") == (case / "describe.txt").read_text(encoding="utf-8").removesuffix("\n")
 
 

@@ -8,14 +8,20 @@ from typing import Any
 import pytest
 
 import streamkit
-from streamkit.operators.kernels.process import ProcessorContext
-from streamkit.runtime.punctuation import Punctuator
+from streamkit import user_metrics
+from streamkit.api import protocols
+from streamkit.operators.kernels.processor_calls import ProcessorContext
+from streamkit.runtime.execution.punctuation import Punctuator
 from streamkit.state import views
 
-INTERNAL = {ProcessorContext: {"forward_all"}, Punctuator: {"node", "interval_ms", "callback", "due", "cancelled"}}
+INTERNAL = {
+    ProcessorContext: {"forward_all", "at", "step_metric"},
+    Punctuator: {"node", "interval_ms", "callback", "due", "cancelled"},
+}
 GIVEN = [
     (streamkit.ProcessorContext, ProcessorContext),
     (streamkit.Timer, Punctuator),
+    (protocols.UserMetrics, user_metrics.UserMetrics),
     (streamkit.KeyValueStore, views.KeyValueView),
     (streamkit.WindowStore, views.WindowView),
     (streamkit.SessionStore, views.SessionView),
@@ -30,7 +36,7 @@ def names(of: type) -> set[str]:
 @pytest.mark.parametrize(("protocol", "real"), GIVEN, ids=lambda each: each.__name__)
 def test_a_protocol_names_all_that_a_processor_may_call(protocol: Any, real: Any) -> None:
     offered = names(real) - INTERNAL.get(real, set()) - {"kind"}
-    assert names(protocol) - {"task_id", "application_id"} == offered
+    assert names(protocol) - {"task_id", "application_id", "log", "metrics"} == offered
     for name in offered:
         if callable(theirs := getattr(real, name)):
             found, given = inspect.signature(getattr(protocol, name)), inspect.signature(theirs)

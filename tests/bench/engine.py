@@ -18,10 +18,10 @@ from typing import Any
 
 from streamkit.compile import compile_sub_topology
 from streamkit.plan import load
-from streamkit.record import RecordBatch, TopicPartition
-from streamkit.runtime.environment import TaskEnvironment, TaskSpec
-from streamkit.runtime.stores import MemoryStores
-from streamkit.runtime.task import Task
+from streamkit.record import Columns, RecordBatch, TopicPartition
+from streamkit.runtime.execution.store_opening import MemoryStores
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from tests.bench import loops
 from tests.bench.inputs import MAKE
 
@@ -56,7 +56,9 @@ def batches(topic: str, name: str) -> list[RecordBatch]:
         part = records[start : start + BATCH]
         keys, values = [key.encode() for key, _, _ in part], [value.encode() for _, value, _ in part]
         offsets = list(range(start, start + len(part)))
-        found.append(RecordBatch(topic, 0, (keys, values, [at for _, _, at in part], [None] * len(part), offsets)))
+        found.append(
+            RecordBatch(topic, 0, Columns(keys, values, [at for _, _, at in part], [None] * len(part), offsets))
+        )
     return found
 
 

@@ -17,7 +17,7 @@ from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
-from streamkit.transport.base import Producer
+from streamkit.transport.log_interface import Producer
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import App, Log, application, until
 from tests.chaos.instances import Instance

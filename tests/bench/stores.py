@@ -16,7 +16,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from streamkit.state.maps import is_installed
+from streamkit.state.engines.open_maps import is_installed
 from tests.bench import report, scenarios
 from tests.bench.measure import Bench
 from tests.bench.programs import BY_ENGINE

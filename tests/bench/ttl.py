@@ -6,8 +6,10 @@ One event comes each millisecond of event time, with an id out of a window of `-
 events: an id that the window has left never comes again. A row ends after half the time that an id is in the window (`--seconds` says
 otherwise; 0: no `ttl`, so that rows and bytes grow with every id). The events are written and counted a million at a time, by an
 application that is started for each million and ends in order; then the log forgets all its records, so that it does not grow.
-Printed are, by part of the events, what was counted in a second, starts and ends included; the ids so far; the rows of the store; its bytes on disk;
-the records that came out, deletions included, so far; and the memory of the process.
+Python's collector and the allocator are set as by `streamkit run`. The cache has 10 MiB, the default: about a tenth of the rows, so
+that nearly each event reads a row and writes it. Printed are, by part of the events, what was counted in a second and in a second of CPU
+time, starts and ends included; the ids so far; the rows of the store; its bytes on disk; the records that came out so far, and
+how many of them are deletions; the memory of the process; and the minutes since the start.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from pathlib import Path
 
 from streamkit.plan import load
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.client import Application
-from streamkit.transport.base import NewTopic
+from streamkit.runtime.execution.collecting import collect_rarely, few_arenas
+from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import EARLIEST, NewTopic
 from tests.bench import report
 
 _BATCH = 5_000
 _STEP = 1_000_000
 """Events that are on the log at once."""
+_OUT = TopicPartition("visits", 0)
 _START_MS = 1_700_000_000_000
 _TOPOLOGY = """\
 streamkit: 1
@@ -58,15 +62,18 @@ def produce(log: EmbeddedTransport, events: range, live: int, of_an_id: int) -> 
     producer.close()
 
 
-def forget(log: EmbeddedTransport) -> int:
-    """Delete all records of the log; return how many have come out since the first."""
+def forget(log: EmbeddedTransport) -> tuple[int, int]:
+    """Delete all records of the log; return how many have come out since the first, and how many of the forgotten are deletions."""
     admin, consumer = log.admin(), log.consumer(None, read_committed=True)
-    places = [TopicPartition(name, 0) for name in admin.topics()]
-    ends = consumer.end_offsets(places)
+    ends = consumer.end_offsets([TopicPartition(name, 0) for name in admin.topics()])
+    consumer.assign({_OUT: EARLIEST})
+    deletions = 0
+    while consumer.position(_OUT) < ends[_OUT]:
+        deletions += sum(batch.values.count(None) for batch in consumer.poll(_BATCH, 0))
     admin.delete_records(ends)
     consumer.close()
     admin.close()
-    return ends[TopicPartition("visits", 0)]
+    return ends[_OUT], deletions
 
 
 def memory() -> int:
@@ -83,12 +90,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, help="the ttl in seconds of event time; 0: none")
     parser.add_argument("--engine", default="rocksdb", help="leveldb or rocksdb")
     parser.add_argument("--cache", type=int, default=10 << 20, help="statestore.cache.max.bytes")
-    parser.add_argument("--part", type=int, default=10_000_000, help="events by which a line is printed")
+    parser.add_argument("--part", type=int, default=2_500_000, help="events by which a line is printed")
     asked = parser.parse_args()
     seconds = asked.live * asked.of_an_id // 2_000 if asked.seconds is None else asked.seconds
     print(f"{report.machine()}\n{asked.live:,} ids, {asked.of_an_id} events each, ttl {seconds} s, {asked.engine}\n")
-    print("| events | events/s | ids up to now | rows of the store | MB on disk | records out | memory MB | load |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    print("| events | events/s | events/CPU s | ids | rows | disk MB | out | deletions | memory MB | minutes | load |")
+    print("|" + " ---: |" * 11, flush=True)
+    collect_rarely()
+    few_arenas()
+    begun, deleted = time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder = Path(scratch)
         file = folder / "topology.yaml"
@@ -100,17 +110,19 @@ def main() -> int:
         admin.create_topics([NewTopic("events", 1), NewTopic("visits", 1)])
         admin.close()
         for start in range(0, asked.events, asked.part):
-            part, took = range(start, min(start + asked.part, asked.events)), 0.0
+            part, took, spent = range(start, min(start + asked.part, asked.events)), 0.0, 0.0
             for at in range(0, len(part), _STEP):
                 produce(log, part[at : at + _STEP], asked.live, asked.of_an_id)
                 application = Application(plan, log)
-                began = time.monotonic()
+                began, used = time.monotonic(), time.process_time()
                 application.run(until_idle=True, stop=threading.Event())
-                took += time.monotonic() - began
-                out = forget(log)
+                took, spent = took + time.monotonic() - began, spent + time.process_time() - used
+                out, deletions = forget(log)
+                deleted += deletions
             rows, size = _kept(folder / "state", asked.engine)
-            figures = (part.stop, len(part) / took, asked.live + part.stop // asked.of_an_id, rows, size / 1e6, out)
-            cells = [f"{each:,.0f}" for each in (*figures, memory() / 1e6)]
+            ids, minutes = asked.live + part.stop // asked.of_an_id, (time.monotonic() - begun) / 60
+            rates, counts = (len(part) / took, len(part) / spent), (ids, rows, size / 1e6, out, deleted)
+            cells = [f"{each:,.0f}" for each in (part.stop, *rates, *counts, memory() / 1e6, minutes)]
             print(f"| {' | '.join(cells)} | {os.getloadavg()[0]:.1f} |", flush=True)
         log.close()
     return 0
@@ -118,7 +130,7 @@ def main() -> int:
 
 def _kept(state: Path, engine: str) -> tuple[int, int]:
     """Return the rows of the store, each counted, and the bytes of its files, of the index too."""
-    from streamkit.runtime.kept import kept_stores
+    from streamkit.runtime.operations.stopped_state import kept_stores
 
     (store,) = kept_stores(state, verify=True)
     assert store.engine == engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def on_log(case: str, folder: Path, log: Log, **config: object) -> App:
         log.create(document["topics"][name]["topic"], 1)
     path = folder / f"{case}.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    for module in (FOLDER / case).glob("*.py"):
+        shutil.copy(module, folder)
     return App(path, own, folder / "state", log)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from streamkit.record import TopicPartition
-from streamkit.transport.base import CommittedOffset
+from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.kafka_broker import jars
 from tests.broker.support import LIMIT_S, App, Log, application
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from streamkit.record import TopicPartition
 from streamkit.transport import open_transport
-from streamkit.transport.base import EARLIEST, Consumer, NewTopic, Transport
+from streamkit.transport.log_interface import EARLIEST, Consumer, NewTopic, Transport
 from tests.cli.support import LIMIT_S, Done, command, streamkit
 
 _numbers = itertools.count(1)

@@ -123,7 +123,7 @@ def stop_all(processes: list[subprocess.Popen]) -> list[str]:
         process.send_signal(signal.SIGTERM)
     done = finish(processes)
     assert [each.code for each in done] == [0] * len(processes), "\n".join(each.err for each in done)
-    assert not any("Traceback" in each.err for each in done)
+    assert [each for each in done if "Traceback" in each.err] == []
     return [each.err for each in done]
 
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from streamkit.runtime.metadata import decode
+from streamkit.runtime.execution.metadata import decode
 from tests.broker.support import App, Log, kill, until
 from tests.broker.word_count import latest, lines, truth, truth_of, word_count
 from tests.cli.support import LIMIT_S

@@ -58,7 +58,7 @@ def fill(app: App, topic: str | None = None) -> None:
 
 
 def replay(app: App, *options: object) -> list[dict]:
-    done = streamkit("replay", app.path, "--json", *options)
+    done = streamkit("replay", app.path, "--format", "json", *options)
     assert (done.code, done.err) == (0, "")
     return [json.loads(line) for line in done.out.splitlines()]
 
@@ -77,11 +77,11 @@ def test_letters_are_put_back_once(log: Log, tmp_path: Path) -> None:
     ]
     assert offsets(replay(app)) == [1, 2, 4, 5]
     assert offsets(replay(app, "--where", "error == 'ZeroDivisionError' and step == 'rate.map_values'")) == [2, 4]
-    assert offsets(replay(app, "--since", 1002, "--until", "1970-01-01T00:00:01.005", "--max", 1)) == [2]
+    assert offsets(replay(app, "--since", 1002, "--until", "1970-01-01T00:00:01.005", "--limit", 1)) == [2]
     # A dry run has changed nothing.
     assert len(log.read(app.topic("orders"))) == 7
 
-    assert offsets(replay(app, "--where", "error[0] == 'Z' and value.n == 0", "--execute", "--max", 1)) == [2]
+    assert offsets(replay(app, "--where", "error[0] == 'Z' and value.n == 0", "--execute", "--limit", 1)) == [2]
     assert offsets(replay(app, "--execute")) == [1, 4, 5]
     assert replay(app, "--execute") == []
     back = log.read(app.topic("orders"), committed_only=True)[7:]

@@ -8,12 +8,14 @@ import pytest
 
 from tests.broker.cases import inputs, on_log, rows, tried, wait_until_quiet, written
 from tests.broker.support import Log, finish, kill
-from tests.test_conformance import as_json, assert_same_records
+from tests.conformance_cases import as_json, assert_same_records
 
 # Inputs are there before the start. No left or outer stream join: live, Java too looks for unmatched records once a
 # second only, `try` at every record.
 AT_ONCE = [
     "map-key-and-value",
+    "own-steps",
+    "calls-of-python",
     "tumbling-late-records",
     "session-merges",
     "stream-join-inner",

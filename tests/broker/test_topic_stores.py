@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.support import Log, application
-from tests.runtime.test_topic_stores import PROCESSORS, TOPOLOGY
+from tests.runtime.topic_stores import PROCESSORS, TOPOLOGY
 
 
 @pytest.mark.broker

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from streamkit.state.maps import ENGINES, check_engine, default_engine
+from streamkit.state.engines.open_maps import ENGINES, check_engine, default_engine
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log
 from tests.chaos.brokers import Brokers

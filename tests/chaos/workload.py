@@ -32,7 +32,11 @@ topics:
 pipelines:
   running:
     stream: events
-    steps: [group_by_key, {{count: running}}, to_stream]
+    steps:
+      - enrich: {{call: "chaos_lookup:answer", retries: 9, backoff: 5ms, value_serde: string}}
+      - group_by_key
+      - count: running
+      - to_stream
     to: counts
   counted:
     stream: lines
@@ -48,12 +52,27 @@ pipelines:
       - join: {{with: {{stream: right}}, value: left + "+" + right, within: 1h, grace: 1d}}
     to: pairs
 """
+LOOKUP = """\
+import asyncio
+import random
+
+from streamkit import RetriableError
+
+
+async def answer(value):
+    await asyncio.sleep(random.random() * 0.02)
+    if random.random() < 0.05:
+        raise RetriableError("busy")
+    return value
+"""
+"""The module whose function `enrich` calls: it answers late, and sometimes not at once."""
 INPUTS = ("events", "lines", "left", "right")
 STORES = ("running", "words")
 
 
 def make(folder: Path, log: Log, guarantee: str, **config: object) -> App:
     """The topology with the record cache off, and all its topics."""
+    (folder / "chaos_lookup.py").write_text(LOOKUP, encoding="utf-8")
     app = application(
         folder,
         log,

@@ -26,17 +26,16 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
-import streamkit_cli
-
 import streamkit
+import streamkit_cli
 
 # What only some commands need: libraries of the extras, Spark.
 _NOT_IMPORTED = ("streamkit.http", "streamkit.runtime.spark", "streamkit.api.pytest_plugin")
 _EXTRAS = (
-    "streamkit.serdes.avro",
-    "streamkit.serdes.protobuf",
-    "streamkit.serdes.json_schema",
-    "streamkit.serdes.registry",
+    "streamkit.serdes.formats.avro",
+    "streamkit.serdes.formats.protobuf",
+    "streamkit.serdes.formats.json_schema",
+    "streamkit.serdes.schemas.registry",
 )
 _LARGEST = 200_000
 _CODE = 4
@@ -173,7 +172,7 @@ def _import() -> None:
                 import_module(module.name)
     # The parser of options imports more when it is first used.
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
-        import_module("streamkit_cli.app").application(["config"])(args=["config", "--help"])
+        import_module("streamkit_cli.command_line").application(["config"])(args=["config", "--help"])
     # What is there before the forks is neither looked at by their collections nor copied for that.
     gc.collect()
     gc.freeze()

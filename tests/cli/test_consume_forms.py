@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.consuming import TOPOLOGY, consumed, produced
 from tests.cli.support import assert_one_clear_line, streamkit
-from tests.cli.test_consume import TOPOLOGY, consumed, produced
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.changes.pairs import NAMED, PAIRS, TOTALS, WORDS
+from tests.changes.pairs import PAIRS
+from tests.changes.versions import NAMED, TOTALS, WORDS
 from tests.cli.support import Done, assert_one_clear_line, streamkit
 
 
@@ -25,7 +26,7 @@ def of(name: str) -> tuple[str, str]:
     return found.old, found.new
 
 
-def test_nothing_changes(tmp_path: Path) -> None:
+def test_a_file_beside_itself_has_no_findings(tmp_path: Path) -> None:
     write(tmp_path, old=WORDS)
     done = diff(tmp_path, "old.yaml", "old.yaml")
     assert (done.code, done.err) == (0, "")
@@ -50,11 +51,12 @@ def test_what_needs_action_says_where_and_what(tmp_path: Path) -> None:
     assert (done.code, done.err) == (1, "")
     lines = done.out.splitlines()
     assert lines[0].startswith("new.yaml:11:9: renamed: store KSTREAM-AGGREGATE-STATE-STORE-0000000004 (was KSTREAM-")
-    assert lines[1] == "    write `store: KSTREAM-AGGREGATE-STATE-STORE-0000000003` in the step words.count (line 11)"
+    kept = "write `store: KSTREAM-AGGREGATE-STATE-STORE-0000000003` in the step words.count (line 11)"
+    assert lines[1] == f"    {kept}; or move its rows: `streamkit migrate old.yaml new.yaml`"
     assert lines[-1] == "old.yaml -> new.yaml: 1 renamed, 1 records left behind, 2 safe"
 
 
-def test_json(tmp_path: Path) -> None:
+def test_json_has_each_finding_with_its_line(tmp_path: Path) -> None:
     write(tmp_path, old=TOTALS, new=TOTALS.replace("partitions: 2", "partitions: 4"))
     done = diff(tmp_path, "old.yaml", "new.yaml", "--format", "json")
     document = json.loads(done.out)
@@ -65,7 +67,7 @@ def test_json(tmp_path: Path) -> None:
     assert json.loads(diff(tmp_path, "old.yaml", "old.yaml", "--format", "json").out)["findings"] == []
 
 
-def test_github(tmp_path: Path) -> None:
+def test_findings_become_annotations_of_github(tmp_path: Path) -> None:
     old, new = of("pipeline-added-in-front")
     write(tmp_path, old=old, new=new)
     done = diff(tmp_path, "old.yaml", "new.yaml", "--format", "github")

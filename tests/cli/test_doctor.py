@@ -9,9 +9,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from streamkit_cli import doctor, installation
-from streamkit_cli.reaching import attempts
 
+from streamkit.transport.kafka import native_client
+from streamkit.transport.reachability import connection_attempts
+from streamkit_cli import installation
+from streamkit_cli.commands.topology import doctor
 from tests.cli.support import UPPER, streamkit
 
 
@@ -27,12 +29,22 @@ def test_what_is_installed_is_shown_with_versions():
     assert done.code == 0, done.err
     assert f"Python     {platform.python_version()}" in done.out
     assert f"fastavro {metadata.version('fastavro')}" in done.out
-    found = json.loads(streamkit("doctor", "--json").out)
+    found = json.loads(streamkit("doctor", "--format", "json").out)
     assert found["engines"]["rocksdb"]["installed"]
     assert {"spark", "http", "avro", "protobuf", "json-schema", "registry", "rocksdb"} <= {
         each["name"] for each in found["extras"]
     }
     assert "dev" not in {each["name"] for each in found["extras"]}
+
+
+def test_the_native_extension_is_shown_with_the_reason_where_it_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    reason = native_client.missing()
+    assert doctor.installation()["native"] == {"used": not reason, "reason": reason}
+    monkeypatch.setenv(native_client.SWITCH, native_client.OFF)
+    assert "Native     the extension is not in use: STREAMKIT_NATIVE is off" in streamkit("doctor").out
+    monkeypatch.setenv(native_client.SWITCH, "maybe")
+    done = streamkit("doctor")
+    assert (done.code, done.err) == (1, "streamkit: STREAMKIT_NATIVE takes auto or off, not 'maybe'\n")
 
 
 def test_what_is_missing_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch):
@@ -86,8 +98,8 @@ def test_a_log_that_does_not_answer_is_named_with_the_reason(topology: Path):
 
 
 def test_addresses_that_are_none_are_told_apart():
-    assert "can't be resolved" in attempts("no-such-host.invalid:9092")["no-such-host.invalid:9092"]
-    assert attempts("[::1]:x, broker") == {"[::1]:x": "is not HOST:PORT", "broker": "is not HOST:PORT"}
+    assert "can't be resolved" in connection_attempts("no-such-host.invalid:9092")["no-such-host.invalid:9092"]
+    assert connection_attempts("[::1]:x, broker") == {"[::1]:x": "is not HOST:PORT", "broker": "is not HOST:PORT"}
 
 
 def test_a_wrong_file_is_for_validate(topology: Path):

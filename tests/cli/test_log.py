@@ -14,7 +14,7 @@ from tests.cli.support import LIMIT_S
 
 NOISE = """\
 import asyncio, logging, sys, threading
-from streamkit_cli.log_output import LogFormat, LogLevel, count_repeats, last_word, set_up
+from streamkit_cli.running.log_output import LogFormat, LogLevel, count_repeats, log_end, set_up
 from streamkit.errors import StreamkitError
 
 set_up(LogFormat(sys.argv[1]), LogLevel.info)
@@ -36,7 +36,7 @@ for number in range(300):
     thread.start()
     thread.join()
 loop.close()
-last_word(StreamkitError("the end"))
+log_end(StreamkitError("the end"))
 """
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.runtime.local import supervisor
-from streamkit.runtime.local.supervisor import Supervisor
+from streamkit.runtime.local.instance import supervisor
+from streamkit.runtime.local.instance.supervisor import Supervisor
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
@@ -157,7 +157,7 @@ def test_what_fails_again_and_again_ends_all(monkeypatch: pytest.MonkeyPatch) ->
     waits = "import os, signal; signal.pause()"
     code, out = supervised("print('no'); raise SystemExit(3)", waits)
     assert code == 3
-    assert out == "1 | no\n" * (supervisor.MOST_FAILURES + 1)
+    assert out == "1 | no\n" * (supervisor.MAX_FAILURES + 1)
 
 
 def test_wrong_usage_is_not_tried_again() -> None:

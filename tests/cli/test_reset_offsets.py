@@ -115,7 +115,7 @@ def test_a_topic_that_is_written_and_read_is_skipped(counting: Path) -> None:
     [
         (["--to-latest", "--to-offset", 1], ["--to-latest", "--to-offset"]),
         (["--dry-run", "--execute"], ["--execute"]),
-        (["--to-datetime", "yesterday"], ["yesterday", "YYYY"]),
+        (["--to-datetime", "yesterday"], ["yesterday", "2025-01-31T08:00:00Z"]),
         (["--by-duration", "5 minutes"], ["5 minutes"]),
         (["--input-topics", "wrods"], ["wrods", "words-in"]),
         (["--internal-topics", "words-in"], ["words-in", "counting-counts-changelog"]),

@@ -128,7 +128,7 @@ def test_http_shows_no_secret(secretive: Path, nobody: str) -> None:
     finally:
         process.terminate()
         rest = process.communicate(timeout=LIMIT_S)
-    assert any("upper" in text for text in shown)
+    assert any("upper" in text for text in shown), shown
     assert SECRET not in "".join([*shown, *log, *rest])
 
 

@@ -6,11 +6,11 @@ import subprocess
 import sys
 import threading
 
-from streamkit.runtime.local.signals import set_from_handler
+from streamkit.runtime.local.instance.signal_handlers import set_from_handler
 
 LATE = """\
 import os, signal, sys
-from streamkit_cli.stop_signals import stopping
+from streamkit_cli.running.stop_signals import stopping
 with stopping() as asked:
     os.kill(os.getpid(), signal.SIGTERM)
     assert asked.wait(30)

@@ -6,24 +6,27 @@ import json
 import os
 import signal
 import subprocess
-from dataclasses import fields
+from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from streamkit_cli.live import render
-from streamkit_cli.summaries import summary
 
-from streamkit.runtime.local.status import (
+from streamkit.runtime.local.instance.status_model import (
     ApplicationStatus,
+    DropStatus,
+    GroupStatus,
+    InputStatus,
     PartitionStatus,
     RestoreStatus,
     TaskStatus,
     ThreadStatus,
     TopicStatus,
 )
+from streamkit_cli.running.live import render
+from streamkit_cli.running.summaries import summary
 from tests.cli.support import LIMIT_S, UPPER, command, streamkit
 from tests.requirements import terminal
 
@@ -36,7 +39,7 @@ def upper(tmp_path: Path) -> Path:
     return path
 
 
-BLANK = {"int": 0, "float": 0.0, "str": "", "tuple": (), "Mapping": {}, "bool": False}
+BLANK = {"int": 0, "float": 0.0, "str": "", "tuple": (), "Mapping": {}, "bool": False, "GroupStatus": GroupStatus(())}
 
 
 def made(kind: type, /, **given: object) -> Any:
@@ -54,7 +57,8 @@ def task(number: int, lag: int | None) -> TaskStatus:
 def status(*tasks: TaskStatus, restoring: tuple[RestoreStatus, ...] = ()) -> ApplicationStatus:
     thread = made(ThreadStatus, name="app-1-StreamThread-1", state="RUNNING", error=None, tasks=tasks)
     topic = made(TopicStatus, topic="in", consumed_rate=12.0, lag=7)
-    parts = {"threads": (thread,), "restoring": restoring, "topics": (topic,), "error": None}
+    inputs = tuple(made(InputStatus, topic="in", lag=part.lag) for each in tasks for part in each.inputs)
+    parts = {"threads": (thread,), "restoring": restoring, "topics": (topic,), "inputs": inputs, "error": None}
     return made(ApplicationStatus, application="app", state="RUNNING", uptime_seconds=61.0, rate=56.7, **parts)
 
 
@@ -78,13 +82,27 @@ def test_the_table_has_tasks_topics_and_restoring() -> None:
 def test_a_small_terminal_shows_the_tasks_that_are_most_behind() -> None:
     lines = drawn(status(*(task(number, number) for number in range(30))), height=20)
     assert len(lines) < 20
-    assert any(line.startswith("0_29") for line in lines)
-    assert any("more" in line for line in lines)
+    assert any(line.startswith("0_29") for line in lines), lines
+    assert any("more" in line for line in lines), lines
 
 
 def test_what_is_unknown_is_no_number() -> None:
     assert "lag ?" in summary(status(task(0, None)))
     assert summary(status(task(0, 3))) == "app RUNNING: 1 tasks on 1 threads, 57 records/s, lag 3"
+
+
+def test_what_is_wrong_is_on_the_first_lines() -> None:
+    lost = made(InputStatus, topic="in", partition=3, state="UNOWNED", lag=5000)
+    drop = made(DropStatus, task="0_1", reason="late", dropped=12, dead_letters=3, message="topic in, offset 7")
+    state = replace(status(task(0, 7)), paused=True, drops=(drop,))
+    state = replace(state, inputs=(*state.inputs, lost))
+    lines = drawn(state)
+    assert lines[0].split() == ["app", "PAUSED", "up", "0:01:01", "57", "records/s", "lag", "5,007"]
+    assert lines[1].strip() == "1 of 2 inputs without an owner: in 3"
+    (dropped,) = [line.split() for line in lines if line.startswith("late")]
+    assert dropped == ["late", "0_1", "12", "3", "topic", "in,", "offset", "7"]
+    assert summary(state).startswith("app PAUSED: ")
+    assert summary(state).endswith("1 of 2 input partitions without an owner, 12 records dropped, 3 dead letters")
 
 
 def test_a_terminal_shows_the_table(upper: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -85,6 +86,26 @@ def test_results_are_written_as_junit_xml(folder: Path) -> None:
     assert "expected 6, came 5" in (failure.text or "")
     assert len(root.findall("testsuite")) == 3
     assert_one_clear_line(streamkit("test", folder / "good", "--junit", folder / "no/where.xml"), 1, "No such file")
+
+
+def test_results_are_printed_as_json(folder: Path) -> None:
+    (folder / "bad/broken.test.yaml").write_text("tests: {t: {gven: []}}")
+    done = streamkit("test", folder, "--format", "json", "--min-coverage", 82)
+    found = json.loads(done.out)
+    assert (done.code, done.err, found["passed"]) == (1, "", False)
+    files = {Path(each["file"]).parent.name + "/" + Path(each["file"]).name: each for each in found["files"]}
+    (failed,) = files["bad/topology.test.yaml"]["tests"]
+    assert (failed["name"], failed["passed"]) == ("adds <up> & more", False)
+    assert "expected 6, came 5" in failed["failures"][0]["message"]
+    assert failed["failures"][0]["line"] == 4
+    (problem,) = files["bad/broken.test.yaml"]["problems"]
+    assert "'gven'" in problem["message"]
+    good = next(each for each in found["coverage"] if each["topology"].endswith("good/topology.yaml"))
+    assert (good["reached"], good["steps"]) == (9, 11)
+    assert any("no record took the branch 'refund'" in gap["message"] for gap in good["gaps"])
+    assert streamkit("test", folder / "good", "--format", "json").code == 0
+    assert streamkit("test", folder / "good", "--format", "json", "--min-coverage", 82).code == 1
+    assert streamkit("test", folder / "good", "--format", "json", "--filter", "nothing").code == 2
 
 
 def test_mistakes_fail_with_their_place(folder: Path) -> None:

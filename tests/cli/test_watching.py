@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from streamkit_cli.serving import shifted
 
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit_cli.running.serving import shifted
 from tests.cli.support import streamkit
 from tests.http.support import SHOP, USERS, processed, served, write_shop
 
@@ -57,6 +57,22 @@ def test_query_pages_through_everything_and_stops_at_the_limit(shop):
     assert rows(streamkit("query", shop[0], "prices", "apple", "--as-of", 15).out)[0]["value"] == 10
 
 
+def test_query_takes_times_and_prints_a_table(shop):
+    epoch = "1970-01-01T00:00:00.015Z"
+    assert rows(streamkit("query", shop[0], "prices", "apple", "--as-of", epoch).out)[0]["value"] == 10
+    since = streamkit("query", shop[0], "per-window", "user-01", "--from", "30s", "--format", "text").out.splitlines()
+    assert since[0].split()[:2] == ["KEY", "VALUE"]
+    assert [line.split()[1] for line in since[1:] if '"start":30000' in line] == ["1"]
+    assert len(since) == 2
+    assert streamkit("query", shop[0], "per-window", "user-01", "--from", "-1h").out == ""
+    done = streamkit("query", shop[0], "per-window", "--from", "noon")
+    assert (done.code, done.out) == (2, "")
+    assert "--from noon: expected milliseconds, a duration" in done.err
+    listed = streamkit("query", shop[0], "--format", "text").out.splitlines()
+    assert listed[0].startswith("NAME")
+    assert any(line.startswith("counts ") for line in listed)
+
+
 def test_query_says_what_is_wrong(shop, tmp_path):
     for arguments, code, text in (
         ((shop[0], "counts", "nobody"), 1, "store counts has no key nobody"),
@@ -80,12 +96,12 @@ def test_status_shows_instances_threads_and_tasks(shop):
     assert (done.code, done.err) == (0, "")
     assert "RUNNING" in done.out
     assert "StreamThread-2" in done.out
-    (instance,) = json.loads(streamkit("status", shop[0], "--json").out)["instances"]
+    (instance,) = json.loads(streamkit("status", shop[0], "--format", "json").out)["instances"]
     assert {task["id"] for thread in instance["threads"] for task in thread["tasks"]} >= {"0_0", "0_1"}
 
 
 def test_lag_asks_the_log(shop, tmp_path):
-    found = json.loads(streamkit("lag", shop[1], "--json").out)
+    found = json.loads(streamkit("lag", shop[1], "--format", "json").out)
     assert (found["application"], len(found["members"])) == ("shop", 1)
     assert {each["topic"] for each in found["partitions"]} == {"orders", "prices", "shop-by-user-repartition"}
     file = tmp_path / "topology.yaml"

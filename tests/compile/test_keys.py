@@ -9,7 +9,7 @@ import pytest
 
 from streamkit.errors import ProcessingError
 from streamkit.record import Record
-from streamkit.serdes.json_text import to_text
+from streamkit.serdes.formats.json_text import to_text
 from tests.compile.support import driver_of, record
 
 HEAD = """\
@@ -62,7 +62,9 @@ def place(key: Any, value: Any) -> Place:
     return Place(value["g"])
 
 
-def moved(folder: Path, key: str, expression: str, values: list[Any], config: str = NO_CACHE) -> list[tuple[str, Any]]:
+def group_changes(
+    folder: Path, key: str, expression: str, values: list[Any], config: str = NO_CACHE
+) -> list[tuple[str, Any]]:
     """What a row that takes one value after the other makes of the counts, as (key's text, count)."""
     pipelines = MOVES.replace("EXPRESSION", expression).replace("KEY", key)
     with driver_of(folder, pipelines, config, HEAD.replace("KEY", key)) as driver:
@@ -83,7 +85,7 @@ def moved(folder: Path, key: str, expression: str, values: list[Any], config: st
     ],
 )
 def test_a_row_leaves_its_group(tmp_path: Path, config: str, key: str, one: Any, other: Any, shown: Any) -> None:
-    found = moved(tmp_path, key, "value.g", [{"g": one}, {"g": other}], config)
+    found = group_changes(tmp_path, key, "value.g", [{"g": one}, {"g": other}], config)
     assert found == [(shown[0], 1), (shown[0], 0), (shown[1], 1)]
 
 
@@ -98,7 +100,7 @@ def test_a_row_leaves_its_group(tmp_path: Path, config: str, key: str, one: Any,
 )
 def test_a_row_stays_in_its_group(tmp_path: Path, key: str, expression: str, one: Any, other: Any, shown: str) -> None:
     # One change, under the old key: the count is never nothing in between.
-    assert moved(tmp_path, key, expression, [{"g": one}, {"g": other}]) == [(shown, 1), (shown, 1)]
+    assert group_changes(tmp_path, key, expression, [{"g": one}, {"g": other}]) == [(shown, 1), (shown, 1)]
 
 
 @pytest.mark.parametrize("config", [NO_CACHE, ""], ids=["no cache", "cached"])

@@ -12,33 +12,31 @@ import pytest
 from streamkit import serdes
 from streamkit.compile import compile_sub_topology
 from streamkit.plan import load
+from streamkit.plan.model import Plan
 from tests.cli.support import streamkit
 from tests.compile.support import FIRST_LINE, driver_of, record
-
-FOLDER = Path(__file__).parent.parent / "conformance"
-CASES = sorted(path.parent.name for path in FOLDER.glob("*/topology.yaml"))
+from tests.conformance_cases import FOLDER, every_case, plan_of
 
 
-def sources(path: Path) -> list[str]:
-    plan = load(path)
+def sources(plan: Plan) -> list[str]:
     return [compile_sub_topology(plan, sub).source for sub in plan.sub_topologies]
 
 
 def test_a_program_says_which_step_each_part_is(tmp_path: Path) -> None:
     driver_of(tmp_path, "p:\n  stream: in\n  steps:\n    - filter: value.a > 1\n    - map_values: value.b\n  to: out")
-    [source] = sources(tmp_path / "topology.yaml")
+    [source] = sources(load(tmp_path / "topology.yaml"))
     assert f"# KSTREAM-FILTER-0000000001  (p: filter, line {FIRST_LINE + 3})" in source
     assert f"# KSTREAM-MAPVALUES-0000000002  (p: map_values, line {FIRST_LINE + 4})" in source
     assert f"# KSTREAM-SINK-0000000003  (p: to, line {FIRST_LINE + 5})" in source
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_programs_are_neither_wide_nor_deep(case: str) -> None:
-    for source in sources(FOLDER / case / "topology.yaml"):
+@every_case
+def test_programs_are_neither_wide_nor_deep(case: Path) -> None:
+    for source in sources(plan_of(case)):
         lines = source.splitlines()
-        assert all((len(line) - len(line.lstrip())) // 4 <= 40 for line in lines)
-        assert not any(" object at 0x" in line for line in lines)
-        compile(source, case, "exec")
+        assert [line for line in lines if (len(line) - len(line.lstrip())) // 4 > 40] == []
+        assert [line for line in lines if " object at 0x" in line] == []
+        compile(source, case.name, "exec")
 
 
 def test_the_command_shows_the_program(tmp_path: Path) -> None:
@@ -51,15 +49,15 @@ def test_the_command_shows_the_program(tmp_path: Path) -> None:
 
 def test_every_process_writes_the_same_programs() -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom tests.compile.test_programs import CASES, FOLDER, sources\n"
-        "for case in CASES: print(case, *sources(FOLDER / case / 'topology.yaml'), sep='\\n')"
+        "from tests.compile.test_programs import sources\nfrom tests.conformance_cases import CASES, plan_of\n"
+        "for case in CASES: print(case.name, *sources(plan_of(case)), sep='\\n')"
     )
     found = {
         subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
             check=True,
-            cwd=FOLDER.parent.parent,
+            cwd=FOLDER.parents[1],
             env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("0", "1", "77")
@@ -68,13 +66,13 @@ def test_every_process_writes_the_same_programs() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 29, 31, 100, 300])
-def test_long_chains(tmp_path: Path, count: int) -> None:
+def test_long_chains_run_every_step(tmp_path: Path, count: int) -> None:
     steps = ", ".join(["{map_values: value + 1}", "{filter: value > 0}"] * count)
     driver = driver_of(tmp_path, f"p: {{stream: in, steps: [{steps}], to: out}}")
     assert [each["value"] for each in driver.pipe(record(0))] == [count]
 
 
-def test_wide_branches(tmp_path: Path) -> None:
+def test_each_of_sixty_branches_takes_its_records(tmp_path: Path) -> None:
     when = ", ".join(
         f"b{each}: {{if: value == {each}, steps: [{{map_values: value * 10}}], to: out}}" for each in range(60)
     )

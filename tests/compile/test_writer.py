@@ -14,7 +14,7 @@ import pytest
 from streamkit.code import any_of, literal, symbol
 from streamkit.compile import compile_sub_topology
 from streamkit.compile.program import Listing
-from streamkit.compile.writer import Writer
+from streamkit.compile.statement_writer import StatementWriter
 from streamkit.errors import ProcessingError
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
@@ -24,12 +24,12 @@ from tests.compile.support import HEAD, driver_of, record
 A, B = symbol("a"), symbol("b")
 
 
-def written(gen: Writer) -> str:
-    return "\n".join(line.removeprefix("    ") for line in gen.lines)
+def written(gen: StatementWriter) -> str:
+    return "\n".join(line.removeprefix("    ") for line in gen.body_lines)
 
 
 def test_blocks_close_what_was_opened_in_them() -> None:
-    gen = Writer()
+    gen = StatementWriter()
     with gen.when(any_of(A, B)):
         gen.only_where(A)
         gen.only_where(B)
@@ -44,8 +44,8 @@ def test_blocks_close_what_was_opened_in_them() -> None:
     )
 
 
-def test_assignments() -> None:
-    gen = Writer()
+def test_assignments_keep_needed_parentheses_only() -> None:
+    gen = StatementWriter()
     either = any_of(A, B)
     gen.assign(A, either)
     gen.assign_each((A, B), (either, A))
@@ -53,7 +53,7 @@ def test_assignments() -> None:
     gen.unpack((A, B), either)
     gen.add_to(A, either)
     gen.returns(either)
-    assert gen.lines == [
+    assert gen.body_lines == [
         "    a = a or b",
         "    a, b = a or b, a",
         "    a = b = a or b",
@@ -64,20 +64,20 @@ def test_assignments() -> None:
 
 
 def test_an_attempt_at_nothing_leaves_no_line() -> None:
-    gen = Writer()
+    gen = StatementWriter()
     with gen.attempt() as attempt:
         pass
     assert attempt.empty
-    assert gen.lines == []
+    assert gen.body_lines == []
 
 
 def test_what_is_rehearsed_is_not_written() -> None:
-    gen = Writer()
+    gen = StatementWriter()
     with gen.rehearsed():
         gen.only_where(A)
         gen.do(B)
     gen.do(A)
-    assert gen.lines == ["    a"]
+    assert gen.body_lines == ["    a"]
 
 
 # -- Lines in tracebacks --

@@ -11,8 +11,8 @@ from typing import Any
 from streamkit import serdes
 from streamkit.code import Code, symbol
 from streamkit.errors import SerdeError
-from streamkit.runtime.punctuation import PunctuationQueue, Punctuator
-from streamkit.serdes.base import Serde
+from streamkit.runtime.execution.punctuation import PunctuationQueue, Punctuator
+from streamkit.serdes.serde import Serde
 from tests.facts.questions import FACTS
 
 _FACTS = json.loads(FACTS.read_text(encoding="utf-8"))

@@ -7,9 +7,22 @@ from dataclasses import dataclass, field, replace
 
 import yaml
 
-from tests.fuzz import inputs, processors, steps
+from tests.fuzz import ends, inputs, processors, steps
 from tests.fuzz.forms import BYTES, DOUBLE, FLOAT, JSON, LONG, SHORT, STRING, UUID, VOID
-from tests.fuzz.vocabulary import SCALARS, VALUES, Expressions, Type, Windowed, serde
+from tests.fuzz.kinds import (
+    GLOBAL,
+    GROUPED,
+    GROUPED_TABLE,
+    SCALARS,
+    STREAM,
+    TABLE,
+    VALUES,
+    Type,
+    Windowed,
+    serde,
+)
+from tests.fuzz.options import named, store
+from tests.fuzz.vocabulary import Expressions
 
 # How often a form of its own stands at the top of an expression, by topology.
 SHAPED = (0.0, 0.3, 0.8)
@@ -19,7 +32,6 @@ CACHES = (0, 0, 1, 60, 100, 150, 200, 300, 500, 1000, 2000)
 FANNED = tuple(processors.KEYS)
 STREAM_TIME = ("__ts_", "spawn", "where", "Seen")
 POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time")
-STREAM, TABLE, GLOBAL, GROUPED, GROUPED_TABLE = "stream", "table", "global", "grouped", "grouped_table"
 
 
 @dataclass(frozen=True)
@@ -152,7 +164,7 @@ class Draft:
         elif self.chance(0.08):
             self.topics[name]["timestamp"] = self.time(key, value)
         if role != STREAM and self.chance(0.5):
-            start["store"] = steps.store(
+            start["store"] = store(
                 self, "kv" if role == TABLE else "global", versions=role == TABLE, nameless=role == TABLE
             )
             versioned = isinstance(start["store"], dict) and "versioned" in start["store"]
@@ -301,7 +313,7 @@ def pipeline(draft: Draft) -> None:
     if flow.kind != GLOBAL:
         for _ in range(draft.rng.choice([0, 1, 1, 2, 2, 3, 4, 5])):
             if flow.kind == STREAM and draft.chance(0.08):
-                steps.branch(draft, name, flow, written)
+                ends.branch(draft, name, flow, written)
                 body["steps"] = written
                 draft.pipelines[name] = body
                 return
@@ -316,9 +328,9 @@ def pipeline(draft: Draft) -> None:
             flow = steps.to_stream(draft, flow, written)
     end(draft, name, body, written, flow)
     if flow.kind == STREAM and draft.chance(0.8):
-        body["to"] = steps.to(draft, flow)
+        body["to"] = ends.to(draft, flow)
     if flow.kind == STREAM and "to" not in body and draft.chance(0.3):
-        body["for_each"] = steps.named(draft, {"call": "fuzz_functions:ignore"})
+        body["for_each"] = named(draft, {"call": "fuzz_functions:ignore"})
 
 
 def global_store(draft: Draft) -> None:
@@ -364,7 +376,7 @@ def look(draft: Draft) -> None:
     body, flow = draft.new_source(STREAM, draft.rng.choice(keys), draft.rng.choice(VALUES))
     written: list = []
     flow = processors.look(draft, flow, written)
-    end(draft, draft.unique("p"), {**body, "to": steps.to(draft, flow)}, written, flow)
+    end(draft, draft.unique("p"), {**body, "to": ends.to(draft, flow)}, written, flow)
 
 
 def end(draft: Draft, name: str, body: dict, written: list, flow: Flow) -> None:

@@ -5,43 +5,47 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.fuzz.forms import LIST, LONG
-from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed, serde
-
-TABLE, STREAM, GROUPED, GROUPED_TABLE = "table", "stream", "grouped", "grouped_table"
+from tests.fuzz.kinds import (
+    GROUPED,
+    GROUPED_TABLE,
+    SCALARS,
+    STREAM,
+    TABLE,
+    VALUES,
+    Windowed,
+    serde,
+)
+from tests.fuzz.options import called, in_hand, is_versioned, named, store, write
 
 
 def group(draft, flow, written):
     """group_by or group_by_key, and mostly the aggregation at once; without it the group can be referred to."""
-    from tests.fuzz import steps
-
-    options = steps.named(draft, {})
+    options = named(draft, {})
     if draft.chance(0.5):
         key = draft.rng.choice(SCALARS)
         options["key"] = draft.expressions.new_key(key, flow.key, flow.value)
         options |= draft.serde_option("key", key)
         if draft.chance(0.15):
             options["value_serde"] = serde(flow.value)
-        steps.write(draft, written, "group_by", "key", options)
+        write(draft, written, "group_by", "key", options)
         flow = replace(flow, key=key)
     else:
-        options |= steps.in_hand(draft, flow)
-        steps.write(draft, written, "group_by_key", None, options)
+        options |= in_hand(draft, flow)
+        write(draft, written, "group_by_key", None, options)
     flow = replace(flow, kind=GROUPED)
     return flow if draft.chance(0.12) else aggregation(draft, flow, written)
 
 
 def group_table(draft, flow, written):
-    from tests.fuzz import steps
-
     key = draft.rng.choice(SCALARS)
-    options = steps.named(draft, {"key": draft.expressions.new_key(key, flow.key, flow.value)})
+    options = named(draft, {"key": draft.expressions.new_key(key, flow.key, flow.value)})
     options |= draft.serde_option("key", key)
     value = flow.value
     if draft.chance(0.4):
         value = draft.rng.choice(VALUES)
         options["value"] = draft.expressions.of_record(value, flow.key, flow.value)
         options |= draft.serde_option("value", value)
-    steps.write(draft, written, "group_by", "key", options)
+    write(draft, written, "group_by", "key", options)
     return aggregation(
         draft, replace(flow, kind=GROUPED_TABLE, key=key, value=value, closes=False, versioned=False), written
     )
@@ -66,8 +70,6 @@ def window(draft, flow, written, cogrouped: bool):
 
 def aggregation(draft, flow, written):
     """What follows a grouping: perhaps a cogroup, perhaps a window, then the aggregation itself."""
-    from tests.fuzz import steps
-
     table = flow.kind == GROUPED_TABLE
     target = draft.rng.choice([*VALUES, LIST])
     cogrouped = not table and draft.chance(0.15)
@@ -78,35 +80,35 @@ def aggregation(draft, flow, written):
     if windowed:
         key, retention = window(draft, flow, written, cogrouped)
         sessions = key.size is None
-    options: dict = steps.named(draft, {})
+    options: dict = named(draft, {})
     if draft.chance(0.45):
-        options["store"] = steps.store(draft, "window" if windowed else "kv", retention, versions=not windowed)
+        options["store"] = store(draft, "window" if windowed else "kv", retention, versions=not windowed)
     kind = "aggregate" if cogrouped else draft.rng.choice(["count", "reduce", "aggregate"])
     if kind == "count":
-        steps.write(draft, written, "count", "store", options)
+        write(draft, written, "count", "store", options)
         value = LONG
     elif kind == "reduce":
         value = flow.value
-        options = {"add": steps.called(draft, "last", draft.expressions.fold(value, value)), **options}
+        options = {"add": called(draft, "last", draft.expressions.fold(value, value)), **options}
         if draft.chance(0.15):
             options["value_serde"] = serde(value)
         if table:
             options["subtract"] = draft.expressions.unfold(value, value)
-        steps.write(draft, written, "reduce", "add", options)
+        write(draft, written, "reduce", "add", options)
     else:
         value = target
         initial = {"initial": draft.expressions.constant(value)}
         if not cogrouped:
             add = draft.expressions.fold(value, flow.value)
-            initial["add"] = steps.called(draft, "one_more", add) if value == LONG else add
+            initial["add"] = called(draft, "one_more", add) if value == LONG else add
         if table:
             initial["subtract"] = draft.expressions.unfold(value, flow.value)
         if sessions:
-            initial["merge"] = steps.called(draft, "right_one", draft.expressions.unite(value))
+            initial["merge"] = called(draft, "right_one", draft.expressions.unite(value))
         written.append({"aggregate": initial | options | draft.serde_option("value", value)})
     inner = key.inner if windowed else key
     draft.keep(options, "session" if sessions else "window" if windowed else "key_value", inner, value)
-    return replace(flow, kind=TABLE, key=key, value=value, closes=windowed, versioned=steps.is_versioned(options))
+    return replace(flow, kind=TABLE, key=key, value=value, closes=windowed, versioned=is_versioned(options))
 
 
 def cogroup(draft, flow, written, target) -> None:
@@ -125,8 +127,6 @@ def cogroup(draft, flow, written, target) -> None:
 
 def grouped_source(draft, flow) -> str | None:
     """A new pipeline that ends with a group of the flow's key."""
-    from tests.fuzz import steps
-
     if isinstance(flow.key, Windowed):
         return None
     name = draft.unique("p")
@@ -136,9 +136,9 @@ def grouped_source(draft, flow) -> str | None:
         options = {"key": draft.expressions.new_key(flow.key, other.key, other.value)} | draft.serde_option(
             "key", flow.key
         )
-        steps.write(draft, inner, "group_by", "key", steps.named(draft, options))
+        write(draft, inner, "group_by", "key", named(draft, options))
     else:
-        steps.write(draft, inner, "group_by_key", None, steps.named(draft, {}))
+        write(draft, inner, "group_by_key", None, named(draft, {}))
     draft.pipelines[name] = {**body, "steps": inner}
     draft.ends[name] = replace(other, kind=GROUPED)
     return name

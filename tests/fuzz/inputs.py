@@ -6,7 +6,11 @@ import base64
 import json
 
 from tests.fuzz.forms import ANY, BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, JSON, LONG, SHORT, STRING, UUID, VOID
-from tests.fuzz.vocabulary import ANYTHING, FRACTIONS, IDS
+from tests.fuzz.kinds import (
+    ANYTHING,
+    FRACTIONS,
+    IDS,
+)
 
 UNDECODABLE = {
     **dict.fromkeys((LONG, INTEGER, SHORT, DOUBLE, FLOAT), b"abc"),

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.fuzz.forms import BYTES, LIST, drawn
-from tests.fuzz.vocabulary import SCALARS, VALUES, Windowed
-
-STREAM, TABLE, GLOBAL = "stream", "table", "global"
+from tests.fuzz.kinds import (
+    GLOBAL,
+    SCALARS,
+    STREAM,
+    TABLE,
+    VALUES,
+    Windowed,
+)
+from tests.fuzz.options import called, is_versioned, lying, named, store
 
 
 def side(draft, kind: str, key, accept=lambda flow: True):
@@ -29,8 +35,6 @@ def side(draft, kind: str, key, accept=lambda flow: True):
 
 def joined(draft, written, step: str, right, options: dict, flow, other, null: bool = False, keyed: bool = False):
     """Writes the join and gives the flow behind it."""
-    from tests.fuzz import steps
-
     value = draft.rng.choice([LIST, LIST, *VALUES])
     plain = BYTES not in (flow.key, flow.value, other.value)
     if keyed and plain and not isinstance(flow.key, Windowed) and draft.chance(0.1) and value == LIST:
@@ -40,10 +44,10 @@ def joined(draft, written, step: str, right, options: dict, flow, other, null: b
     if null and draft.chance(0.1):
         text = f"None if left is None else {text}"
     if value == LIST and plain and not isinstance(flow.value, Windowed):
-        text = steps.called(draft, "pair" if keyed or "on" not in options else "two", text)
+        text = called(draft, "pair" if keyed or "on" not in options else "two", text)
     body = {"with": right, "value": text, **options, **draft.serde_option("value", value)}
-    written.append({step: steps.named(draft, body)})
-    return replace(flow, value=value, versioned=steps.is_versioned(options))
+    written.append({step: named(draft, body)})
+    return replace(flow, value=value, versioned=is_versioned(options))
 
 
 def stream_stream(draft, flow, written):
@@ -74,17 +78,15 @@ def stream_stream(draft, flow, written):
 
 def stores_of_streams(draft) -> dict:
     """What a join of two streams says of its stores."""
-    from tests.fuzz import steps
-
     options: dict = {}
     name = draft.unique("joined-")
     if draft.chance(0.5):
         options["store"] = name
     else:
-        options["store"] = steps.lying(draft) | draft.rng.choice([{}, {"logging": False}, {"name": name}])
+        options["store"] = lying(draft) | draft.rng.choice([{}, {"logging": False}, {"name": name}])
     for side_store in ("this_store", "other_store"):
         if draft.chance(0.25):
-            more = draft.rng.choice([steps.lying(draft), {"segment_interval": draft.duration(10, 80)}, {}])
+            more = draft.rng.choice([lying(draft), {"segment_interval": draft.duration(10, 80)}, {}])
             options[side_store] = {"name": draft.unique("side-"), **more}
     return options
 
@@ -115,22 +117,18 @@ def stream_global(draft, flow, written):
 
 
 def table_table(draft, flow, written):
-    from tests.fuzz import steps
-
     found = side(draft, TABLE, flow.key)
     if not found:
         return flow
     options = {}
     if draft.chance(0.35):
-        options["store"] = steps.store(draft, "kv", versions=True)
+        options["store"] = store(draft, "kv", versions=True)
     step = draft.rng.choice(["join", "left_join", "outer_join"])
     after = joined(draft, written, step, found[0], options, flow, found[1], null=True)
     return replace(after, closes=flow.closes and found[1].closes)
 
 
 def foreign_key(draft, flow, written):
-    from tests.fuzz import steps
-
     if isinstance(flow.key, Windowed):
         return flow
     key = draft.rng.choice(SCALARS)
@@ -139,7 +137,7 @@ def foreign_key(draft, flow, written):
         return flow
     options: dict = {"on": draft.expressions.new_key(key, flow.key, flow.value, null=0.2, context=False)}
     if draft.chance(0.35):
-        options["store"] = steps.store(draft, "kv", versions=True)
+        options["store"] = store(draft, "kv", versions=True)
     # The driver of Java does not know how many partitions the topics of the join have: `partitions` is -1 there.
     for name in ("partition", "other_partition"):
         if draft.chance(0.1):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.fuzz.forms import ANY, BYTES, DOUBLE, LIST, LONG, STRING, VOID, drawn
-from tests.fuzz.vocabulary import serde
+from tests.fuzz.kinds import (
+    serde,
+)
 
 KINDS = ("key_value", "key_value", "window", "session", "versioned", "none")
 # Operations by kind of store; a letter stands for what is drawn: b a bound, k a key, t a time ago, r 0 or 1.

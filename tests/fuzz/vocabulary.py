@@ -1,4 +1,4 @@
-"""Types of keys and values, and expressions over them that Python and the Java interpreter evaluate alike.
+"""Expressions over keys and values that Python and the Java interpreter evaluate alike.
 
 Every expression bears nulls: `(value or 0)` where a long may be absent. Numbers stay small and texts short.
 """
@@ -6,7 +6,6 @@ Every expression bears nulls: `(value or 0)` where a long may be absent. Numbers
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from tests.fuzz import forms
 from tests.fuzz.forms import (
@@ -24,67 +23,16 @@ from tests.fuzz.forms import (
     UUID,
     VOID,
 )
-
-OTHERS = (DOUBLE, ANY, INTEGER, BOOLEAN, SHORT, FLOAT, UUID, BYTES)
-SCALARS = (STRING,) * 4 + (LONG,) * 4 + OTHERS
-"""Types of keys, the frequent ones more than once."""
-VALUES = (STRING,) * 4 + (LONG,) * 5 + (JSON,) * 3 + OTHERS
-
-FAMILY = {SHORT: INTEGER, FLOAT: DOUBLE, UUID: STRING, BYTES: STRING, VOID: LONG}
-"""What a present value of a type is to expressions, where that has another name: bytes are decoded first."""
-IDS = tuple(f"12345678-9abc-4ef0-8000-00000000000{number}" for number in range(4))
-
-EMPTY = {
-    LONG: "0",
-    INTEGER: "0",
-    STRING: '"z"',
-    JSON: '{"n": 1, "s": "j"}',
-    LIST: "[]",
-    DOUBLE: "0.5",
-    BOOLEAN: "False",
-    ANY: '"none"',
-    SHORT: "0",
-    FLOAT: "0.5",
-    UUID: f'"{IDS[3]}"',
-    BYTES: '"z".encode()',
-    VOID: "7",
-}
-ANYTHING = (
-    "True",
-    "1",
-    "1.0",
-    "0",
-    "-0.0",
-    "0.0",
-    "False",
-    '"1"',
-    '{"a": 1, "b": 2}',
-    '{"b": 2, "a": 1}',
-    "[1]",
-    "[True]",
-    '""',
+from tests.fuzz.kinds import (
+    ANYTHING,
+    EMPTY,
+    FAMILY,
+    FRACTIONS,
+    IDS,
+    Type,
+    Windowed,
+    windowed,
 )
-FRACTIONS = ("0.0", "-0.0", "1.0", "1.5", "-2.0")
-
-
-@dataclass(frozen=True)
-class Windowed:
-    """The type of a windowed key; `size` is None for sessions."""
-
-    inner: str
-    size: int | None
-
-
-Type = str | Windowed
-
-
-def serde(kind: Type):
-    """The serde of a type as the file writes it."""
-    if isinstance(kind, Windowed):
-        if kind.size is None:
-            return {"session_windowed": serde(kind.inner)}
-        return {"windowed": serde(kind.inner), "size": f"{kind.size}ms"}
-    return JSON if kind in (LIST, ANY) else kind
 
 
 class Expressions:
@@ -407,10 +355,6 @@ class Expressions:
             left, right = f"(left or {EMPTY[JSON]})", f"(right or {EMPTY[JSON]})"
             return f'{{"n": {left}.n + {right}.n, "s": ({left}.s + {right}.s)[-6:]}}'
         return self.rng.choice(["left", "right", "left or right", "right if left else left"])
-
-
-def windowed(kind: Type) -> bool:
-    return isinstance(kind, Windowed)
 
 
 CONSTANT = {

@@ -7,16 +7,24 @@ from typing import Any
 import pytest
 
 from streamkit.graph.builder import GraphBuilder
-from streamkit.graph.names import Names, illegal_name
-from streamkit.graph.node import GraphNode, ProcessorNode, RepartitionNode, SinkNode, SourceNode
+from streamkit.graph.node import (
+    GraphNode,
+    ProcessorGraphNode,
+    RepartitionNode,
+    SinkDescription,
+    SourceDescription,
+    StreamSinkNode,
+    StreamSourceNode,
+)
+from streamkit.graph.node_names import Names, illegal_name
 
 
-def source(name: str, *topics: str, pattern: str | None = None, serdes: tuple = ("k", "v")) -> SourceNode:
-    return SourceNode(name, {"topics": topics, "pattern": pattern, "serdes": serdes})
+def source(name: str, *topics: str, pattern: str | None = None, serdes: tuple = ("k", "v")) -> StreamSourceNode:
+    return StreamSourceNode(name, SourceDescription(topics, pattern, serdes))
 
 
-def sink(name: str, topic: str) -> SinkNode:
-    return SinkNode(name, {"topic": topic, "serdes": ("k", "v")})
+def sink(name: str, topic: str) -> StreamSinkNode:
+    return StreamSinkNode(name, SinkDescription(topic, ("k", "v")))
 
 
 def messages(graph: GraphBuilder) -> list[str]:
@@ -45,8 +53,8 @@ def test_illegal_names(name: str) -> None:
 def test_nodes_are_written_by_priority_once_their_parents_are() -> None:
     graph = GraphBuilder()
     left, right = source("left", "a"), source("right", "b")
-    merge = ProcessorNode("merge", "work", merging=True)
-    late = ProcessorNode("late", "work")
+    merge = ProcessorGraphNode("merge", "work", merging=True)
+    late = ProcessorGraphNode("late", "work")
     graph.add(graph.root, left)
     graph.add(left, late)
     graph.add(graph.root, right)
@@ -93,9 +101,9 @@ def test_duplicate_node_and_store_names_are_refused() -> None:
     graph = GraphBuilder()
     top = source("top", "a")
     graph.add(graph.root, top)
-    graph.add(top, ProcessorNode("same", "work", stores=(Store("s"),)))
-    graph.add(top, ProcessorNode("same", "work"))
-    graph.add(top, ProcessorNode("other", "work", stores=(Store("s"),)))
+    graph.add(top, ProcessorGraphNode("same", "work", stores=(Store("s"),)))
+    graph.add(top, ProcessorGraphNode("same", "work"))
+    graph.add(top, ProcessorGraphNode("other", "work", stores=(Store("s"),)))
     found = messages(graph)
     assert found[0].startswith("Processor same is already added")
     assert found[1] == "A different StateStore has already been added with the name s"
@@ -108,7 +116,7 @@ def test_shared_stores_join_groups() -> None:
         top = source(name, f"topic-{name}")
         graph.add(graph.root, top)
         stores: Any = () if name == "three" else (store,)
-        graph.add(top, ProcessorNode(f"{name}-work", "work", stores=stores))
+        graph.add(top, ProcessorGraphNode(f"{name}-work", "work", stores=stores))
     groups = [[node.name for node in group] for group in graph.write().node_groups()]
     assert groups == [["one", "one-work", "two", "two-work"], ["three", "three-work"]]
 
@@ -121,7 +129,7 @@ def repartition(name: str) -> RepartitionNode:
 @pytest.mark.parametrize("relaxed", [True, False])
 def test_filters_drop_null_keys_unless_a_left_join_needs_them(relaxed: bool) -> None:
     graph = GraphBuilder()
-    top, node, join = source("top", "a"), repartition("r"), ProcessorNode("join", "work")
+    top, node, join = source("top", "a"), repartition("r"), ProcessorGraphNode("join", "work")
     join.relaxed_null_key_join = relaxed
     graph.add(graph.root, top)
     graph.add(top, node)
@@ -132,13 +140,13 @@ def test_filters_drop_null_keys_unless_a_left_join_needs_them(relaxed: bool) -> 
 def test_repartitions_below_one_key_change_merge_when_asked() -> None:
     for optimizations, expected in ((frozenset(), 2), (frozenset({"merge.repartition.topics"}), 1)):
         graph = GraphBuilder()
-        top, change = source("top", "a"), ProcessorNode("change", "work", key_changing=True)
+        top, change = source("top", "a"), ProcessorGraphNode("change", "work", key_changing=True)
         graph.add(graph.root, top)
         graph.add(top, change)
         for name in ("one-repartition", "two-repartition"):
             node = repartition(name)
             graph.add(change, node)
-            graph.add(node, ProcessorNode(f"{name}-work", "work"))
+            graph.add(node, ProcessorGraphNode(f"{name}-work", "work"))
         topology = graph.write(optimizations)
         assert len(topology.internal_topics) == expected
         assert topology.nodes["two-repartition-work"].parents == (

@@ -14,11 +14,11 @@ import yaml
 
 from streamkit.expressions import load_object
 from streamkit.operators import OPERATORS
-from streamkit.operators.fields import CallRef
+from streamkit.operators.core.parsed_values import CallRef
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
 from tests.laws.forms import FORMS, LEVELS, twin
-from tests.laws.places import Place
+from tests.laws.place import Place
 
 CODE = """
 NOTED = []

@@ -122,6 +122,15 @@ CASES = {
         "p: {stream: a, steps: [{left_join: {with: q, value: '[left, right]', grace: 10ms}}], to: out}",
         ordered=True,
     ),
+    "deduplicate": Case("p: {stream: a, steps: [{deduplicate: {by: value, within: 7ms, store: ids}}], to: out}"),
+    "top": Case(
+        "p: {stream: a, steps: [group_by_key, {top: {n: 2, by: value % 3, store: lists}}, to_stream], to: out}"
+    ),
+    "top of windows": Case(
+        "p: {stream: a, steps: [group_by_key, {window: {tumbling: 10ms, grace: 20ms}}, {top: {n: 2, by: value % 3, "
+        "store: {name: w, retention: 1h}}}, to_stream], to: windowed}",
+        ordered=True,
+    ),
     "cogroup": Case(
         "q: {stream: b, steps: [group_by_key]}\n"
         "p: {stream: a, steps: [group_by_key, {cogroup: {add: aggregate + value, "

@@ -49,6 +49,13 @@ def test_a_store_is_found_once_where_it_is_made(tmp_path: Path) -> None:
     assert codes(text, tmp_path) == ["unnamed-state"]
 
 
+def test_a_function_may_be_used_by_another_one_alone(tmp_path: Path) -> None:
+    text = RULES["unused-function"].good.replace(
+        "functions: {", "functions: {four: {params: [n], expr: double(double(n))}, unused: {params: [n], expr: n}, "
+    )
+    assert codes(text.replace("double(value)", "four(value)"), tmp_path) == ["unused-function"]
+
+
 def test_a_comment_silences_rules_in_its_line(tmp_path: Path) -> None:
     text = RULES["debug-print"].bad
     assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=debug-print"), tmp_path) == []

@@ -18,7 +18,7 @@ from itertools import chain, compress, islice, repeat, tee
 from pathlib import Path
 from typing import Any
 
-from streamkit.state.overlay import OverlayMap
+from streamkit.state.engines.overlay import OverlayMap
 
 TYPES = 25
 """How many types of objects are listed, the most frequent first."""

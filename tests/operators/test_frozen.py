@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streamkit.operators.frozen import frozen
+from streamkit.operators.core.frozen import frozen
 
 
 @frozen

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from email.parser import Parser
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.environments import GENERATED, ROOT, run
+
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ONLY_AS_SOURCE = {"spark"}
 """Extras with a package that is published without wheels (pyspark)."""
 NO_WHEEL_FROM = {"leveldb": "3.13"}
-GENERATED = (".venv", "build", "dist", "__pycache__", "*.egg-info", "failures", ".*_cache", ".hypothesis", ".git")
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    # What this process was started with must not reach into the environment under test.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STREAMKIT_"))}
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False, env=environment
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+HAS_COMPILER = shutil.which("cc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +87,27 @@ def test_every_module_and_data_file_is_in_the_wheel(published: Path):
         for top in ("streamkit", "cli")
         for path in (ROOT / top).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
+        if path.suffix != ".so" and path.parent != ROOT / "streamkit" / "native"
     }
     assert expected <= names
-    assert not {name for name in names - expected if ".dist-info/" not in name}
+    others = {name for name in names - expected if ".dist-info/" not in name}
+    # The extension is built where there is a compiler.
+    assert others == ({f"streamkit/_native{EXTENSION_SUFFIXES[0]}"} if HAS_COMPILER else set())
 
 
 def test_the_source_distribution_has_what_builds_and_tests_need(published: Path):
     (source,) = published.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for file in ("Makefile", "CHANGELOG.md", "README.md", ".ci/run", "tests/conftest.py", "docs/language.md"):
+    for file in (
+        "Makefile",
+        "CHANGELOG.md",
+        "README.md",
+        ".ci/run",
+        "tests/conftest.py",
+        "docs/language.md",
+        "streamkit/native/link.h",
+    ):
         assert file in names
     assert {"topologies/word-count/topology.yaml", "schemas/topology.schema.json", "tests/java/pom.xml"} <= names
     assert not [name for name in names if name.endswith(".pyc")]
@@ -125,7 +129,7 @@ def test_wheels_are_there_for_every_python(published: Path, newest_pip: Path, py
         contexts = [{"python_version": python, "extra": extra} for extra in ("", *extras)]
         if marker is None or any(marker.evaluate(context) for context in contexts):
             needed.add(str(requirement))
-    assert any(text.startswith("plyvel" if python < "3.13" else "rocksdict") for text in needed)
+    assert any(text.startswith("plyvel" if python < "3.13" else "rocksdict") for text in needed), needed
     run(
         *(sys.executable, newest_pip, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "-q"),
         *("--disable-pip-version-check", "--python-version", python, "--target", tmp_path, *sorted(needed)),

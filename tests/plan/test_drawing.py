@@ -14,27 +14,26 @@ from streamkit.plan import load
 from streamkit.plan.describe import describe
 from streamkit.plan.describe.drawing.layered import Size, lay_out
 from streamkit.plan.describe.drawing.picture import picture_of
+from tests.conformance_cases import every_case, plan_of
 
-CASES = sorted((Path(__file__).parent.parent / "conformance").glob("*/*.yaml"))
 
-
-@pytest.mark.parametrize("file", CASES, ids=lambda file: file.parent.name)
-def test_every_topology_has_a_tidy_picture(file: Path) -> None:
-    plan = load(file)
+@every_case
+def test_every_topology_has_a_tidy_picture(case: Path) -> None:
+    plan = plan_of(case)
     picture = picture_of(plan)
     nodes = sum(len(sub.nodes) for sub in plan.sub_topologies)
     assert sum(shape.kind in ("source", "processor", "sink") for shape in picture.shapes) == nodes
     assert {shape.id.partition("store:")[2] for shape in picture.shapes if shape.kind == "store"} == set(plan.stores)
     places = [_edges(each) for each in picture.shapes]
     assert not [(one, two) for one, two in combinations(places, 2) if _overlap(one, two)]
-    boxes = {box.id: (box.x, box.y, box.x + box.width, box.y + box.height) for box in picture.boxes}
+    boxes = {box.id: (box.x, box.y, box.x + box.width, box.y + box.height) for box in picture.sub_topologies}
     assert not [(one, two) for one, two in combinations(boxes.values(), 2) if _overlap(one, two)]
     for shape in picture.shapes:
         inside = [number for number, box in boxes.items() if _within(_edges(shape), box)]
         assert inside == ([] if "topic" in shape.kind else [int(shape.id.split()[0])])
         assert _within(_edges(shape), (0, 0, picture.width, picture.height))
-    for line in picture.lines:
-        assert line.points[0] != line.points[-1]
+    for edge in picture.edges:
+        assert edge.points[0] != edge.points[-1]
 
 
 def _edges(shape) -> tuple[float, float, float, float]:
@@ -92,7 +91,7 @@ def test_names_can_not_leave_their_place_in_svg_and_html(tmp_path: Path) -> None
     svg, html = describe(plan, "svg"), describe(plan, "html")
     root = ET.fromstring(svg)
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
-    assert any(text and '"</script><b>&" + value' in text for text in texts)
+    assert any(text and '"</script><b>&" + value' in text for text in texts), texts
     assert html.count("</script>") == 1
     data = re.search(r"const TOPOLOGY = (.*);\n", html)
     assert data is not None

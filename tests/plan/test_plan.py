@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from streamkit.compile import compile_sub_topology
 from streamkit.operators import OPERATORS
-from streamkit.operators.getters import FilterGetter, MapValuesGetter, StoreGetter
+from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.value_getters import FilterGetter, MapValuesGetter, StoreGetter
 from streamkit.plan import load
 from streamkit.plan.describe import FORMATS, describe
-from streamkit.plan.model import Plan, ProcessorNode, SourceNode
+from streamkit.plan.model import Plan, SourceNode
 from tests.plan.support import plan_of, problems_of
 
 HEAD = """streamkit: 1
@@ -39,6 +41,16 @@ def test_a_table_has_a_store_only_where_something_needs_it(tmp_path: Path) -> No
     plan = plan_of(tmp_path, "p: {table: a, store: s, steps: [filter: value, to_stream], to: out}", HEAD)
     assert works(plan, "TableSource")[0].send_old
     assert works(plan, "TableFilter")[0].skip_empty
+
+
+def test_merged_streams_of_different_serdes_join_a_table(tmp_path: Path) -> None:
+    pipelines = "t: {table: a}\nn: {stream: b}\np: {stream: c, steps: [merge: n, join: {with: t, value: left}]}"
+    plan = plan_of(tmp_path, pipelines, HEAD.replace("b: {}", "b: {key: integer}"))
+    (join,) = (node for node in plan.sub_topologies[0].nodes.values() if "JOIN" in node.name)
+    assert isinstance(join, ProcessorNode)
+    assert join.key_serde is None
+    for sub_topology in plan.sub_topologies:
+        compile_sub_topology(plan, sub_topology)
 
 
 def test_joins_look_through_tables_without_stores(tmp_path: Path) -> None:
@@ -114,7 +126,7 @@ def test_emission_on_close_and_caches(tmp_path: Path) -> None:
     )
     plan = plan_of(tmp_path, pipelines, HEAD)
     assert [plan.stores[f"s{index}"].caching for index in range(3)] == [True, False, False]
-    assert all(plan.stores[f"s{index}"].options["time_ordered"] for index in range(3))
+    assert [index for index in range(3) if not plan.stores[f"s{index}"].options["time_ordered"]] == []
 
 
 def test_source_topics_as_changelogs(tmp_path: Path) -> None:

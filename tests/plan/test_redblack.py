@@ -32,7 +32,7 @@ def test_does_not_sort_again_when_elements_change() -> None:
     assert [element[0] for element in tree] == [9, 5, 7, 8]
 
 
-def test_stays_balanced() -> None:
+def test_the_tree_stays_balanced_when_keys_ascend() -> None:
     tree = TreeSet(compare)
     for number in range(2**12):
         tree.add([number])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_installing import GENERATED, ROOT, run
+from tests.packaging.environments import GENERATED, ROOT, run
 
 EXAMPLE = Path(__file__).parent / "example"
 IGNORED = shutil.ignore_patterns(*GENERATED)
@@ -89,10 +89,12 @@ def test_a_rule_of_a_plugin_is_checked(commands: Path, topology: Path):
 
 
 def test_schema_and_reference_have_what_plugins_add(commands: Path):
-    schema = json.loads(run(commands / "python", "-m", "streamkit.spec.schema", "--plugins"))
+    schema = json.loads(run(commands / "python", "-m", "streamkit.spec.documents.topology_schema", "--plugins"))
     assert "every" in json.dumps(schema["$defs"])
     assert "money" in schema["$defs"]["serde"]["anyOf"][0]["enum"]
-    assert "Forwards each n-th record" in run(commands / "python", "-m", "streamkit.spec.reference", "--plugins")
+    assert "Forwards each n-th record" in run(
+        commands / "python", "-m", "streamkit.spec.documents.language_reference", "--plugins"
+    )
 
 
 def test_a_plugin_that_cannot_be_imported_costs_one_warning_that_names_it(commands: Path, topology: Path):

@@ -240,7 +240,7 @@ def test_process_below_process_repartitions_and_process_values_does_not(tmp_path
     ("module", "message"),
     [
         (
-            "class Work:\n    def __init__(self, x):\n        pass\n    def process(self, record):\n        pass\n",
+            "class Base:\n    def __init__(self, x):\n        pass\nclass Work(Base):\n    def process(self, record):\n        pass\n",
             "the processor can't start: TypeError",
         ),
         (

@@ -129,7 +129,7 @@ def test_session(tmp_path: Path, more: str) -> None:
     assert s("s.fetch('a')") == [[["a", 20, 30], 2]]
 
 
-def test_versioned(tmp_path: Path) -> None:
+def test_a_versioned_store_answers_as_of_a_time(tmp_path: Path) -> None:
     s = Store(tmp_path, "type: versioned, history: 1m, value: string")
     s("[s.put('a', 'one', 10), s.put('a', 'three', 30), s.put('a', 'two', 20)]")
     assert s("s.get('a')") == ["three", 30]

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from streamkit import serdes
-from streamkit.serdes.base import Binding, Serde
-from streamkit.serdes.protobuf import ProtobufSchema
-from streamkit.serdes.registry import Registry
+from streamkit.serdes.formats.protobuf import ProtobufSchema
+from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.serde import Binding, Serde
 from tests.broker.support import Log, fresh
 from tests.cli.support import assert_one_clear_line, streamkit
 from tests.java import build

@@ -15,8 +15,8 @@ import pytest
 
 from streamkit import serdes
 from streamkit.errors import RegistryError, SerdeError
-from streamkit.serdes.base import Binding, Serde
-from streamkit.serdes.registry import Registry
+from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.serde import Binding, Serde
 from tests.registry.server import SchemaRegistry
 
 PROTO = (
@@ -139,8 +139,8 @@ def test_the_latest_version_must_fit(registry: SchemaRegistry, folder: Path) -> 
         serde.bind(Binding(connected(registry), topic, False)).encode({"id": 1})
     with pytest.raises(RegistryError, match="subject absent-value: it has none"):
         serde.bind(Binding(connected(registry, use_latest_version=True), "absent", False)).encode({"id": 1})
-    assert connected(registry).fits(f"{topic}-value", serde.schema) is False  # type: ignore[attr-defined]
-    assert connected(registry).fits("nothing-there", serde.schema) is None  # type: ignore[attr-defined]
+    assert connected(registry).is_compatible(f"{topic}-value", serde.schema) is False  # type: ignore[attr-defined]
+    assert connected(registry).is_compatible("nothing-there", serde.schema) is None  # type: ignore[attr-defined]
 
 
 def test_nothing_is_registered_where_that_is_off(registry: SchemaRegistry, folder: Path) -> None:
@@ -260,7 +260,7 @@ class Guarded(http.server.BaseHTTPRequestHandler):
 def guarded() -> Iterator[str]:
     Guarded.seen = []
     with http.server.HTTPServer(("127.0.0.1", 0), Guarded) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -8,8 +8,8 @@ from typing import Any
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.transport.base import EARLIEST, NewTopic
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import EARLIEST, NewTopic
 
 PARTITIONS = 3
 TEXT = """\

@@ -6,8 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from streamkit.record import RecordBatch, TopicPartition
-from streamkit.transport.base import EARLIEST, Admin, CommittedOffset, Consumer, Producer, TopicInfo, Transport
+from streamkit.record import Columns, RecordBatch, TopicPartition
+from streamkit.transport.log_interface import (
+    EARLIEST,
+    Admin,
+    CommittedOffset,
+    Consumer,
+    GroupDescription,
+    Producer,
+    TopicInfo,
+    Transport,
+)
 
 
 class FakeLog(Transport):
@@ -66,7 +75,7 @@ class FakeConsumer(Consumer):
             if rows:
                 columns: Any = [list(column) for column in zip(*rows, strict=True)][1:5]
                 offsets = list(range(position, position + len(rows)))
-                batches.append(RecordBatch(tp.topic, tp.partition, (*columns, offsets)))
+                batches.append(RecordBatch(tp.topic, tp.partition, Columns(*columns, offsets)))
                 self.positions[tp] = position + len(rows)
         return batches
 
@@ -160,8 +169,8 @@ class FakeAdmin(Admin):
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         self.log.purged.update(before)
 
-    def group_members(self, group: str) -> list[str]:
-        return []
+    def describe_group(self, group: str) -> GroupDescription:
+        return GroupDescription()
 
     def remove_members(self, group: str) -> list[str]:
         return []

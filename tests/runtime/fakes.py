@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from streamkit.compile.services import BoundProgram
-from streamkit.record import RecordBatch, TopicPartition
-from streamkit.runtime.environment import TaskEnvironment, TaskSpec
-from streamkit.runtime.task import Task
+from streamkit.compile.bound_program import BoundProgram
+from streamkit.record import Columns, RecordBatch, TopicPartition
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 
 
 class Clock:
@@ -82,4 +82,6 @@ def batch(topic: str, times: list[int], first_offset: int = 0, partition: int = 
     """Return records with these timestamps, whose values are their offsets as text."""
     offsets = list(range(first_offset, first_offset + len(times)))
     values = [str(offset).encode() for offset in offsets]
-    return RecordBatch(topic, partition, ([None] * len(times), values, list(times), [None] * len(times), offsets))
+    return RecordBatch(
+        topic, partition, Columns([None] * len(times), values, list(times), [None] * len(times), offsets)
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamkit.config import Config
 from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, SinkNode, SourceNode, SubTopology
-from streamkit.serdes.primitives import StringSerde
+from streamkit.serdes.formats.primitives import StringSerde
 
 CONFIG: dict[str, Any] = {
     "statestore.cache.max.bytes": 0,

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.errors import UnreachableError
-from streamkit.record import TopicPartition
-from streamkit.runtime.local.assignment.assign import decide
-from streamkit.runtime.local.assignment.codec import (
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.group.assignment_model import Decision, Instance, Rules
+from streamkit.runtime.local.group.instances import InstanceMetadata
+from streamkit.runtime.local.group.leader import Leader
+from streamkit.runtime.local.group.subscription_codec import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -20,26 +22,23 @@ from streamkit.runtime.local.assignment.codec import (
     encode_assignment,
     encode_subscription,
 )
-from streamkit.runtime.local.assignment.leader import Leader
-from streamkit.runtime.local.assignment.model import Decision, Instance, Rules
-from streamkit.runtime.local.assignor import Id
-from streamkit.runtime.local.instances import InstanceMetadata
-from streamkit.runtime.local.local_task import RUNNING
-from streamkit.runtime.local.setup import TopicsOnLog
-from streamkit.transport.base import Member
+from streamkit.runtime.local.group.task_assignor import decide
+from streamkit.runtime.local.tasks.local_task import RUNNING
+from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.transport.log_interface import Member
 
 MANY = 100_000
 """Records of a changelog: far more than the acceptable lag."""
 
 
 def choose(
-    instances: dict[str, Instance], tasks: list[Id], stateful: Collection[Id], rules: Rules, length: int = MANY
+    instances: dict[str, Instance], tasks: list[TaskId], stateful: Collection[TaskId], rules: Rules, length: int = MANY
 ) -> Decision:
     return decide(instances, tasks, dict.fromkeys(stateful, length), rules)
 
 
-def ids(subs: int, partitions: int) -> list[Id]:
-    return [(sub, partition) for sub in range(subs) for partition in range(partitions)]
+def ids(subs: int, partitions: int) -> list[TaskId]:
+    return [TaskId(sub, partition) for sub in range(subs) for partition in range(partitions)]
 
 
 def fresh(count: int, threads: int = 1) -> dict[str, Instance]:
@@ -47,7 +46,7 @@ def fresh(count: int, threads: int = 1) -> dict[str, Instance]:
 
 
 def after(
-    instances: dict[str, Instance], decision: Decision, stateful: set[Id], progress: int = MANY
+    instances: dict[str, Instance], decision: Decision, stateful: set[TaskId], progress: int = MANY
 ) -> dict[str, Instance]:
     """The group once it has done what was decided and standbys have got on by so many records; old state stays on disk."""
     found = {}
@@ -64,7 +63,9 @@ def after(
     return found
 
 
-def settled(instances: dict[str, Instance], tasks: list[Id], stateful: set[Id], rules: Rules) -> dict[str, Instance]:
+def settled(
+    instances: dict[str, Instance], tasks: list[TaskId], stateful: set[TaskId], rules: Rules
+) -> dict[str, Instance]:
     """The group after as many rounds as it asks for; one round is enough for max.warmup.replicas tasks to move."""
     for _ in range(2 + len(tasks) // rules.warmups + len(tasks)):
         decision = choose(instances, tasks, stateful, rules)
@@ -74,24 +75,24 @@ def settled(instances: dict[str, Instance], tasks: list[Id], stateful: set[Id], 
     raise AssertionError("the group does not come to rest")
 
 
-def assert_complete(decision: Decision, tasks: list[Id]) -> None:
+def assert_complete(decision: Decision, tasks: list[TaskId]) -> None:
     assert sorted(task for share in decision.active.values() for task in share) == sorted(tasks)
 
 
-def assert_balanced(instances: dict[str, Instance], decision: Decision, tasks: list[Id]) -> None:
+def assert_balanced(instances: dict[str, Instance], decision: Decision, tasks: list[TaskId]) -> None:
     threads = sum(each.threads for each in instances.values())
     low, high = len(tasks) // threads, -(-len(tasks) // threads)
     for name, each in instances.items():
         assert low * each.threads <= len(decision.active[name]) <= high * each.threads
 
 
-def assert_standbys(instances: dict[str, Instance], decision: Decision, stateful: set[Id], rules: Rules) -> None:
+def assert_standbys(instances: dict[str, Instance], decision: Decision, stateful: set[TaskId], rules: Rules) -> None:
     holders = Counter(task for share in decision.standby.values() for task in share)
     for name, share in decision.standby.items():
         assert not set(share) & set(decision.active[name])
         assert len(share) == len(set(share))
     wanted = min(rules.standbys, len(instances) - 1)
-    assert all(holders[task] >= wanted for task in stateful)
+    assert [task for task in stateful if holders[task] < wanted] == []
     assert sum(holders.values()) <= wanted * len(stateful) + rules.warmups
 
 
@@ -100,10 +101,10 @@ layouts = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[dict[str, Instance], list[Id], set[Id], Rules]:
+def situations(draw: st.DrawFn) -> tuple[dict[str, Instance], list[TaskId], set[TaskId], Rules]:
     layout = draw(layouts)
-    tasks = [(sub, partition) for sub, (count, _) in enumerate(layout) for partition in range(count)]
-    stateful = {task for task in tasks if layout[task[0]][1]}
+    tasks = [TaskId(sub, partition) for sub, (count, _) in enumerate(layout) for partition in range(count)]
+    stateful = {task for task in tasks if layout[task.sub_topology][1]}
     instances = {f"i{number:02}": Instance(threads) for number, threads in enumerate(draw(groups))}
     rules = Rules(warmups=draw(st.integers(1, 3)), standbys=draw(st.integers(0, 2)))
     return instances, tasks, stateful, rules
@@ -213,12 +214,12 @@ def test_standbys_are_spread_over_racks():
     tasks = ids(1, 12)
     group = {f"{zone}{number}": Instance(tags={"zone": zone}) for zone in "xyz" for number in range(2)}
     decision = choose(group, tasks, tasks, Rules(standbys=2, rack_tags=("zone",)))
-    holders: dict[Id, list[str]] = {}
+    holders: dict[TaskId, list[str]] = {}
     for shares in (decision.active, decision.standby):
         for name, share in shares.items():
             for task in share:
                 holders.setdefault(task, []).append(name[0])
-    assert all(sorted(zones) == ["x", "y", "z"] for zones in holders.values())
+    assert [zones for zones in holders.values() if sorted(zones) != ["x", "y", "z"]] == []
 
 
 def test_missing_standbys_are_counted():
@@ -264,7 +265,7 @@ def leader(ends: int | None = 50_000, **rules: int) -> Leader:
     return Leader(TOPICS, CHANGELOGS, Rules(**rules), ask)
 
 
-def member(said: Subscription, owned: Sequence[Id] = (), topics: tuple[str, ...] = ("in", "again")) -> Member:
+def member(said: Subscription, owned: Sequence[TaskId] = (), topics: tuple[str, ...] = ("in", "again")) -> Member:
     partitions = frozenset(partition for task in owned for partition in TOPICS.partitions_of(task))
     return Member(encode_subscription(said), frozenset(topics), partitions)
 
@@ -309,13 +310,13 @@ def test_who_has_the_state_keeps_the_task_until_the_other_is_warm():
 
 def test_without_the_ends_tasks_stay_and_another_look_follows():
     owner = member(Subscription(offset_sums=dict.fromkeys(CHANGELOGS, RUNNING)), TOPICS.tasks())
-    said = decided(leader(ends=None), {"a": owner, "b": member(Subscription(offset_sums={(1, 0): 50_000}))})
+    said = decided(leader(ends=None), {"a": owner, "b": member(Subscription(offset_sums={TaskId(1, 0): 50_000}))})
     assert {task for task in said["a"].mine.active if task[0] == 1} == set(CHANGELOGS)
     assert said["a"].probe_ms is not None
 
 
 def test_state_that_is_ahead_of_its_changelog_counts_for_nothing():
-    ahead, behind = Subscription(offset_sums={(1, 0): 99_999}), Subscription(offset_sums={(1, 0): 30_000})
+    ahead, behind = Subscription(offset_sums={TaskId(1, 0): 99_999}), Subscription(offset_sums={TaskId(1, 0): 30_000})
     said = decided(leader(), {"a": member(ahead), "b": member(behind)})
     assert (1, 0) in said["b"].mine.active
 
@@ -339,7 +340,7 @@ def test_members_that_say_nothing_are_members():
         st.integers(1, 9),
         st.text(),
         st.dictionaries(st.text(), st.text()),
-        st.dictionaries(st.tuples(st.integers(0, 9), st.integers(0, 99)), st.integers(-2, 2**62)),
+        st.dictionaries(st.builds(TaskId, st.integers(0, 9), st.integers(0, 99)), st.integers(-2, 2**62)),
     )
 )
 def test_what_members_say_survives(said):
@@ -347,7 +348,7 @@ def test_what_members_say_survives(said):
 
 
 @given(
-    st.lists(st.tuples(st.text(), st.sets(st.tuples(st.integers(0, 9), st.integers(0, 99)))), min_size=1),
+    st.lists(st.tuples(st.text(), st.sets(st.builds(TaskId, st.integers(0, 9), st.integers(0, 99)))), min_size=1),
     st.one_of(st.none(), st.integers(0, 2**40)),
 )
 def test_what_the_leader_says_survives(parts, probe):

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 import pytest
 
 from streamkit.errors import RetriableTransportError
-from streamkit.runtime import collecting
-from streamkit.runtime.collecting import CycleCollector
+from streamkit.runtime.execution import collecting
+from streamkit.runtime.execution.collecting import CycleCollector
 from streamkit.runtime.local.setup import Settings
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.runtime.counting import create
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import Clock, FakeProgram
-from tests.runtime.test_local import Harness
-from tests.runtime.test_updater import ALL, Started
+from tests.runtime.harness import Harness
+from tests.runtime.one_thread import ALL, Started
 
 
 class Ring:
@@ -66,7 +66,7 @@ def test_a_task_that_moves_away_leaves_nothing(tmp_path, monkeypatch) -> None:
         tasks = [weakref.ref(held.task) for held in started.thread._tasks.running.values()]
         assert len(tasks) == len(ALL)
         started.assign([])
-        until(lambda: started.application._look_after() or not any(task() for task in tasks), "closed tasks are freed")
+        until(lambda: started.application._maintain() or not any(task() for task in tasks), "closed tasks are freed")
     log.close()
 
 
@@ -89,7 +89,7 @@ def test_a_producer_that_is_replaced_leaves_nothing(tmp_path, monkeypatch) -> No
 
 ARENAS = """
 import ctypes, threading
-from streamkit.runtime.collecting import few_arenas
+from streamkit.runtime.execution.collecting import few_arenas
 few_arenas()
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p

@@ -14,7 +14,7 @@ import pytest
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.requirements import EVERY_ENGINE
-from tests.runtime.counting import PARTITIONS, TEXT, by_key, create, rows
+from tests.runtime.counting import PARTITIONS, TEXT, by_key, rows
 
 pytestmark = pytest.mark.process
 
@@ -38,14 +38,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"needs to mount a file system, which takes root: {done.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedTransport]:
-    transport = EmbeddedTransport(tmp_path / "log")
-    create(transport)
-    yield transport
-    transport.close()
 
 
 def send(log: EmbeddedTransport) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamkit.compile.services import FailedRecord
 from streamkit.config import Config
 from streamkit.errors import DeserializationError, ProcessingError
-from streamkit.runtime.handlers import ErrorPolicy, Handlers
+from streamkit.operators.core.task_services import FailedRecord
+from streamkit.runtime.execution.handlers import ErrorPolicy, Handlers
 
 RECORD = FailedRecord(topic="in", partition=0, offset=3, timestamp=5, raw_key=b"k", raw_value=b"v", headers=None)
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamkit.errors import ProcessingError
 from streamkit.record import TopicPartition
-from streamkit.runtime.queues import Idling
+from streamkit.runtime.execution.queues import Idling
 from tests.runtime.fakes import Clock, FakeProgram, batch, make_task
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

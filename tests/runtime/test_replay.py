@@ -8,9 +8,9 @@ import pytest
 
 from streamkit.errors import StreamkitError
 from streamkit.record import TopicPartition
-from streamkit.runtime.dead_letters import PREFIX, DeadLetter, dead_letter
-from streamkit.runtime.replay import _decode, _encode, _Progress
-from streamkit.transport.base import CommittedOffset
+from streamkit.runtime.execution.dead_letters import PREFIX, DeadLetter, dead_letter
+from streamkit.runtime.operations.dead_letter_replay import _decode, _encode, _Progress
+from streamkit.transport.log_interface import CommittedOffset
 
 PLACE = TopicPartition("dead", 0)
 
@@ -23,7 +23,7 @@ def put_back(offsets: list[int], wanted: set[int], committed: CommittedOffset | 
         if offset < progress.floor:
             continue
         take = offset in wanted and not progress.done(offset) and most != len(written)
-        progress.passed(offset, take)
+        progress.note(offset, take)
         written += [offset] * take
         if most is not None and most == len(written):
             break
@@ -65,7 +65,7 @@ def test_more_than_a_broker_remembers_is_refused():
 
 
 def test_a_letter_of_a_replayed_record_has_each_header_once():
-    from streamkit.compile.services import FailedRecord
+    from streamkit.operators.core.task_services import FailedRecord
 
     first = dead_letter("dead", KeyError("a"), FailedRecord("in", 0, 1, 5, b"k", b"v", [("h", b"x")]), "p.map")
     again = dead_letter("dead", KeyError("b"), FailedRecord("in", 0, 9, 5, b"k", b"v", first[4]), "p.map")
@@ -76,7 +76,7 @@ def test_a_letter_of_a_replayed_record_has_each_header_once():
 
 
 def test_java_s_letters_are_read():
-    from streamkit.runtime.dead_letters import read_dead_letter
+    from streamkit.runtime.execution.dead_letters import read_dead_letter
 
     headers = [
         (f"{PREFIX}exception", b"org.apache.kafka.common.errors.SerializationException: Size of data is not 8"),

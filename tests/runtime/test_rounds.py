@@ -11,11 +11,11 @@ import pytest
 from streamkit import rounds
 from streamkit.compile import compile_sub_topology
 from streamkit.plan import load
-from streamkit.record import RecordBatch, TopicPartition
-from streamkit.runtime.environment import TaskEnvironment, TaskSpec
-from streamkit.runtime.runs import LONGEST_RUN, MOST_ROWS
-from streamkit.runtime.stores import MemoryStores
-from streamkit.runtime.task import Task
+from streamkit.record import Columns, RecordBatch, TopicPartition
+from streamkit.runtime.execution.runs import MAX_OUTPUT_ROWS, MAX_RUN
+from streamkit.runtime.execution.store_opening import MemoryStores
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 
 TOPOLOGY = """
 streamkit: 1
@@ -53,7 +53,7 @@ def task_of(folder: Path, step: str, topics: str = "a") -> Task:
 def batch(topic: str, values: list, times: list[int]) -> RecordBatch:
     count = len(values)
     data = [orjson.dumps(value) for value in values]
-    return RecordBatch(topic, 0, ([b"k"] * count, data, times, [None] * count, list(range(count))))
+    return RecordBatch(topic, 0, Columns([b"k"] * count, data, times, [None] * count, list(range(count))))
 
 
 def in_rounds(task: Task) -> list[list]:
@@ -117,12 +117,12 @@ def test_text_that_expressions_make_counts(tmp_path: Path) -> None:
 def test_a_round_ends_with_so_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MOST", 1 << 40)
     task = task_of(tmp_path, "flat_map_values: '[1, 2, 3, 4, 5, 6, 7, 8]'")
-    count = 3 * LONGEST_RUN
+    count = 3 * MAX_RUN
     task.add(batch("a", [0] * count, [1] * count))
-    assert task.process(count) == LONGEST_RUN
-    assert len(task.output) == 8 * LONGEST_RUN > MOST_ROWS
+    assert task.process(count) == MAX_RUN
+    assert len(task.output) == 8 * MAX_RUN > MAX_OUTPUT_ROWS
     # An owner that takes the output later gets on, too.
-    assert task.process(count) == LONGEST_RUN
+    assert task.process(count) == MAX_RUN
 
 
 def test_each_thread_has_its_own_round() -> None:

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from streamkit.errors import StateError
-from streamkit.runtime.local.client import Application
-from streamkit.runtime.local.gate import Gate
+from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.threads.gate import Gate
 from tests.broker.support import until
 from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
@@ -95,9 +95,9 @@ def test_those_who_wait_come_in_while_the_owner_is_busy():
     gate, stop, seen = Gate(), threading.Event(), []
 
     def own() -> None:
-        gate.hold()
+        gate.acquire()
         while not stop.is_set():
-            gate.let_in()
+            gate.admit_waiting()
         gate.release()
 
     owner = threading.Thread(target=own)
@@ -114,17 +114,17 @@ def test_those_who_wait_come_in_while_the_owner_is_busy():
 
 def test_the_owner_hears_of_those_who_waited_too_long(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("streamkit.runtime.local.gate.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamkit.runtime.local.threads.gate.monotonic", lambda: now[0])
     gate = Gate()
-    gate.hold()
+    gate.acquire()
     for waited, too_long in ((0.0, False), (1.0, True)):
         came = threading.Thread(target=_enter, args=(gate,))
         came.start()
         until(lambda: gate.waiting, "somebody waits")
         now[0] += waited
-        assert gate.let_in() is too_long
+        assert gate.admit_waiting() is too_long
         came.join(10)
-    assert gate.let_in() is False
+    assert gate.admit_waiting() is False
     gate.release()
 
 
@@ -135,10 +135,10 @@ def _enter(gate: Gate) -> None:
 
 def test_nobody_waits_forever_for_an_owner_that_lets_nobody_in():
     gate = Gate()
-    gate.hold()
+    gate.acquire()
     with pytest.raises(StateError, match="busy"), gate.entered(0.01):
         pytest.fail("came in")
-    gate.let_in()
+    gate.admit_waiting()
     gate.release()
     with gate.entered(0.01):
         pass

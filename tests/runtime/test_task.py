@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamkit.compile.services import FailedRecord
 from streamkit.errors import DeserializationError, Position, ProcessingError, SerdeError
-from streamkit.operators.fields import OnError
+from streamkit.graph.node import OnError
+from streamkit.operators.core.task_services import FailedRecord
 from streamkit.record import TopicPartition
-from streamkit.runtime import metadata
-from streamkit.runtime.dead_letters import dead_letter
-from streamkit.runtime.handlers import CONTINUE, Handlers, human_reason, shorten
-from streamkit.transport.base import CommittedOffset
+from streamkit.runtime.execution import metadata
+from streamkit.runtime.execution.dead_letters import dead_letter
+from streamkit.runtime.execution.handlers import CONTINUE, Handlers, human_reason, shorten
+from streamkit.transport.log_interface import CommittedOffset
 from tests.runtime.fakes import Clock, FakeProgram, batch, make_task
 
 IN = TopicPartition("in", 0)
@@ -207,7 +207,7 @@ def test_a_dead_letter_names_the_module_of_an_exception():
     assert dict(row[4])["__streams.errors.exception"] == b"streamkit.errors.SerdeError"
 
 
-def test_undecodable_records():
+def test_undecodable_records_fail_or_are_dropped_by_the_handler():
     record = FailedRecord("orders", 0, 3, 5, b"k", b"{", None)
     with pytest.raises(DeserializationError, match=r"topic orders, partition 0, offset 3: not JSON \(key k, value {\)"):
         failing_task(None).on_deserialization_error(0, SerdeError("not JSON"), record)

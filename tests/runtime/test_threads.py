@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 
 import pytest
 
-from streamkit.errors import FencedError, ProcessingError, StateError, UsageError
-from streamkit.runtime.local.client import Application
-from streamkit.runtime.local.states import ClientState, ThreadState
-from streamkit.runtime.local.threads import failure_response
+from streamkit.errors import FencedError, ProcessingError, StateError, StreamkitError, UsageError
+from streamkit.runtime.local.group.rebalance_listener import RebalanceListener
+from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.threads.states import ClientState, ThreadState
+from streamkit.runtime.local.threads.thread_set import failure_response
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
-from tests.runtime.counting import PARTITIONS, by_key, counting, create, rows, send
+from tests.runtime.counting import PARTITIONS, by_key, counting, rows, send
 
 KEYS = 6
 
@@ -47,14 +49,6 @@ class Running:
     def join(self) -> None:
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
-
-
-@pytest.fixture
-def log(tmp_path):
-    transport = EmbeddedTransport(tmp_path / "log")
-    create(transport)
-    yield transport
-    transport.close()
 
 
 def counted(log: EmbeddedTransport, to: int) -> None:
@@ -130,13 +124,13 @@ def test_the_group_may_go_on_while_a_thread_that_goes_commits(log, tmp_path, mon
 
 
 def test_a_thread_may_take_the_place_of_another_before_the_application_is_looked_after(log, tmp_path, monkeypatch):
-    looking, look = threading.Lock(), Application._look_after
+    looking, look = threading.Lock(), Application._maintain
 
     def look_after(application: Application) -> None:
         with looking:
             look(application)
 
-    monkeypatch.setattr(Application, "_look_after", look_after)
+    monkeypatch.setattr(Application, "_maintain", look_after)
     with Running(Application(counting(tmp_path / "state"), log)) as application:
         with looking:
             name = application.remove_thread(30)
@@ -157,7 +151,7 @@ class Trouble:
     """Makes the n-th record that the application processes fail, once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int):
-        from streamkit.state.key_value import KeyValueStore
+        from streamkit.state.stores.key_value import KeyValueStore
 
         self.left = at
         put = KeyValueStore.put
@@ -205,7 +199,7 @@ def test_by_default_a_failure_ends_the_instance(log, tmp_path, monkeypatch):
         running.join()
     assert "a bug" in str(running.error)
     assert states[-2:] == [ClientState.PENDING_ERROR, ClientState.ERROR]
-    assert all(thread.state is ThreadState.DEAD for thread in application.threads)
+    assert [thread for thread in application.threads if thread.state is not ThreadState.DEAD] == []
 
 
 def test_a_failure_may_end_all_instances(log, tmp_path, monkeypatch):
@@ -226,6 +220,33 @@ def test_a_failure_may_end_all_instances(log, tmp_path, monkeypatch):
     texts = sorted((str(one.error), str(other.error)), key=len)
     assert texts[0] == "an instance has failed and asked all to end"
     assert "a bug" in texts[1]
+
+
+def test_all_instances_end_where_one_gets_the_request_last(log, tmp_path, monkeypatch):
+    """The one that requests it is the leader here, and has the assignment before the other takes it."""
+    first, second = (Application(counting(tmp_path / name), log) for name in ("a", "b"))
+    first.set_uncaught_exception_handler(lambda error: "shutdown_application")
+    polls: Counter[str] = Counter()
+    poll = RebalanceListener.poll
+
+    def slow(listener: RebalanceListener) -> None:
+        requested = first._coordinator is not None and first._coordinator._end_assigned_at is not None
+        is_first = listener is first._rebalance_listener
+        polls["first"] += requested and is_first
+        if is_first or not requested or polls["first"] > 20 or first.state is ClientState.ERROR:
+            poll(listener)
+
+    monkeypatch.setattr(RebalanceListener, "poll", slow)
+    one, other = Running(first), Running(second)
+    with one:
+        until(lambda: sum(running_tasks(first).values()) == PARTITIONS, "the first instance has all tasks, and leads")
+        with other:
+            until(lambda: sum(running_tasks(second).values()) > 0, "both instances have tasks")
+            first._handle("a thread", StreamkitError("a bug"))
+            other.join()
+            one.join()
+    assert {first.state, second.state} == {ClientState.ERROR}
+    assert str(other.error) == "an instance has failed and asked all to end"
 
 
 def test_paused_nothing_is_processed_and_afterwards_everything(log, tmp_path):

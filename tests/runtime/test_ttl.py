@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
-from streamkit.record import TopicPartition
-from streamkit.runtime import expiry
+from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.driver import Driver, Remains
-from streamkit.runtime.local.client import Application
-from streamkit.transport.base import EARLIEST, NewTopic
+from streamkit.runtime.execution import expiry
+from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import EARLIEST, NewTopic
 from tests.broker.support import until
 from tests.requirements import EVERY_ENGINE
 from tests.runtime.expiring_counts import COUNT, Model, Written
@@ -40,7 +40,8 @@ def piped(driver: Driver, key: str, value: Any, time: int, topic: str = "in") ->
     return [(each["key"], each["value"], each["timestamp"]) for each in printed]
 
 
-RECORDS = st.tuples(st.integers(0, KEYS), st.integers(-1_500, 1_500) | st.integers(0, 9), st.booleans())
+RESTARTS = st.integers(0, 3).map(lambda number: number == 0)
+RECORDS = st.tuples(st.integers(0, KEYS), st.integers(-1_500, 1_500) | st.integers(0, 9), RESTARTS)
 
 
 @pytest.mark.parametrize("cache", [0, 10_000_000])
@@ -267,7 +268,12 @@ def test_an_application_deletes_what_the_model_deletes_through_restarts(
 ) -> None:
     monkeypatch.setattr(expiry, "_AT_ONCE", 3)
     text = COUNT.replace("ttl: 1s", "ttl: 1s, type: in_memory") if kind == "memory" else COUNT
-    config = {"processing_guarantee": guarantee, "state_dir": tmp_path / "state", "statestore_cache_max_bytes": 0}
+    config = {
+        "processing_guarantee": guarantee,
+        "state_dir": tmp_path / "state",
+        "statestore_cache_max_bytes": 0,
+        "poll_ms": 5,
+    }
     if kind != "memory":
         config["state_engine"] = kind
     records = drawn(7, 200)
@@ -287,7 +293,7 @@ def test_an_application_with_a_cache_has_the_rows_of_one_without(log: EmbeddedTr
     records = drawn(11, 200)
     for start in range(0, 200, 50):
         send(log, records[start : start + 50])
-        Application(plan_of(tmp_path, state_dir=tmp_path / "state"), log).run(until_idle=True, stop=_never())
+        Application(plan_of(tmp_path, state_dir=tmp_path / "state", poll_ms=5), log).run(until_idle=True, stop=_never())
     alive = {key: found[-1] for key, found in modelled(records).items()}
     last = {key: found[-1] for key, found in by_key(written(log)).items()}
     # What came and went within a commit has left no trace.
@@ -303,11 +309,11 @@ def test_a_standby_goes_on_deleting_where_the_active_task_stopped(log: EmbeddedT
     config = {"statestore_cache_max_bytes": 0, "commit_interval_ms": 20, "poll_ms": 5}
     plan = plan_of(tmp_path, state_dir=tmp_path / "state", **config)
     records = drawn(3, 150)
-    every = [(0, number) for number in range(PARTITIONS)]
+    every = [TaskId(0, number) for number in range(PARTITIONS)]
     application = Application(plan, log)
     application.start()
     try:
-        until(lambda: application._look_after() or application.ready, "the start")
+        until(lambda: application._maintain() or application.ready, "the start")
         (thread,) = application.threads
         for start in range(0, 150, 50):
             send(log, records[start : start + 50])

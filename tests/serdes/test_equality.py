@@ -11,9 +11,9 @@ import pytest
 
 from streamkit import serdes
 from streamkit.record import WindowedKey
-from streamkit.serdes.base import Binding
 from streamkit.serdes.equality import same
-from streamkit.serdes.registry import Registry
+from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.serde import Binding
 
 NFC, NFD = "caf\u00e9", "cafe\u0301"
 APART = [
@@ -29,7 +29,7 @@ def test_values_of_another_kind_are_never_equal() -> None:
         assert same(APART[one], APART[other]) is (one == other), (APART[one], APART[other])
 
 
-def test_equal_values() -> None:
+def test_values_of_equal_content_are_the_same() -> None:
     assert same({"a": 1, "b": [{"c": 0.5, "d": None}]}, {"b": [{"d": None, "c": 0.5}], "a": 1})
     assert same([1, "a"], (1, "a"))
     assert same(float("nan"), -float("nan"))

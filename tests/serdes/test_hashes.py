@@ -28,6 +28,6 @@ def test_murmur2_vectors_of_kafka() -> None:
     assert {data: murmur2(data) for data in known} == known
 
 
-def test_murmur3() -> None:
+def test_murmur3_hashes_are_known_and_differ_by_length() -> None:
     assert murmur3_128(b"f1:a", 104729).hex() == "0a8ff9d26a7037bdf6b5d819f80a15ee"
     assert len({murmur3_128(bytes(range(size)), 104729) for size in range(64)}) == 64

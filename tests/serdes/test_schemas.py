@@ -11,11 +11,11 @@ import pytest
 
 from streamkit import serdes
 from streamkit.errors import SerdeError
-from streamkit.expressions.types import ANY, TEXT, ListOf, MapOf, Record, member
-from streamkit.serdes.avro import AvroSchema
-from streamkit.serdes.base import Serde
-from streamkit.serdes.json_schema import JsonSchema
-from streamkit.serdes.protobuf import ProtobufSchema
+from streamkit.expressions.analysis.types import ANY, TEXT, ListOf, MapOf, Record, member
+from streamkit.serdes.formats.avro import AvroSchema
+from streamkit.serdes.formats.json_schema import JsonSchema
+from streamkit.serdes.formats.protobuf import ProtobufSchema, _compiled
+from streamkit.serdes.serde import Serde
 
 
 def round_trip(serde: Serde, value: Any) -> Any:
@@ -47,7 +47,7 @@ def avro(folder: Path, schema: Any, **more: Any) -> Serde:
     return serdes.parse({"avro": {"file": "a.avsc", **more} if more else "a.avsc"}, str(folder))
 
 
-def test_avro(tmp_path: Path) -> None:
+def test_avro_writes_what_its_file_allows(tmp_path: Path) -> None:
     serde = avro(tmp_path, USER)
     value = {"id": 1, "name": "Ann", "raw": b"\x01"}
     assert serde.encode(value) == b"\x02\x02\x06Ann\x02\x01"
@@ -180,7 +180,7 @@ def test_types_of_avro() -> None:
 # -- JSON Schema --
 
 
-def test_json_schema(tmp_path: Path) -> None:
+def test_json_schema_writes_what_its_file_allows(tmp_path: Path) -> None:
     (tmp_path / "user.json").write_text(
         '{"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}'
     )
@@ -274,7 +274,7 @@ ORDER = {
 }
 
 
-def test_protobuf(tmp_path: Path) -> None:
+def test_protobuf_writes_what_its_file_allows(tmp_path: Path) -> None:
     (tmp_path / "order.proto").write_text(PROTO)
     serde = serdes.parse({"protobuf": "order.proto", "message": "Order"}, str(tmp_path))
     assert round_trip(serde, ORDER) == ORDER
@@ -348,6 +348,17 @@ def test_the_path_of_a_message_in_its_file() -> None:
     # Some writers spell the first message out.
     assert first(b"\x02\x00\n\x01a", 0) == {"name": "a"}
     assert first(b"\0\n\x01a", 0) == {"name": "a"}
+
+
+def test_a_protobuf_schema_of_several_topics_is_compiled_once(tmp_path: Path) -> None:
+    (tmp_path / "p.proto").write_text(
+        'syntax = "proto3"; message Shared { int64 a = 1; } message Other { int64 b = 1; }'
+    )
+    before = _compiled.cache_info().misses
+    for message in ("Shared", "Other", "Shared"):
+        serde = serdes.parse({"protobuf": {"file": "p.proto", "message": message}}, str(tmp_path))
+        pickle.loads(pickle.dumps(serde))
+    assert _compiled.cache_info().misses == before + 1
 
 
 def test_types_of_protobuf() -> None:

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit import serdes
-from streamkit.compile.services import FailedRecord
 from streamkit.errors import SerdeError
-from streamkit.operators.print import shown as printed
-from streamkit.runtime.handlers import describe_failure
-from streamkit.serdes.json_text import from_text, to_text
+from streamkit.operators.core.task_services import FailedRecord
+from streamkit.operators.steps.stateless.print import shown as printed
+from streamkit.runtime.execution.handlers import describe_failure
+from streamkit.serdes.formats.json_text import from_text, to_text
 from streamkit.serdes.shown import shown
 from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, check_value, least_size, limit
 

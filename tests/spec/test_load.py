@@ -8,7 +8,7 @@ import pytest
 
 from streamkit import spec
 from streamkit.errors import TopologyError, UsageError
-from streamkit.operators.fields import OnError
+from streamkit.graph.node import OnError
 from tests.spec.helpers import CONFORMANCE, HEAD, LINES, TOPOLOGIES, pipeline, problems
 
 
@@ -58,7 +58,7 @@ def test_core_schema_and_anchors():
     assert model.stores["b"].caching is True
 
 
-def test_variables():
+def test_variables_are_replaced_and_a_doubled_dollar_stays():
     text = (
         f"{HEAD}description: $${{X}} ${{A}} ${{B:-b c}}\ntopics: {{t: {{partitions: '${{N:-2}}', topic: '${{T}}'}}}}\n"
     )

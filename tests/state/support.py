@@ -12,10 +12,10 @@ import pytest
 
 from streamkit.errors import SerdeError
 from streamkit.record import Headers
-from streamkit.serdes.base import Serde
-from streamkit.state.base import CurrentTopic
-from streamkit.state.cache import CacheBudget
+from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef, create
+from streamkit.state.store_interface import CurrentTopic
+from streamkit.state.stores.cache import CacheBudget
 from tests.requirements import EVERY_ENGINE
 
 
@@ -80,13 +80,14 @@ class Recorder:
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
         self.logged.append((key, value, timestamp, headers))
 
-    def dropped(self, count: int = 1) -> None:
-        self.drops += count
+    def dropped(self, reason: str) -> None:
+        self.drops += 1
 
     def replay(self, store: Any) -> None:
         """Restore a store from what was logged."""
-        for key, value, timestamp, headers in self.logged:
-            store.restore(key, value, -1 if timestamp is None else timestamp, headers)
+        if self.logged:
+            keys, values, times, headers = map(list, zip(*self.logged, strict=True))
+            store.restore_batch(keys, values, [-1 if time is None else time for time in times], headers)
 
 
 @dataclass(frozen=True)

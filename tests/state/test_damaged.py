@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import TaskCorruptedError
-from streamkit.state.maps import open_map
+from streamkit.state.engines.open_maps import open_map
 from tests.requirements import EVERY_ENGINE
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from streamkit.errors import StateError, StateLockedError, TaskCorruptedError
-from streamkit.state.leveldb import LevelMap
-from streamkit.state.maps import open_map
-from streamkit.state.overlay import state_error
+from streamkit.state.engines.leveldb import LevelMap
+from streamkit.state.engines.open_maps import open_map
+from streamkit.state.engines.overlay import state_error
 from tests.requirements import EVERY_ENGINE
 
 
@@ -123,7 +123,7 @@ def test_a_full_disk_is_one_clear_line_and_what_was_not_written_is_kept(engine: 
     program = f"""
 import resource, signal
 from streamkit.errors import StateError
-from streamkit.state.maps import open_map
+from streamkit.state.engines.open_maps import open_map
 rows = open_map({engine!r}, {str(tmp_path / "map")!r})
 rows.put(b"a", b"1")
 rows.commit()
@@ -147,7 +147,7 @@ print(rows.get(b"a"), len(rows.get(b"b")))
 _READ_ONLY = """
 import os, sys
 from streamkit.errors import StateError
-from streamkit.state.maps import open_map
+from streamkit.state.engines.open_maps import open_map
 # Packages are imported before the rights are given up: another user may not be able to read them.
 open_map({engine!r}, "warm").close()
 os.chmod("map", 0o555)

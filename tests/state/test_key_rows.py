@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkit.state import key_rows
-from streamkit.state.key_rows import KeyedOrder
+from streamkit.state.engines.memory import MemoryMap
+from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import pack_long
-from streamkit.state.memory import MemoryMap
-from streamkit.state.segments import Segments
+from streamkit.state.stores import key_rows
+from streamkit.state.stores.key_rows import KeyedOrder
 
 KEYS = st.sampled_from([b"", b"a", b"a\x00", b"a" + bytes(8), b"b"])
 TIMES = st.integers(0, 400_000)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamkit.errors import StateError
-from streamkit.state.context import BufferValue, RecordContext, decode_buffer_value
 from streamkit.state.definitions import StoreDef, changelog_config, create
 from streamkit.state.keys import combined_key, prefix_end, split_combined_key
+from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
 from streamkit.state.views import processor_view
 from tests.state.support import LONG, TEXT, Recorder, definition
 
@@ -33,7 +33,7 @@ def test_key_value_changelogs_have_plain_values_and_the_values_time() -> None:
     assert context.logged == [(b"k", ONE, 7, None), (b"k", None, 5, None)]
 
 
-def test_window_changelog() -> None:
+def test_a_window_changelog_has_key_start_and_sequence_number() -> None:
     store, context = make(definition("window"))
     store.put(b"k", 16, 1, 17)
     store.put(b"k", 16, None, 18)
@@ -105,7 +105,7 @@ def test_outer_join_order_is_time_then_right_before_left_then_key() -> None:
 
 def test_suppress_changelog_and_accounting() -> None:
     store, context = make(definition("suppress"))
-    where = RecordContext(5, 6, "tp", 7, [("h", b"x"), ("n", None)])
+    where = ProcessorRecordContext(5, 6, "tp", 7, [("h", b"x"), ("n", None)])
     store.put(9, b"k", 2, 1, where)
     store.flush()
     context_bytes = long(5) + long(6) + b"\x00\x00\x00\x02tp" + b"\x00\x00\x00\x07" + b"\x00\x00\x00\x02"
@@ -121,12 +121,12 @@ def test_suppress_changelog_and_accounting() -> None:
     assert [(e.key, e.new, e.old, e.context) for e in store.evict_until(9)] == [(b"k", 3, 2, where)]
     store.flush()
     assert context.logged[1:] == [(b"k", None, None, None)]
-    assert (store.size, store.count, store.evict()) == (0, 0, None)
+    assert (store.size, store.count, store.first()) == (0, 0, None)
 
 
 def test_suppress_evicts_by_time_then_key() -> None:
     store, _ = make(definition("suppress"))
-    where = RecordContext(0, 0, "t", 0, None)
+    where = ProcessorRecordContext(0, 0, "t", 0, None)
     for time, key in ((2, b"a"), (1, b"c"), (1, b"b"), (3, b"d")):
         store.put(time, key, 1, None, where)
     assert [row.key for row in store.evict_until(2)] == [b"b", b"c", b"a"]
@@ -138,7 +138,7 @@ def test_suppress_evicts_by_time_then_key() -> None:
 
 def test_a_standby_of_suppress_holds_no_more_than_what_waits() -> None:
     store, _ = make(definition("suppress"))
-    value = BufferValue(None, None, ONE, RecordContext(0, 0, "t", 0, None)).encode(5)
+    value = BufferValue(None, None, ONE, ProcessorRecordContext(0, 0, "t", 0, None)).encode(5)
     for number in range(20_000):
         store.restore(b"%d" % number, value, 5, [("v", b"\x03")])
         if number >= 100:
@@ -152,13 +152,13 @@ def test_a_standby_of_suppress_holds_no_more_than_what_waits() -> None:
 @pytest.mark.parametrize("prior", [None, b"", b"p"])
 @pytest.mark.parametrize("old", [None, b"", b"p"])
 def test_buffer_values_come_back(prior: bytes | None, old: bytes | None) -> None:
-    value = BufferValue(prior, old, None, RecordContext(1, 2, "t", 3, None))
+    value = BufferValue(prior, old, None, ProcessorRecordContext(1, 2, "t", 3, None))
     assert decode_buffer_value(value.encode(4)) == (value, 4)
 
 
 def test_grace_buffer_refuses_what_is_late_and_releases_in_order() -> None:
     store, context = make(definition("join_grace", grace=10))
-    where = RecordContext(0, 0, "t", 0, None)
+    where = ProcessorRecordContext(0, 0, "t", 0, None)
     for key, time in ((b"b", 5), (b"a", 5), (b"c", 3), (b"d", 14)):
         assert store.put(key, 1, where._replace(timestamp=time))
     assert not store.put(b"late", 1, where._replace(timestamp=3))

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.errors import StateError
+from streamkit.state.engines.memory import MemoryMap
+from streamkit.state.engines.open_maps import open_map
+from streamkit.state.engines.overlay import METADATA_KEY
+from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import pack_long
-from streamkit.state.maps import open_map
-from streamkit.state.memory import MemoryMap
-from streamkit.state.overlay import METADATA_KEY
-from streamkit.state.segments import Segments
 from tests.requirements import EVERY_ENGINE
 
 engines = pytest.mark.parametrize("engine", EVERY_ENGINE)
@@ -65,7 +65,7 @@ def test_a_process_that_dies_while_it_loads_leaves_rows_up_to_its_offset(engine:
     program = f"""
 import os, signal, threading
 from concurrent.futures import ThreadPoolExecutor
-from streamkit.state.maps import open_map
+from streamkit.state.engines.open_maps import open_map
 rows = open_map({engine!r}, {str(tmp_path / "map")!r})
 rows.begin_load(ThreadPoolExecutor(1))
 for number in range(10**9):

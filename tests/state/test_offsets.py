@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from streamkit.errors import StateError
 from streamkit.state.definitions import StoreDef
-from streamkit.state.maps import open_map
-from streamkit.state.memory import MemoryMap
-from streamkit.state.offsets import Owner, StoreOffsets, decode_offsets, layout_of
-from streamkit.state.overlay import METADATA_KEY, OverlayMap
+from streamkit.state.engines.memory import MemoryMap
+from streamkit.state.engines.open_maps import open_map
+from streamkit.state.engines.overlay import METADATA_KEY, OverlayMap
+from streamkit.state.files.store_offsets import Owner, StoreOffsets, decode_offsets, layout_of
 from tests.requirements import EVERY_ENGINE
 from tests.state.support import Text
 

@@ -10,10 +10,10 @@ import pytest
 from streamkit.errors import QueryError
 from streamkit.record import WindowedKey
 from streamkit.serdes import parse
-from streamkit.state.base import CurrentTopic
-from streamkit.state.cache import USED, CacheBudget
 from streamkit.state.definitions import StoreDef, create
 from streamkit.state.reading import Query, read
+from streamkit.state.store_interface import CurrentTopic
+from streamkit.state.stores.cache import USED, CacheBudget
 
 KEYS = [b"a", b"aa", b"ab", b"b", b"\xff"]
 
@@ -24,7 +24,7 @@ class Context:
     def log(self, key, value, timestamp, headers):
         pass
 
-    def dropped(self, count=1):
+    def dropped(self, reason):
         pass
 
 
@@ -93,7 +93,7 @@ def test_reading_leaves_the_cache_as_it_is(tmp_path):
     assert {key: entry[USED] for key, entry in store.entries.items()} == before
 
 
-def test_window_pages(tmp_path):
+def test_pages_of_windows_have_every_row_once(tmp_path):
     for store in variants("window", tmp_path, retention=1000, window_size=10):
         for start in (0, 10, 20, 30):
             for key in KEYS[:3]:
@@ -111,7 +111,7 @@ def test_window_pages(tmp_path):
         store.close()
 
 
-def test_session_pages(tmp_path):
+def test_pages_of_sessions_have_every_row_once(tmp_path):
     for store in variants("session", tmp_path, retention=1000):
         for start, end in ((0, 5), (3, 5), (20, 30)):
             for key in KEYS[:3]:
@@ -129,7 +129,7 @@ def test_session_pages(tmp_path):
         store.close()
 
 
-def test_versions(tmp_path):
+def test_a_versioned_store_is_read_as_of_a_time(tmp_path):
     for path in (None, tmp_path):
         store = store_of("versioned", path, False, history=1000)
         for time in (10, 20, 30):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamkit.state import cache
-from streamkit.state.cache import USED, CacheBudget
 from streamkit.state.definitions import create
+from streamkit.state.stores import cache
+from streamkit.state.stores.cache import USED, CacheBudget
 from tests.state.support import Recorder, definition
 
 KEYS = (b"a", b"ab", b"b")

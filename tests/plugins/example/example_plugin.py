@@ -15,7 +15,7 @@ from streamkit.api.extending import (
     Node,
     Operator,
     Processor,
-    ProcessorNode,
+    ProcessorGraphNode,
     Rule,
     Step,
     Stream,
@@ -84,7 +84,7 @@ pipelines:
 
     def build(self, step: Step, upstream: Any, builder: Context) -> Stream:
         name = builder.graph.names.named(step.get("name"), "EXAMPLE-EVERY-")
-        node = ProcessorNode(name, Every(step.options["n"]))
+        node = ProcessorGraphNode(name, Every(step.options["n"]))
         builder.graph.add(upstream.node, node)
         result: Stream = upstream.below(name, node)
         return result

@@ -9,16 +9,16 @@ import pytest
 
 from streamkit.errors import ProductionError, UnreachableError
 from streamkit.record import TopicPartition
-from streamkit.runtime.local import waiting
-from streamkit.runtime.local.client import Application
-from streamkit.runtime.local.states import ClientState
+from streamkit.runtime.local.instance import start_retries
+from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.threads.states import ClientState
 from tests.runtime.fake_log import FakeAdmin, FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(start_retries, "RETRY_SECONDS", 0.001)
 
 
 class Away:
@@ -87,7 +87,7 @@ def test_a_service_waits_without_an_end_and_ends_in_order(tmp_path, monkeypatch)
 
 
 def test_a_signal_ends_a_start_whose_call_gets_no_answer(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(waiting, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(start_retries, "QUIET_SECONDS", 0)
     told, never = threading.Event(), threading.Event()
     heard = logging.Handler()
     heard.emit = lambda record: told.set()

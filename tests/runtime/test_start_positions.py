@@ -10,8 +10,8 @@ import pytest
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.starts import reset_positions
-from streamkit.transport.base import EARLIEST, LATEST
+from streamkit.runtime.local.tasks.start_positions import reset_positions
+from streamkit.transport.log_interface import EARLIEST, LATEST
 from tests.runtime.fake_log import FakeLog
 
 HOUR = 3_600_000

@@ -1,4 +1,4 @@
-"""Following a group: what is lost is closed before the next generation is heard of."""
+"""The rebalance listener: lost tasks are closed before it takes part in the next generation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamkit.errors import FencedError, ForeignMembersError
-from streamkit.runtime.local import following as module
-from streamkit.runtime.local.following import Following
+from streamkit.runtime.local.group import rebalance_listener as module
+from streamkit.runtime.local.group.rebalance_listener import RebalanceListener
 
 
 class Thread:
@@ -47,12 +47,12 @@ def test_a_new_generation_is_not_heard_of_before_what_is_lost_is_closed() -> Non
 
     coordinator = SimpleNamespace(poll=poll, use_threads=lambda names: None, is_member=False, assigned=True)
     thread = Thread()
-    following = Following(coordinator, lambda: [thread], 1000, 1000)  # type: ignore[arg-type,list-item]
-    following.look()
-    following.look()
+    listener = RebalanceListener(coordinator, lambda: [thread], 1000, 1000)  # type: ignore[arg-type,list-item]
+    listener.poll()
+    listener.poll()
     assert (asked, thread.told) == ([True], ["lose"])
     thread.busy = False
-    following.look()
+    listener.poll()
     assert (asked, thread.told) == ([True, True], ["lose", "assign"])
 
 
@@ -69,22 +69,22 @@ def test_members_of_another_kind_are_waited_for_no_longer_than_their_session(mon
 
     coordinator = SimpleNamespace(poll=poll, use_threads=lambda names: None, is_member=False, assigned=True)
     thread = Thread()
-    following = Following(coordinator, lambda: [thread], 1000, 45_000)  # type: ignore[arg-type,list-item]
+    listener = RebalanceListener(coordinator, lambda: [thread], 1000, 45_000)  # type: ignore[arg-type,list-item]
     for second in range(61):
         clock.now = 100.0 + second
-        following.look()
+        listener.poll()
     assert [each.getMessage() for each in caplog.records] == [
         "the group has members that are not streamkit's; waiting at most 60 s for their end"
     ]
     joined.append(True)
     clock.now += 1
-    following.look()
+    listener.poll()
     assert thread.told == ["assign"]
     # Once it is a member the time begins again.
     joined.clear()
-    following.look()
+    listener.poll()
     clock.now += 60
-    following.look()
+    listener.poll()
     clock.now += 1
     with pytest.raises(ForeignMembersError):
-        following.look()
+        listener.poll()

@@ -1,0 +1,66 @@
+"""Commits: tasks that share a transaction, an outcome that is not known, intervals."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamkit.errors import RetriableTransportError
+from streamkit.record import TaskId
+from streamkit.runtime.local.setup import Settings
+from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from tests.runtime.fake_log import FakeProducer
+from tests.runtime.fakes import FakeProgram
+from tests.runtime.harness import IN, Harness
+
+
+def two_tasks(tmp_path) -> Harness:
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True))
+    harness.shared.topics = TopicsOnLog({"in": 2}, {0: ("in",)})
+    harness.thread.assign([TaskId(0, 0), TaskId(0, 1)])
+    harness.log.append([("in", None, b"a", 1, None, 0), ("in", None, b"b", 1, None, 1)])
+    harness.round()
+    return harness
+
+
+def test_who_leaves_commits_the_others_too(tmp_path):
+    """They share the transaction: it makes what they wrote visible, so it has to have their offsets."""
+    harness = two_tasks(tmp_path)
+    harness.thread.assign([TaskId(0, 0)])
+    harness.round()
+    assert sorted(harness.values()) == [b"a", b"b"]
+    assert {place.partition: offset.offset for place, offset in harness.log.offsets.items()} == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_whose_outcome_nobody_knows(tmp_path, monkeypatch, committed):
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
+    harness.send(2)
+    harness.round()
+    commit = FakeProducer.commit
+
+    def fails(producer, offsets, group):
+        monkeypatch.setattr(FakeProducer, "commit", commit)
+        if committed:
+            commit(producer, offsets, group)
+        raise RetriableTransportError("no answer")
+
+    monkeypatch.setattr(FakeProducer, "commit", fails)
+    harness.clock.now = 101
+    harness.round()
+    harness.send(1)
+    harness.round()
+    harness.clock.now = 202
+    harness.round()
+    assert harness.values() == [b"0", b"1", b"2"]
+    assert harness.log.offsets[IN].offset == 3
+
+
+def test_intervals_do_not_follow_the_time_of_day(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=100))
+    day = harness.shared.clock = type(harness.clock)(10**12)
+    harness.send(1)
+    harness.round()
+    day.now -= 3_600_000
+    harness.clock.now = 101
+    harness.round()
+    assert harness.log.offsets[IN].offset == 1

@@ -1,0 +1,199 @@
+"""A stream thread over a log in memory: rounds, commits, faults, paused partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamkit.errors import ProcessingError, RetriableTransportError, TaskCorruptedError, TransportError
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.setup import Settings
+from streamkit.runtime.local.threads.states import ThreadState
+from streamkit.runtime.local.threads.stream_thread import StreamThread
+from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.state.files.checkpoint import read_checkpoint
+from tests.runtime.fake_log import FakeProducer
+from tests.runtime.fakes import FakeProgram
+from tests.runtime.harness import IN, LOG, Harness, changelog_rows
+
+
+def test_a_round_processes_what_was_polled(tmp_path):
+    harness = Harness(tmp_path, FakeProgram())
+    harness.send(3)
+    harness.round()
+    assert harness.values() == [b"0", b"1", b"2"]
+    assert harness.thread.state is ThreadState.RUNNING
+    assert harness.log.offsets == {}
+
+
+def test_commits_when_the_interval_has_passed(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=100))
+    harness.send(3)
+    harness.round()
+    harness.clock.now = 100
+    harness.round()
+    assert harness.log.offsets == {}
+    harness.clock.now = 101
+    harness.round()
+    assert harness.log.offsets[IN].offset == 3
+    assert harness.log.events == ["flush", "commit offsets"]
+
+
+def test_the_interval_begins_at_the_end_of_a_commit(tmp_path, monkeypatch):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=100))
+
+    def slow(producer: FakeProducer) -> None:
+        harness.clock.now += 500
+
+    monkeypatch.setattr(FakeProducer, "flush", slow)
+    harness.send(1)
+    harness.clock.now = 101
+    harness.round()
+    assert harness.clock.now == 601
+    harness.send(1)
+    harness.round()
+    assert harness.log.offsets[IN].offset == 1
+    harness.clock.now = 702
+    harness.round()
+    assert harness.log.offsets[IN].offset == 2
+
+
+def test_commits_on_request(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(on_record=lambda rt, value, time: rt.request_commit()))
+    harness.send(1)
+    harness.round()
+    assert harness.log.offsets[IN].offset == 1
+
+
+def test_stores_are_flushed_before_the_log_and_durable_after_it(tmp_path):
+    program = FakeProgram(on_record=lambda rt, value, time: rt.store("counts").pending.append(value))
+    harness = Harness(tmp_path, program, stores=("counts",))
+    harness.send(2)
+    harness.round()
+    (store,) = harness.stores
+    assert (harness.values(LOG.topic), store.commits) == ([], 0)
+    harness.clock.now = 30_001
+    harness.round()
+    assert (harness.values(LOG.topic), store.commits) == ([b"0", b"1"], 1)
+    assert store.kept == {0: 2}
+    assert harness.log.offsets[IN].offset == 2
+
+
+def test_a_clean_close_commits_and_writes_the_checkpoint(tmp_path):
+    program = FakeProgram(on_record=lambda rt, value, time: rt.store("counts").pending.append(value))
+    harness = Harness(tmp_path, program, stores=("counts",))
+    harness.send(2)
+    harness.round()
+    harness.thread.assign([])
+    harness.round()
+    assert harness.log.offsets[IN].offset == 2
+    assert read_checkpoint(harness.shared.directory.task("0_0")) == {LOG: 1}
+    harness.thread.assign([TaskId(0, 0)])
+    harness.log.append(changelog_rows(1))
+    harness.round()
+    assert harness.stores[-1].rows == [(b"0", b"v")]
+
+
+def test_exactly_once_commits_output_and_offsets_together(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
+    harness.send(2)
+    harness.round()
+    assert harness.values() == []
+    harness.clock.now = 101
+    harness.round()
+    assert harness.values() == [b"0", b"1"]
+    assert harness.log.events == ["begin", "commit transaction of 2", "begin"]
+    assert harness.log.offsets[IN].offset == 2
+
+
+def test_passing_faults_are_borne_for_the_task_timeout(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(task_timeout_ms=1000))
+    harness.send(1)
+    harness.round()
+    harness.log.failures = [RetriableTransportError("no leader") for _ in range(3)]
+    harness.round()
+    harness.clock.now = 1000
+    harness.round()
+    harness.clock.now = 1001
+    with pytest.raises(TransportError, match="task 0_0 made no progress within 1000 ms"):
+        harness.round()
+
+
+def test_without_anything_to_commit_faults_are_borne_forever(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(task_timeout_ms=1000))
+    harness.round()
+    harness.log.failures = [RetriableTransportError("no leader") for _ in range(2)]
+    harness.round()
+    harness.clock.now = 100_000
+    harness.round()
+    harness.send(1)
+    harness.round()
+    assert harness.values() == [b"0"]
+
+
+def test_full_partitions_are_paused_and_resumed(tmp_path):
+    program = FakeProgram(("in", "other"))
+    harness = Harness(tmp_path, program, Settings(buffered_records=3, max_idle_ms=1_000_000))
+    harness.shared.topics = TopicsOnLog({"in": 1, "other": 1}, {0: program.topics})
+    harness.send(4)
+    harness.round()
+    consumer: Any = harness.thread._consumer
+    assert consumer.paused == {IN}
+    harness.log.append([("other", None, b"x", 100, None, 0)])
+    harness.round()
+    assert consumer.paused == set()
+    assert harness.values() == [b"0", b"1", b"2", b"3"]
+
+
+def test_repartition_topics_are_purged(tmp_path):
+    program = FakeProgram(("app-again",))
+    harness = Harness(tmp_path, program)
+    harness.shared.topics = TopicsOnLog({"app-again": 1}, {0: program.topics})
+    harness.log.append([("app-again", None, b"x", 1, None, 0)] * 3)
+    harness.round()
+    harness.clock.now = 30_001
+    harness.round()
+    assert harness.log.purged == {TopicPartition("app-again", 0): 3}
+
+
+def test_a_corrupted_task_starts_again(tmp_path):
+    failures = [TaskCorruptedError("bad state")]
+
+    def maybe_fail(rt, value, time):
+        if failures:
+            raise failures.pop()
+
+    harness = Harness(tmp_path, FakeProgram(on_record=maybe_fail))
+    harness.send(2)
+    harness.round()
+    assert harness.values() == []
+    harness.round()
+    assert harness.values() == [b"0", b"1"]
+
+
+def test_a_thread_that_fails_dies_with_its_error(tmp_path):
+    def boom(rt, value, time):
+        raise RuntimeError("bug")
+
+    harness = Harness(tmp_path, FakeProgram(on_record=boom))
+    harness.send(1)
+    thread = StreamThread("t2", harness.shared)
+    thread.assign([TaskId(0, 0)])
+    thread.run()
+    assert thread.state is ThreadState.DEAD
+    assert isinstance(thread.error, ProcessingError)
+    assert harness.log.offsets == {}
+
+
+def test_idle_is_only_who_has_nothing_to_read_and_nothing_to_commit(tmp_path):
+    harness = Harness(tmp_path, FakeProgram())
+    harness.shared.until_idle.set()
+    harness.send(1)
+    harness.round()
+    assert not harness.thread.idle
+    harness.round()
+    harness.round()
+    assert harness.thread.idle
+    assert harness.thread.positions == {IN: 1}
+    assert harness.log.offsets[IN].offset == 1
