@@ -11,6 +11,8 @@ EXTRAS := dev$(if $(shell command -v java 2>/dev/null),$(comma)spark)
 READY := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 # The same SEED gives the same random topologies.
 N ?= 1000
+# The optional extension is built by the installation, where there is a C compiler.
+NATIVE := setup.py $(wildcard streamkit/native/*)
 # A folder of topologies/.
 EXAMPLE ?= word-count
 SEED ?= 1
@@ -19,6 +21,8 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/p
 # How many processes run tests. Each has a broker of its own; without Java none has, and the times in which tests wait for
 # commands are left to a third.
 JOBS ?= $(if $(shell command -v java 2>/dev/null),2,3)
+# Files of fast tests, 150 MB, lie in memory where there is room: on a disk the tests take a quarter more CPU time, and wait for it.
+IN_MEMORY = $(shell [ "$$(df --output=avail -m /dev/shm 2>/dev/null | tail -1)" -ge 1000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 MINUTES ?= 10
 # Further options of a soak: python -m tests.chaos --help.
 OPTIONS ?=
@@ -35,7 +39,7 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "the venv module is missing (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 
-$(BASE): pyproject.toml | $(BIN)/pip
+$(BASE): pyproject.toml $(NATIVE) | $(BIN)/pip
 	@echo "Installing streamkit into $(VENV) …"
 	@$(PIP) --editable .
 	@# Where Python is told to write no bytecode, every command would compile everything.
@@ -43,7 +47,7 @@ $(BASE): pyproject.toml | $(BIN)/pip
 	@touch $@
 
 # Beyond what the demo needs: test tools, all extras, Spark where Java is.
-$(READY): pyproject.toml | $(BIN)/pip
+$(READY): pyproject.toml $(NATIVE) | $(BIN)/pip
 	@echo "Installing what development needs into $(VENV) …"
 	@$(PIP) --no-compile --editable '.[$(EXTRAS)]'
 	@# Packages are compiled as they are imported: most of their modules never are.
@@ -57,7 +61,7 @@ test: $(READY) ## Run all tests (a Kafka broker is started for those that need o
 	@$(PYTEST) -rs --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY) ## Run the tests within one process, in under 90 s (no broker, no JVM, no browser, no Spark)
-	@$(PYTEST) -m fast --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	@$(IN_MEMORY) $(PYTEST) -m fast --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder -o tmp_path_retention_policy=failed
 
 check: lint types generated ## Lint, check formats and types, and compare generated files with their sources
 
@@ -69,20 +73,20 @@ types: $(READY)
 	$(BIN)/mypy
 
 generated: $(READY)
-	$(BIN)/python -m streamkit.spec.reference --check docs/language.md
-	$(BIN)/python -m streamkit.spec.schema --check
-	$(BIN)/python -m streamkit_cli.reference --check docs
-	$(BIN)/python -m streamkit.testing.schema --check
+	$(BIN)/python -m streamkit.spec.documents.language_reference --check docs/language.md
+	$(BIN)/python -m streamkit.spec.documents.topology_schema --check
+	$(BIN)/python -m streamkit_cli.command_reference --check docs
+	$(BIN)/python -m streamkit.testing.case_schema --check
 
 format: $(READY) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 generate: $(READY) ## Write the generated files: the references and the JSON Schema
-	$(BIN)/python -m streamkit.spec.reference --write docs/language.md
-	$(BIN)/python -m streamkit.spec.schema
-	$(BIN)/python -m streamkit_cli.reference --write docs
-	$(BIN)/python -m streamkit.testing.schema
+	$(BIN)/python -m streamkit.spec.documents.language_reference --write docs/language.md
+	$(BIN)/python -m streamkit.spec.documents.topology_schema
+	$(BIN)/python -m streamkit_cli.command_reference --write docs
+	$(BIN)/python -m streamkit.testing.case_schema
 
 bench: $(READY) ## Compare with Kafka Streams on one broker, then bench-spark (java and Maven; an hour)
 	@$(BIN)/python -m tests.bench.run
