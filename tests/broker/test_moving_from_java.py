@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicCollection
+from confluent_kafka import ConsumerGroupState, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from streamkit.runtime.execution.metadata import decode
@@ -61,6 +61,13 @@ def topic_ids(app: App) -> dict[str, str]:
     }
 
 
+def is_left(app: App) -> bool:
+    """Tell whether the group has no members: the sessions of Java's instances are over."""
+    admin = AdminClient({"bootstrap.servers": app.log.address})
+    group = admin.describe_consumer_groups([app.application])[app.application].result()
+    return group.state == ConsumerGroupState.EMPTY
+
+
 def finished(app: App, parts: int) -> bool:
     """Tell whether so many parts of the lines are counted and committed."""
     return app.log.read_so_far(app.application, app.topic("lines")) == parts * PART and counted(app) == truth(
@@ -87,7 +94,9 @@ def test_java_streamkit_java(kafka: Log, tmp_path: Path, guarantee: str) -> None
     times = fed(app, 1)
     # Java's instances do not leave the group when they end: the next one waits until their session is over.
     waits = guarantee == "at_least_once"
-    java(app, guarantee, lambda: finished(app, 1), session_ms=6000 if waits else 1000)
+    java(app, guarantee, lambda: finished(app, 1), session_ms=12_000 if waits else 1000)
+    if not waits:
+        until(lambda: is_left(app), "the group is empty")
     assert partition_times(app) == times
     made = topic_ids(app)
     assert len(made) == 4
