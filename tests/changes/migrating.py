@@ -33,6 +33,44 @@ pipelines:
     to: counts
 """
 
+SUMS = """\
+streamkit: 1
+application: {application}
+config: {{bootstrap.servers: "{address}", state.dir: {state}, commit.interval.ms: 20, poll.ms: 5}}
+topics:
+  lines: {{topic: {topics}.lines, value: string, partitions: {partitions}}}
+  counts: {{topic: {topics}.counts, value: json, partitions: 1}}
+pipelines:
+  sums:
+    stream: lines
+    steps:
+      - group_by_key
+      - aggregate: {{initial: "0", add: aggregate + len(value), value_serde: integer, store: sums}}
+      - to_stream
+    to: counts
+"""
+LONG = ("value_serde: integer", "value_serde: long")
+"""An edit of SUMS: another serde of its rows."""
+WINDOWS = """\
+streamkit: 1
+application: {application}
+config: {{bootstrap.servers: "{address}", state.dir: {state}, commit.interval.ms: 20, poll.ms: 5}}
+topics:
+  lines: {{topic: {topics}.lines, value: string, partitions: {partitions}}}
+  counts: {{topic: {topics}.counts, value: long, partitions: 1}}
+pipelines:
+  words:
+    stream: lines
+    steps:
+      - group_by: {{key: value, name: by-word}}
+      - window: {{tumbling: 10s, grace: 0s}}
+      - count: {{store: words}}
+      - to_stream: {{key: "key.key"}}
+    to: counts
+"""
+RENAMED = ("count: words", "count: totals")
+"""An edit of COUNTS: another name of its store."""
+
 
 @dataclass
 class Versions:
@@ -98,3 +136,7 @@ class Versions:
 def content(raws: list[Raw]) -> list[tuple]:
     """Records without their offsets."""
     return [(raw.partition, raw.key, raw.value, raw.timestamp, raw.headers) for raw in raws]
+
+
+def shown(migration: object) -> list[str]:
+    return [f"{step.kind} {step.subject}: {step.state}" for step in migration.steps]  # type: ignore[attr-defined]

@@ -1,0 +1,123 @@
+"""`enrich`: retries, time-outs, the event loop's end, and a stop."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import ProcessingError, StoppedError
+from streamkit.operators.kernels.calls.lookups import LookupStep
+from streamkit.operators.kernels.calls.replays import HeldRecord
+from streamkit.record import Value
+from tests.calls.lookups_under_test import RECORDS, calls, metrics, one_step, values
+from tests.calls.support import batch, task_of
+
+
+def test_failures_that_may_pass_are_repeated(tmp_path: Path) -> None:
+    file = one_step(tmp_path, 'call: "user_code:busy", retries: 2, backoff: 1ms')
+    task = task_of(file)
+    task.add(batch(RECORDS[:9]))
+    task.process(100)
+    assert [json.loads(row[2]) for row in task.output] == list(range(9))
+    assert metrics(task)["retries"] == 9
+    task.close()
+
+
+def test_other_failures_are_not_repeated_and_may_be_dropped(tmp_path: Path) -> None:
+    file = one_step(tmp_path, 'call: "user_code:fails", retries: 5, on_error: {dead_letter: lost}')
+    task = task_of(file)
+    task.add(batch(RECORDS[:3]))
+    task.process(100)
+    assert [(row[0], row[1], row[2]) for row in task.output] == [("lost", *record[:2]) for record in RECORDS[:3]]
+    assert (calls(file), metrics(task)["failures"]) == ([0, 1, 2], 3)
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ('call: "user_code:busy", retries: 1, backoff: 1ms', "offset 2: busy (key 'k2', value 2)"),
+        ('call: "user_code:fails"', "offset 0: ValueError: no (user_code.py, line 32)"),
+        ('call: "user_code:never", timeout: 50ms', "offset 0: never did not answer within 50 ms"),
+        ('call: "user_code:exits"', "offset 0: exits raised SystemExit"),
+        ('call: "user_code:cancels"', "offset 0: cancels was cancelled"),
+        ('call: "user_code:few", batch: 9', "offset 0: few returned 8 results for 9 arguments; expected one for each"),
+        ('call: "user_code:stops_loop"', "stops_loop: the event loop of the functions has ended: a function stopped"),
+    ],
+)
+def test_failures_are_one_clear_line(options: str, message: str, tmp_path: Path) -> None:
+    task = task_of(one_step(tmp_path, options))
+    task.add(batch(RECORDS[:9]))
+    with pytest.raises(ProcessingError) as caught:
+        task.process(100)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "topology.yaml:10: pipeline p, step enrich: " in str(caught.value)
+    task.close()
+
+
+def test_a_loop_that_ends_loses_nothing_although_failures_are_dropped(tmp_path: Path) -> None:
+    task = task_of(one_step(tmp_path, 'call: "user_code:stops_loop", on_error: continue, concurrency: 1'))
+    task.add(batch(RECORDS[:40]))
+    with pytest.raises(ProcessingError, match="the event loop of the functions has ended"):
+        task.process(100)
+    assert (task.dropped_total, task.commit_needed) == (0, False)
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "lost"),
+    [
+        ('call: "user_code:cancels_task"', [20]),
+        ('call: "user_code:cancels_and_waits", concurrency: 1', [20]),
+        ('call: "user_code:generated", concurrency: 1, batch: 4', [20, 21, 22, 23]),
+    ],
+)
+def test_a_call_that_fails_in_another_way_costs_its_own_records_alone(
+    options: str, lost: list[int], tmp_path: Path
+) -> None:
+    task = task_of(one_step(tmp_path, f"{options}, on_error: continue"))
+    task.add(batch(RECORDS))
+    while task.has_records():
+        task.process(100)
+    assert [json.loads(row[2]) for row in task.output] == [n for n in range(40) if n not in lost]
+    assert (task.dropped_total, task.commit_needed) == (len(lost), True)
+    task.close()
+
+
+def test_a_failure_of_the_step_itself_is_one_of_each_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(step: LookupStep, records: Sequence[HeldRecord]) -> list[Value]:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(LookupStep, "results", fails)
+    task = task_of(one_step(tmp_path, 'call: "user_code:later", concurrency: 1, on_error: continue'))
+    task.add(batch(RECORDS))
+    while task.has_records():
+        task.process(100)
+    assert (task.output, task.dropped_total) == ([], 40)
+    task.close()
+
+
+def test_a_thread_that_is_stuck_blocks_no_other(tmp_path: Path) -> None:
+    file = one_step(tmp_path, 'call: "user_code:stuck", timeout: 200ms, concurrency: 1, on_error: continue')
+    assert values(file) == [n for n in range(40) if n != 2]
+
+
+def test_a_stop_ends_the_wait_and_commits_nothing(tmp_path: Path) -> None:
+    stopped = threading.Event()
+    stopped.set()
+    task = task_of(one_step(tmp_path, 'call: "user_code:never", timeout: 1s'), stopping=stopped.is_set)
+    file = one_step(tmp_path, 'call: "user_code:never", timeout: 1s')
+    assert file.exists()
+    task._bound.replays._steps[0]._lookup._grace = 0.0  # type: ignore[union-attr, attr-defined]
+    task.add(batch(RECORDS[:3]))
+    with pytest.raises(
+        StoppedError, match="stopped while calls were unanswered; they are repeated after the next start"
+    ):
+        task.process(100)
+    assert (task.output, task.commit_needed) == ([], False)
+    task.close()

@@ -1,0 +1,206 @@
+"""Rows that a migration converts, moves to other partitions or takes from a source topic, and the directories of their stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import MigrationError
+from streamkit.runtime.operations.migration.migration import State
+from tests.changes.migrating import LONG, SUMS, WINDOWS, Versions, shown
+
+
+@pytest.mark.parametrize("edits", [(LONG,), (LONG, ("store: sums", "store: all-sums"))], ids=["in-place", "renamed"])
+def test_rows_get_the_new_serde(versions: Versions, edits: tuple[tuple[str, str], ...]) -> None:
+    versions.text = SUMS
+    old, new = versions.plan(), versions.plan(*edits)
+    versions.write("xx", "yyy", key="a")
+    versions.write("z", key="b")
+    versions.run(old)
+    found = versions.migrator(old, new).prepare()
+    assert "rows get the new serdes" in found.steps[0].text
+    versions.migrate(old, new)
+    assert shown(versions.migrator(old, new).prepare())[0].endswith("done")
+    versions.write("zz", key="a")
+    versions.run(new)
+    assert versions.table(f"{versions.name}.counts") == {b"a": b"7", b"b": b"1"}
+    assert not [name for name in versions.log.topics(versions.name) if "staging" in name]
+
+
+def test_serdes_with_the_same_bytes_convert_nothing(embedded: Versions) -> None:
+    embedded.text = SUMS.replace("integer", "uuid").replace("aggregate + len(value)", "value").replace("json", "string")
+    old = embedded.plan()
+    same, renamed = ("value_serde: uuid", "value_serde: string"), ("store: sums", "store: all-sums")
+    embedded.log.create(embedded.changelog("sums"), 2)
+    embedded.log.write([(embedded.changelog("sums"), b"a", b"not a uuid", 1000, None, 0)])
+    assert shown(embedded.migrator(old, embedded.plan(same)).prepare()) == []
+    found = embedded.migrate(old, embedded.plan(same, renamed))
+    assert [step.text.partition(": ")[2] for step in found.steps] == [""]
+    assert embedded.table(embedded.changelog("all-sums")) == {b"a": b"not a uuid"}
+
+
+def test_a_row_that_does_not_convert_is_found_before_anything_is_written(embedded: Versions) -> None:
+    embedded.text = SUMS
+    old, new = embedded.plan(LONG), embedded.plan()
+    embedded.write("xx", key="a")
+    embedded.run(old)
+    source = embedded.changelog("sums")
+    embedded.log.write([(source, b"b", (2**40).to_bytes(8, "big"), 1000, None, 1)])
+    before = embedded.log.topics(embedded.name)
+    found = embedded.migrator(old, new).prepare()
+    assert shown(found) == ["copy sums: refused"]
+    assert f"{source}-1 offset " in found.steps[0].reason
+    with pytest.raises(MigrationError, match="copy sums: "):
+        embedded.migrate(old, new)
+    assert embedded.log.topics(embedded.name) == before
+
+
+_SELECTED = "- select_key: {key: value, key_serde: string}\n      - repartition: {partitions: 3, name: by-word}\n"
+SPREAD = ("- group_by: {key: value, name: by-word}", f"{_SELECTED}      - group_by_key")
+
+
+def test_rows_go_to_the_partitions_of_their_keys(versions: Versions) -> None:
+    old, new = versions.plan(), versions.plan(SPREAD)
+    words = [f"word-{number}" for number in range(40)]
+    versions.write(*words)
+    versions.run(old)
+    assert [step.kind for step in versions.migrator(old, new).prepare().steps] == ["delete", "copy"]
+    versions.migrate(old, new)
+    versions.write(*words, "new")
+    versions.run(new)
+    assert versions.log.topics(versions.name)["-words-changelog"] == 3
+    assert versions.counts() == {**dict.fromkeys(words, 2), "new": 1}
+
+
+def test_rows_that_are_not_where_their_key_belongs_stay(embedded: Versions) -> None:
+    old, new = embedded.plan(), embedded.plan(SPREAD)
+    embedded.write("a")
+    embedded.run(old)
+    embedded.log.write([(embedded.changelog("words"), b"x", bytes(8), 1000, None, number) for number in (0, 1)])
+    found = embedded.migrator(old, new).prepare()
+    assert found.steps[-1].state is State.REFUSED
+    assert "not in the partition that Kafka's default partitioner gives its key" in found.steps[-1].reason
+
+
+@pytest.mark.parametrize("window", ["{{tumbling: 60s}}", "{{session: 60s}}", "{{sliding: 60s}}"])
+def test_windows_go_on(embedded: Versions, window: str) -> None:
+    embedded.text = WINDOWS.replace("{{tumbling: 10s, grace: 0s}}", window)
+    old, new = embedded.plan(), embedded.plan(("store: words", "store: totals"))
+    embedded.write("a", "a")
+    embedded.run(old)
+    embedded.migrate(old, new)
+    embedded.write("a")
+    embedded.run(new)
+    assert embedded.counts() == {"a": 3}
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (("tumbling: 10s", "tumbling: 20s"), "its windows were of 10000 ms, are of 20000 ms"),
+        (("window: {tumbling: 10s, grace: 0s}", "window: {session: 10s}"), "it held windows, holds"),
+    ],
+)
+def test_rows_of_another_form_are_refused(embedded: Versions, edit: tuple[str, str], reason: str) -> None:
+    embedded.text = WINDOWS
+    old, new = embedded.plan(), embedded.plan(edit)
+    embedded.write("a")
+    embedded.run(old)
+    found = embedded.migrator(old, new).prepare()
+    assert found.steps[0].state is State.REFUSED
+    assert reason in found.steps[0].reason
+
+
+def test_a_store_without_a_changelog_has_nothing_to_copy(embedded: Versions) -> None:
+    embedded.text = embedded.text.replace("count: words", "count: {{store: {{name: words, logging: false}}}}")
+    old, new = embedded.plan(), embedded.plan(("logging: false", "logging: true"))
+    embedded.write("a")
+    embedded.run(old)
+    found = embedded.migrator(old, new).prepare()
+    assert (found.steps[0].state, found.steps[0].reason) == (
+        State.REFUSED,
+        "it had no changelog, so that no log has its rows",
+    )
+
+
+TABLE = """\
+streamkit: 1
+application: {application}
+config: {{bootstrap.servers: "{address}", state.dir: {state}, topology.optimization: all}}
+topics:
+  lines: {{topic: {topics}.lines, value: string, partitions: {partitions}}}
+  clicks: {{topic: {topics}.clicks, value: string, partitions: {partitions}}}
+  counts: {{topic: {topics}.counts, value: string, partitions: 1}}
+pipelines:
+  users: {{table: lines, store: users}}
+  joined:
+    stream: clicks
+    steps:
+      - join: {{with: users, value: left + right, value_serde: string}}
+    to: counts
+"""
+
+
+def test_a_table_that_gets_a_changelog_of_its_own_has_what_was_read(versions: Versions) -> None:
+    versions.text = TABLE
+    old, new = versions.plan(), versions.plan((", topology.optimization: all", ""))
+    versions.write("ada", key="1")
+    versions.run(old)
+    versions.migrate(old, new)
+    versions.write("hello ", key="1", topic="clicks")
+    versions.run(new)
+    assert versions.table(f"{versions.name}.counts") == {b"1": b"hello ada"}
+
+
+TWO = """\
+streamkit: 1
+application: {application}
+config: {{bootstrap.servers: "{address}", state.dir: {state}, commit.interval.ms: 20, poll.ms: 5}}
+topics:
+  a: {{topic: {topics}.a, value: string, partitions: {partitions}}}
+  b: {{topic: {topics}.b, value: string, partitions: {partitions}}}
+  counts: {{topic: {topics}.counts, value: long, partitions: 1}}
+pipelines:
+  a: {{stream: a, steps: [group_by_key, {{count: a-store}}, to_stream], to: counts}}
+  b: {{stream: b, steps: [group_by_key, {{count: b-store}}, to_stream], to: counts}}
+"""
+_A = "  a: {stream: a, steps: [group_by_key, {count: a-store}, to_stream], to: counts}\n"
+_B = "  b: {stream: b, steps: [group_by_key, {count: b-store}, to_stream], to: counts}\n"
+
+
+def homes(versions: Versions) -> dict[str, str]:
+    """The directory of each store's tasks, by what is in it."""
+    found = (versions.folder / "state" / versions.name).glob("*_*/*/*-store")
+    return {path.parent.parent.name: path.name for path in found}
+
+
+def test_directories_change_places_once(embedded: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded.text = TWO
+    old, new = embedded.plan(), embedded.plan((_A + _B, _B + _A))
+    embedded.write("x", topic="a", key="k")
+    embedded.write("y", topic="b", key="k")
+    embedded.run(old)
+    before = homes(embedded)
+    assert before == {"0_0": "a-store", "0_1": "a-store", "1_0": "b-store", "1_1": "b-store"}
+    renamed: list[Path] = []
+    inner = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        if len(renamed) == 5:
+            raise KeyboardInterrupt
+        renamed.append(self)
+        return inner(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            embedded.migrate(old, new)
+    found = embedded.migrate(old, new)
+    assert (found.steps, found.left) == ((), ())
+    assert homes(embedded) == {"0_0": "b-store", "0_1": "b-store", "1_0": "a-store", "1_1": "a-store"}
+    embedded.migrate(old, new)
+    assert homes(embedded)["0_0"] == "b-store"
+    embedded.write("x", topic="a", key="k")
+    embedded.run(new)
+    assert embedded.counts() == {"k": 2}
