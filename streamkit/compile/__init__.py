@@ -76,11 +76,12 @@ def bind(rt):
 
 _REPLAY = """
     def origin():
-        return kb, vb, o
+        return kb, vb, o, here, batch
 
     def switch(found):
-        nonlocal kb, vb, o
-        kb, vb, o = found
+        nonlocal kb, vb, o, here, batch
+        kb, vb, o, here, batch = found
+        rt.current_topic.size = len(here[0] or "")
 
 """
 
@@ -89,6 +90,7 @@ _TAIL = """
         sources={sources},
         patterns={patterns},
         extractors={extractors},
+        stepwise={stepwise},
         timestamp_policies={policies},
         init={init},
         close={close},
@@ -143,6 +145,7 @@ def compile_sub_topology(
         patterns=mapping_of(patterns).source,
         extractors=mapping_of(extractors).source,
         policies=mapping_of(policies).source,
+        stepwise=gen.stepwise,
         init=gen.lifecycle("init"),
         close=gen.lifecycle("close"),
         replays=REPLAYS if gen.holds_records else NONE.source,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,8 +12,11 @@ from streamkit.record import Headers
 _Bytes: TypeAlias = list[bytes | None]
 _Headers: TypeAlias = list[Headers | None]
 
-Run: TypeAlias = Callable[[_Bytes, _Bytes, list[int], _Headers, list[int], int], None]
-"""(keys, values, timestamps, headers, offsets, partition): process these records of one partition, in order."""
+Run: TypeAlias = Callable[[_Bytes, _Bytes, list[int], _Headers, list[int], int], "Iterator[None] | None"]
+"""(keys, values, timestamps, headers, offsets, partition): process these records of one partition, in order.
+
+In a program that is `stepwise`, return the loop that does so, one record at each step.
+"""
 
 
 @dataclass(slots=True)
@@ -26,6 +29,8 @@ class BoundProgram:
     """By the regex of a pattern source: the function that returns the run of a topic that matches it."""
     extractors: dict[str, Callable[[_Bytes, _Bytes, list[int], _Headers, list[int], int], list[int | Exception]]]
     """By topic whose entry has a timestamp expression: the function of columns and partition that returns timestamps, or exceptions in their places."""
+    stepwise: bool = False
+    """Whether each run is a loop of steps, so that a task can merge the records of several topics."""
     timestamp_policies: dict[str, str] = field(default_factory=dict)
     """By topic: fail_on_invalid, log_and_skip, use_partition_time, wallclock (applied by the task's queues)."""
     init: Callable[[], None] = lambda: None
@@ -51,4 +56,5 @@ class BoundProgram:
         found = self.position()
         if self.replays is None or self.replays.loop is None or found is None:
             return found
-        return (found[0], found[1], self.replays.loop[2])
+        *_, offset, place = self.replays.loop[:4]
+        return (*place, offset)

@@ -208,6 +208,11 @@ class RecordWriter(StatementWriter):
         patterns = (node.pattern for node in self.nodes if isinstance(node, SourceNode))
         return len(self.sub_topology.source_topics) == 1 and not any(patterns)
 
+    @property
+    def stepwise(self) -> bool:
+        """Whether the loops of sources process one record at each step: where several topics may be merged."""
+        return not (self.reads_one_topic() or self.sub_topology.is_global)
+
     def is_cached(self, store: str) -> bool:
         """Return whether a store has a cache in this application."""
         return self.caching and self.stores[store].caching

@@ -8,6 +8,7 @@ from streamkit.code import (
     TRUE,
     Code,
     all_of,
+    attribute,
     call,
     is_not_none,
     list_of,
@@ -44,15 +45,30 @@ def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
         run = symbol("run")
         with gen.function(run, *COLUMNS):
             gen.line("nonlocal kb, vb, o, here, batch")
-            gen.assign(symbol("here"), tuple_of(symbol("topic"), symbol("partition")))
-            gen.assign(symbol("batch"), tuple_of(symbol("offsets"), symbol("headers")))
             lazy = _read_below(node, gen, keys, values)
             if _decodes_by_batch(node, values, lazy):
                 gen.assign(symbol("decode"), call(gen.name_of(values.batch_decoder, "decoder"), symbol("values")))
+            gen.assign(symbol("place"), tuple_of(symbol("topic"), symbol("partition")))
+            gen.assign(symbol("rows"), tuple_of(symbol("offsets"), symbol("headers")))
+            if not gen.stepwise:
+                _set_place(gen)
             with gen.each(tuple(map(symbol, ("kb", "vb", "t", "c", "o"))), call("zip", *map(symbol, COLUMNS[:5]))):
-                _body(node, gen, (keys, values), lazy)
+                if gen.stepwise:
+                    # Between two steps the loops of other topics process their records.
+                    _set_place(gen)
+                with gen.scope():
+                    _body(node, gen, (keys, values), lazy)
+                if gen.stepwise:
+                    gen.line("yield")
         gen.returns(run)
     return factory
+
+
+def _set_place(gen: Generator) -> None:
+    gen.assign_each((symbol("here"), symbol("batch")), (symbol("place"), symbol("rows")))
+    if gen.stepwise and any(gen.is_cached(store) for store in gen.sub_topology.stores):
+        current = gen.prologue(("topic",), "current", attribute(symbol("rt"), "current_topic"))
+        gen.assign(attribute(current, "size"), call("len", symbol("topic")))
 
 
 def _read_below(node: SourceNode, gen: Generator, keys: Serde, values: Serde) -> RecordVariables:
@@ -94,6 +110,8 @@ def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: R
             if by_batch:
                 gen.assign(error, call(gen.name_of(values.explained, "explained"), error, VALUE))
             gen.do(call("undecodable", gen.index(node), error, symbol("t"), symbol("c")))
+            if gen.stepwise:
+                gen.line("yield")
             gen.line("continue")
     gen.count(node)
     if gen.full_context:

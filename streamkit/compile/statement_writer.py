@@ -80,6 +80,14 @@ class StatementWriter:
         self._depth = depth
 
     @contextmanager
+    def scope(self) -> Iterator[None]:
+        """End the blocks that the lines open for the rest of their block (`only_where` and others) with these lines."""
+        depth = self._depth
+        yield
+        self.fill_empty()
+        self._depth = depth
+
+    @contextmanager
     def attempt(self) -> Iterator[Attempt]:
         """Write `try:` around the block, which `rescue` follows, but nothing where the block stays empty."""
         self.line("try:")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamkit.record import Columns, TopicPartition
 from streamkit.runtime.execution.queues import PartitionGroup, RecordQueue
+from streamkit.runtime.execution.runs import Part, Run
 
 
 class JavaPartitionGroup(PartitionGroup):
@@ -15,7 +15,7 @@ class JavaPartitionGroup(PartitionGroup):
 
     # `_heap` has queues here. The base class reads only the length of the list, and replaces it by an empty one.
 
-    def next_run(self, limit: int, due: int | None = None) -> tuple[TopicPartition, Columns, int] | None:
+    def next_run(self, limit: int, due: int | None = None) -> Part | None:
         """Take the next record, as PartitionGroup.next_run does with a limit of 1."""
         if not self._heap:
             return None
@@ -27,6 +27,10 @@ class JavaPartitionGroup(PartitionGroup):
         if queue.size:
             self._push(queue)
         return queue.partition, columns, highest
+
+    def next_merged(self, limit: int, due: int | None = None) -> Run | None:
+        """Return None: records are taken one at a time."""
+        return None
 
     def _push(self, queue: RecordQueue) -> None:
         heap: list[RecordQueue] = self._heap  # type: ignore[assignment]  # see above

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeAlias, cast
 
 from streamkit.errors import ProcessingError, SerdeError
@@ -14,11 +15,15 @@ from streamkit.metrics import DropReason
 from streamkit.record import Columns, Headers, RecordBatch, TopicPartition
 from streamkit.runtime.execution.metadata import UNKNOWN
 from streamkit.runtime.execution.reasons import human_reason, place_of
+from streamkit.runtime.execution.runs import Part, Run, merged_order
 
 Extractor: TypeAlias = Callable[
     [list[bytes | None], list[bytes | None], list[int], list[Headers | None], list[int], int], list[int | Exception]
 ]
 """Returns the timestamps of records, given by their columns and partition. An item may be an Exception."""
+
+LONG = 16
+"""Records of one queue in a row from which a run of them alone costs less than one that is merged with other queues."""
 
 HeapEntry: TypeAlias = "tuple[int, int, RecordQueue]"
 """(head timestamp, rank, queue): the smallest is processed next."""
@@ -105,7 +110,7 @@ class RecordQueue:
         if before is not None:
             stop = self._end_of_run(chunk.timestamps, start, stop, before)
         if due is not None and highest >= due:
-            stop = next((at + 1 for at in range(start, stop) if chunk.timestamps[at] >= due), stop)
+            stop = _end_at(chunk.timestamps, start, stop, due)
         if self.failures:
             # The failing record itself becomes the head and raises there, after everything before it was processed.
             stop = min(stop, bisect_left(chunk.offsets, self.failures[0][0]))
@@ -122,6 +127,20 @@ class RecordQueue:
         if highest > self.partition_time:
             self.partition_time = highest
         return taken, highest
+
+    def is_ahead(self, before: HeapEntry) -> bool:
+        """Return whether a long row of records comes before another queue's head."""
+        times, at = self._chunks[0][0].timestamps, self._at + LONG
+        return at < len(times) and times[at] < before[0]
+
+    def merge_times(self, limit: int, due: int | None) -> list[int]:
+        """Return the highest timestamp up to each of the next records, of those that `take` would return at most."""
+        (chunk, highest), start = self._chunks[0], self._at
+        stop = min(len(chunk.offsets), start + limit)
+        if due is not None and highest >= due:
+            stop = _end_at(chunk.timestamps, start, stop, due)
+        times = chunk.timestamps[start:stop]
+        return times if times == sorted(times) else list(accumulate(times, max))
 
     def put_back(self, columns: Columns, highest: int) -> None:
         """Put back the records that were taken last; `highest`: the highest timestamp of the others of that run."""
@@ -230,6 +249,11 @@ class RecordQueue:
         self.failures.append((offset, error))
 
 
+def _end_at(times: list[int], start: int, stop: int, due: int) -> int:
+    """Return the place after the first timestamp from `start` to `stop` that reaches a time."""
+    return next((at + 1 for at in range(start, stop) if times[at] >= due), stop)
+
+
 @dataclass(frozen=True)
 class Idling:
     """How long a task waits for its empty partitions."""
@@ -299,7 +323,7 @@ class PartitionGroup:
                 return False
         return True
 
-    def next_run(self, limit: int, due: int | None = None) -> tuple[TopicPartition, Columns, int] | None:
+    def next_run(self, limit: int, due: int | None = None) -> Part | None:
         """Take the next records of one partition, with their highest timestamp; None when there are none.
 
         Raises the error of a failed extraction. `limit`: at most so many; `due`: none after the first record whose timestamp (ms) reaches it.
@@ -319,9 +343,33 @@ class PartitionGroup:
             heapq.heappop(heap)
         return queue.partition, columns, highest
 
-    def put_back(self, partition: TopicPartition, columns: Columns, highest: int) -> None:
-        """Put back the last records of a run; `highest`: the highest timestamp of its other records."""
-        self.queues[partition].put_back(columns, highest)
+    def next_merged(self, limit: int, due: int | None = None) -> Run | None:
+        """Take the next records of several partitions in the order of `next_run`; None where a run of one costs less.
+
+        The run ends where one of the queues needs another batch, or is empty.
+        """
+        heap = self._heap
+        if len(heap) < 2 or limit < 2 or heap[0][2].is_ahead(min(heap[1:3])):
+            return None
+        queues = [queue for queue in self.queues.values() if queue.size]
+        queues.sort(key=lambda queue: queue.rank)
+        if any(queue.failures for queue in queues):
+            return None
+        order = merged_order([queue.merge_times(limit, due) for queue in queues], limit)
+        parts = []
+        for number, queue in enumerate(queues):
+            count = order.count(number)
+            # The number of each queue stays its place in the list.
+            taken = queue.take(count, None) if count else (Columns([], [], [], [], []), UNKNOWN)
+            parts.append((queue.partition, *taken))
+        self._heap = [(queue.head_time(), queue.rank, queue) for queue in queues if queue.size]
+        heapq.heapify(self._heap)
+        return Run(parts, order)
+
+    def put_back(self, parts: Iterable[Part]) -> None:
+        """Put back the last records of a run, each part with the highest timestamp of its other records."""
+        for partition, columns, highest in parts:
+            self.queues[partition].put_back(columns, highest)
         self._heap = []
         for queue in self.queues.values():
             if queue.size:

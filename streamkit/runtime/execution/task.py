@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from streamkit import rounds
 from streamkit.compile.bound_program import Run as RunFunction
@@ -20,6 +21,10 @@ from streamkit.runtime.execution.runs import MAX_OUTPUT_ROWS, MAX_RUN, Run
 from streamkit.runtime.execution.task_environment import StoreServices, TaskEnvironment, TaskSpec
 from streamkit.serdes import size
 from streamkit.transport.log_interface import CommittedOffset
+
+exhaust = deque[object](maxlen=0).extend
+"""Reads an iterator to its end."""
+_ENDED: Iterator[None] = iter(())
 
 
 class Task(ProgramServices):
@@ -169,11 +174,14 @@ class Task(ProgramServices):
                 self.expire()
             while not self._expiry.unfinished and done < max_records and group.ready(now):
                 due = self._expiry.next_due(self._stream_punctuators.next_due())
-                run = group.next_run(min(max_records - done, MAX_RUN), due)
+                limit = min(max_records - done, MAX_RUN)
+                run = group.next_merged(limit, due) if self._merges else None
                 if run is None:
-                    break
-                partition, columns, highest = run
-                done += self._process_run(partition, columns, highest)
+                    part = group.next_run(limit, due)
+                    if part is None:
+                        break
+                    run = Run([part])
+                done += self._process_run(run)
                 if due is not None and group.stream_time >= due:
                     self.expire()
                     self.punctuate_stream_time()
@@ -242,6 +250,8 @@ class Task(ProgramServices):
         self._added = dict.fromkeys(self.spec.inputs, 0)
         self._bound = self.spec.program.bind(self)
         self._sources = dict(self._bound.sources)
+        # With traces each topic's records of a round are one column.
+        self._merges = self._bound.stepwise and self._tracing is None
         self._sources_times: dict[str, list[int]] = {}
         self._group = self._environment.group(map(self._queue, self.spec.inputs), self._environment.idling)
 
@@ -270,20 +280,17 @@ class Task(ProgramServices):
                 return make(topic)
         raise StateError(f"task {self.task_id} does not read topic {topic}")
 
-    def _process_run(self, partition: TopicPartition, columns: Columns, highest: int) -> int:
-        keys, values, timestamps, headers, offsets = columns
+    def _process_run(self, run: Run) -> int:
         group = self._group
-        if len(timestamps) == 1:
-            if highest > group.stream_time:
-                group.stream_time = highest
-        else:
-            self._running = Run(group.stream_time, columns)
-        run = self._sources.get(partition.topic) or self._run(partition.topic)
-        self.current_topic.size = len(partition.topic)
-        if self._tracing is not None:
-            headers = self._tracing.columns(partition.topic, keys, headers)
+        run.begin(group.stream_time)
+        self._running = run
         try:
-            run(keys, values, timestamps, headers, offsets, partition.partition)
+            loops = [self._begin(partition, columns) for partition, columns, _ in run.parts]
+            if run.order is not None:
+                # Each loop processes its next record; all of it in C.
+                exhaust(map(next, map(loops.__getitem__, run.order)))
+            else:
+                exhaust(loops[0])
             self._bound.flush()
         except RefusedError as error:
             # The sink is directly below the source: no processing handler applies (SourceNode.process).
@@ -293,20 +300,31 @@ class Task(ProgramServices):
         except Exception as error:
             raise self._failed_outside_a_node(error) from error
         finally:
-            if self._running is not None:
-                rest = self._running.rest
-                if rest is not None:
-                    highest = max(timestamps)
-                    group.put_back(partition, rest, highest)
-                self._running = None
-                group.stream_time = max(group.stream_time, highest)
-        # A run that ended early has only the timestamps of processed records.
-        done = len(timestamps)
-        self._arrived(partition.topic).extend(timestamps)
-        self._consumed[partition] = offsets[done - 1]
-        self._touched.add(partition)
+            self._running = None
+            if run.rest:
+                group.put_back(run.rest)
+            group.stream_time = max(group.stream_time, run.highest)
+        done = 0
+        for partition, columns, _ in run.parts:
+            # A run that ended early has only the timestamps of processed records.
+            count = len(columns.timestamps)
+            if count:
+                self._arrived(partition.topic).extend(columns.timestamps)
+                self._consumed[partition] = columns.offsets[count - 1]
+                self._touched.add(partition)
+                done += count
         self.commit_needed = True
         return done
+
+    def _begin(self, partition: TopicPartition, columns: Columns) -> Iterator[None]:
+        """Return the loop that processes these records of one partition, one at each step; or process them all now."""
+        topic, number = partition
+        keys, values, timestamps, headers, offsets = columns
+        run = self._sources.get(topic) or self._run(topic)
+        self.current_topic.size = len(topic)
+        if self._tracing is not None:
+            headers = self._tracing.columns(topic, keys, headers)
+        return run(keys, values, timestamps, headers, offsets, number) or _ENDED
 
     def _arrived(self, topic: str) -> list[int]:
         """Return the list of timestamps of the records of a source node, for their latency."""

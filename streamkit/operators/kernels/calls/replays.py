@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from streamkit.record import FullContext, Key, RecordContext, Value
+from streamkit.record import FullContext, Headers, Key, RecordContext, Value
 
 log = logging.getLogger(__name__)
 
-Origin: TypeAlias = tuple[bytes | None, bytes | None, int]
-"""Key bytes, value bytes and offset of the source record."""
+Batch: TypeAlias = tuple[list[int], list[Headers | None]]
+"""Offsets and headers of the records of a run."""
+
+Origin: TypeAlias = tuple[bytes | None, bytes | None, int, tuple[str | None, int], Batch]
+"""Key bytes, value bytes and offset of the source record, its (topic, partition), and its batch."""
 
 Fail: TypeAlias = Callable[[int, Exception, Key, Value, int, RecordContext], None]
 """(node, error, key, value, timestamp, context): handles a failure of a node, or raises."""
