@@ -49,7 +49,7 @@ class DroppedCount:
 
 
 class _Entry:
-    """The count of one reason. The message is made when it is read, since most are replaced before."""
+    """The count of one reason. The message is made at the end of a round, since most are replaced before."""
 
     __slots__ = ("at", "dead_letters", "dropped", "message")
 
@@ -75,12 +75,17 @@ class DroppedRecords:
         entry.message = message
         entry.at = time()
 
+    def settle(self) -> None:
+        """Make the messages, so that none keeps its error: the frames of its traceback have all columns of a batch."""
+        for entry in self._entries.values():
+            if not isinstance(entry.message, str):
+                entry.message = entry.message()
+
     def view(self) -> tuple[DroppedCount, ...]:
         """Return the counts by reason, in the order of their first records."""
+        self.settle()
         return tuple(self._view(reason, entry) for reason, entry in self._entries.items())
 
     @staticmethod
     def _view(reason: str, entry: _Entry) -> DroppedCount:
-        if not isinstance(entry.message, str):
-            entry.message = entry.message()
-        return DroppedCount(str(reason), entry.dropped, entry.dead_letters, entry.message, int(entry.at * 1000))
+        return DroppedCount(str(reason), entry.dropped, entry.dead_letters, str(entry.message), int(entry.at * 1000))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from streamkit.errors import ProcessingError, StreamkitError
+from streamkit.expressions import load_object
 from streamkit.http.endpoints.user_code_metrics import UserCodeMetrics
+from streamkit.operators.core.parsed_values import CallRef
 from streamkit.runtime.execution.task import Task
 from streamkit.user_metrics import TaskMetrics, UserMetrics
 from streamkit_cli.commands.topology.try_ import command
@@ -40,6 +44,14 @@ MODULE = """
             if record.value == 13:
                 raise ValueError("thirteen")
             return record
+
+    LOADED = []
+
+    def loads(record):
+        import weakref
+        loaded = {1, 2}
+        LOADED.append(weakref.ref(loaded))
+        raise ValueError("loaded")
 """
 TOPOLOGY = """\
 streamkit: 1
@@ -114,6 +126,22 @@ def test_what_user_code_prints_does_not_reach_the_output_of_try(
     out, err = capsys.readouterr()
     assert [json.loads(line)["value"] for line in out.splitlines()] == [3]
     assert err.splitlines() == ["loaded", "value 3", "INFO task 0_0, KSTREAM-PROCESSOR-0000000001: saw 3"]
+
+
+def test_a_dropped_record_keeps_nothing_that_its_function_loaded(tmp_path: Path) -> None:
+    topology = TOPOLOGY.replace("value_serde: integer}", "value_serde: integer, on_error: continue}")
+    task = task_of(write(tmp_path, topology.replace("Work", "loads"), MODULE))
+    task.add(batch([(b"k", (1).to_bytes(4, "big"), 0)]))
+    task.process(100)
+    gc.collect()
+    assert [each() for each in loaded(tmp_path)] == [None]
+    assert "ValueError: loaded (user_code.py, line" in task.drops.view()[0].message
+
+
+def loaded(folder: Path) -> list[weakref.ref[object]]:
+    found = load_object(CallRef("user_code", "LOADED", str(folder)))
+    assert isinstance(found, list)
+    return found
 
 
 def test_a_failure_names_the_frames_of_user_code(tmp_path: Path) -> None:

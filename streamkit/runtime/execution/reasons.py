@@ -117,7 +117,7 @@ def user_frames(error: BaseException) -> list[UserFrame]:
         file = code.co_filename
         # Generated code has no file; modules of streamkit and of installed packages are not the user's.
         if not file.startswith("<") and not file.startswith(_FOREIGN_FOLDERS) and "site-packages" not in file:
-            frames.append(UserFrame(Path(file).name, trace.tb_lineno, code.co_name))
+            frames.append(UserFrame(os.path.basename(file), trace.tb_lineno, code.co_name))
         trace = trace.tb_next
     return frames
 

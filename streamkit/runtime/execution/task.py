@@ -194,6 +194,7 @@ class Task(ProgramServices):
         finally:
             rounds.begin(None)
             self._note_latency()
+            self.drops.settle()
         if self._tracing is not None:
             self._tracing.end_round(done)
         return done
