@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeAlias
 
 SECONDS = 60.0
 SAME = 5
@@ -13,6 +14,10 @@ DISTINCT = 100
 _FEWER = 10
 _LONGEST = 500
 """Characters of a message that a count quotes."""
+
+
+_Key: TypeAlias = tuple[str, int, str, int, str]
+"""Logger, level, file, line, and the application where the process runs several."""
 
 
 class _Place:
@@ -59,7 +64,7 @@ class Repeats(logging.Handler):
         self._same = same
         self._distinct = distinct
         self._clock = clock
-        self._places: dict[tuple[str, int, str, int], _Place] = {}
+        self._places: dict[_Key, _Place] = {}
         self._began = clock()
         self._timer: threading.Timer | None = None
 
@@ -103,7 +108,7 @@ class Repeats(logging.Handler):
         super().close()
 
     def _is_new(self, record: logging.LogRecord) -> bool:
-        key = record.name, record.levelno, record.pathname, record.lineno
+        key = record.name, record.levelno, record.pathname, record.lineno, getattr(record, "application", "")
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = _Place(self._distinct)
@@ -116,7 +121,7 @@ class Repeats(logging.Handler):
         place.counts[text] = count = (count or 0) + 1
         return count <= self._same
 
-    def _count_place(self, key: tuple[str, int, str, int], place: _Place, seconds: int) -> None:
+    def _count_place(self, key: _Key, place: _Place, seconds: int) -> None:
         again = _Place(max(1, self._distinct // _FEWER) if place.others else self._distinct)
         for text, count in place.counts.items():
             if count > self._same:
@@ -130,9 +135,12 @@ class Repeats(logging.Handler):
         if again.counts or place.others:
             self._places[key] = again
 
-    def _write(self, key: tuple[str, int, str, int], text: str) -> None:
-        name, level, path, line = key
-        self._inner.handle(logging.LogRecord(name, level, path, line, "%s", (text,), None))
+    def _write(self, key: _Key, text: str) -> None:
+        name, level, path, line, application = key
+        record = logging.LogRecord(name, level, path, line, "%s", (text,), None)
+        if application:
+            record.application = application
+        self._inner.handle(record)
 
     def _start_timer(self) -> None:
         left = max(0.0, self._began + self._seconds - self._clock())

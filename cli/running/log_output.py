@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
@@ -61,9 +62,48 @@ class JsonLines(logging.Formatter):
             "thread": record.threadName,
             "message": record.getMessage(),
         }
+        application = getattr(record, "application", None)
+        if application is not None:
+            data["application"] = application
         if record.exc_info:
             data["traceback"] = self.formatException(record.exc_info)
         return json.dumps(data, ensure_ascii=False)
+
+
+class TextLines(logging.Formatter):
+    """Lines of time, level and message; the message begins with the application where the process runs several."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        application = getattr(record, "application", None)
+        if application is not None:
+            record.message = f"{application}: {record.message}"
+        return super().formatMessage(record)
+
+
+class _ApplicationOfThread(logging.Filter):
+    """Adds the application to records of its threads, whose names begin with its id."""
+
+    def __init__(self, applications: Iterable[str]):
+        super().__init__()
+        # Of `orders` and `orders-eu`, a thread `orders-eu-…` belongs to the longer name.
+        self._applications = sorted(applications, key=len, reverse=True)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        thread = record.threadName or ""
+        for application in self._applications:
+            if thread == application or thread.startswith(f"{application}-"):
+                record.application = application
+                break
+        return True
+
+
+def name_applications(applications: Iterable[str]) -> None:
+    """Add to each line the application whose thread logs it; called after `set_up`."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_ApplicationOfThread(applications))
 
 
 def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = None) -> None:
@@ -72,8 +112,7 @@ def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = N
     Repeated lines of all loggers are counted. Uncaught exceptions of threads are logged.
     """
     chosen = handler or logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    chosen.setFormatter(JsonLines() if form is LogFormat.json else text)
+    chosen.setFormatter(JsonLines() if form is LogFormat.json else TextLines())
     number = logging.getLevelNamesMapping()[level.value.upper()]
     verbose = level is LogLevel.debug
     logging.basicConfig(

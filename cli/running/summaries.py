@@ -17,13 +17,13 @@ log = logging.getLogger("streamkit.run")
 
 
 @contextmanager
-def summaries(application: Application, interval_ms: int, prefix: str = "") -> Iterator[None]:
+def summaries(application: Application, interval_ms: int) -> Iterator[None]:
     """Log a line at each interval (log.summary.interval.ms; below 0: never) until the end of the block."""
     ended = threading.Event()
 
     def write() -> None:
         while not ended.wait(interval_ms / 1000):
-            log.info("%s%s", prefix, summary(application.status()))
+            log.info("%s", summary(application.status()))
 
     thread = threading.Thread(target=write, name="summaries", daemon=True)
     if interval_ms > 0:

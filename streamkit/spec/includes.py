@@ -19,7 +19,7 @@ def with_includes(reader: Reader, root: Node, read_text: Callable[[str], str]) -
     """Return the root with the sections of the files that it includes, and the texts of these files by name.
 
     Each file counts once, however many include it. Entries keep their places, so that problems name the right file. The
-    root is None where a file can't be read: names that it may have are no second problem.
+    root is None where a file can't be read or has no sections: names that it may have are no second problem.
     """
     including = _Including(reader, read_text)
     including.visit(root, reader.folder, [(_identity(reader.source.file), reader.source.file)])
@@ -78,15 +78,18 @@ class _Including:
         self._seen.add(identity)
         if len(self._seen) > _MOST:
             self._reader.report(item, f"A topology includes at most {_MOST} files")
+            self.is_broken = True
             return
         root = self._composed(item, file)
         if root is None:
             return
+        self.is_broken = self.is_broken or root.kind != "mapping"
         found = self._reader.options(root, "An included file", KEYS)
         self.visit(root, os.path.dirname(file), [*path, (identity, file)])
         for section in SECTIONS:
             if section in found and found[section].kind != "mapping":
                 self._reader.report_mismatch(found[section], f"'{section}'", "a mapping")
+                self.is_broken = True
             elif section in found:
                 self.sections.setdefault(section, []).extend(found[section].value)
 
@@ -102,7 +105,7 @@ class _Including:
             self.is_broken = True
         except TopologyError as error:
             problems += error.problems
-        self.is_broken = self.is_broken or (root is None and bool(problems))
+        self.is_broken = self.is_broken or bool(problems)
         if root is not None:
             check_keys(root, problems)
         self._reader.problems.extend(problems)

@@ -45,6 +45,18 @@ def test_each_is_an_application_of_its_own(files: list[Path]) -> None:
     assert values(files[1], "two-out") == [40, 50]
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_lines_of_the_log_name_the_application(files: list[Path], form: str) -> None:
+    done = streamkit("run", *files, "--until-idle", "--log-level", "info", "--log-format", form)
+    for name in ("one", "two"):
+        lines = done.err.splitlines()
+        if form == "json":
+            shown = [each["message"] for each in map(json.loads, lines) if each["application"] == name]
+        else:
+            shown = [line.partition(f" INFO {name}: ")[2] for line in lines if f" INFO {name}: " in line]
+        assert (shown[0], shown[-1]) == ("state CREATED -> REBALANCING", "state PENDING_SHUTDOWN -> NOT_RUNNING")
+
+
 def test_one_page_shows_all_and_a_signal_ends_all(files: list[Path]) -> None:
     port = _free_ports()
     line = command("run", *files, "--http", f"127.0.0.1:{port}")
@@ -59,9 +71,7 @@ def test_one_page_shows_all_and_a_signal_ends_all(files: list[Path]) -> None:
                 "one": f"127.0.0.1:{port + 1}",
                 "two": f"127.0.0.1:{port + 2}",
             }
-            page = urlopen(f"http://127.0.0.1:{port}/").read().decode()
             for name, each in found.items():
-                assert f'<a href="http://{each["address"]}/">{name}</a>' in page
                 status = json.load(urlopen(f"http://{each['address']}/status?scope=local"))
                 assert name in json.dumps(status)
             refused = streamkit("status", f"http://127.0.0.1:{port}")

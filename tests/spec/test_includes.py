@@ -108,6 +108,14 @@ def test_a_problem_names_the_included_file(shared: Path, text: str) -> None:
         assert any(expected in each for each in found), found
 
 
+@pytest.mark.parametrize("text", ["hello", "- a", "topics: [a]", "topics: {", "functions: f"])
+def test_a_file_that_has_no_sections_is_the_only_problem(shared: Path, text: str) -> None:
+    (shared / "shared/common.yaml").write_text(text)
+    found = problems(shared)
+    assert len(found) == 1
+    assert found[0].startswith("shared/common.yaml:1:")
+
+
 def test_bytes_that_are_no_text_are_a_problem_of_the_included_file(shared: Path) -> None:
     (shared / "shared/common.yaml").write_bytes(b"topics: {\xff}")
     assert problems(shared) == ["shared/common.yaml:1:10: The byte 0xff is not UTF-8"]

@@ -22,6 +22,7 @@ from streamkit_cli.running.log_output import (
     chosen_level,
     count_repeats,
     log_end,
+    name_applications,
     set_up,
 )
 from streamkit_cli.running.user_output import user_output
@@ -198,7 +199,7 @@ def _run(
                 application.print_line = partial(print, file=stdout)
                 serve(application)
                 served.append((application, plan.config["application.server"]))
-                with _shown(application, plan, drawn, f"{plan.application}: " if len(plans) > 1 else ""):
+                with _shown(application, plan, drawn):
                     try:
                         application.run(until_idle=behaviour.until_idle, stop=stop_requested)
                     except StreamkitError as error:
@@ -211,16 +212,17 @@ def _run(
             if len(plans) == 1:
                 run_one(plans[0], http[0], [])
             else:
+                name_applications(plan.application for plan in plans)
                 run_together(plans, http, run_one, stop_requested)
 
 
 @contextmanager
-def _shown(application: Application, plan: Plan, drawn: LogLevel | None, prefix: str) -> Iterator[None]:
+def _shown(application: Application, plan: Plan, drawn: LogLevel | None) -> Iterator[None]:
     """Show the application on the terminal at this level of the log, or in lines of the log."""
     if drawn is None:
         from streamkit_cli.running.summaries import summaries
 
-        with summaries(application, plan.config["log.summary.interval.ms"], prefix):
+        with summaries(application, plan.config["log.summary.interval.ms"]):
             yield
         return
     from rich.console import Console

@@ -14,7 +14,7 @@ from streamkit.plan.describe.drawing.page import Parts, page_of
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_POLICY = (
+POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
@@ -24,12 +24,13 @@ _SCRIPTS = ("live.js", "status.js", "charts.js", "records.js", "queries.js")
 
 def show_page(service: Service, request: Request) -> Response:
     """Return the page; its script requests the live state, with the token that the user enters."""
-    style, body = _text("application.css"), _text("application.html")
-    html = page_of(service.application.plan, Parts(body, style, "".join(map(_text, _SCRIPTS)), {}))
-    return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY})
+    style, body = text_of("application.css"), text_of("application.html")
+    html = page_of(service.application.plan, Parts(body, style, "".join(map(text_of, _SCRIPTS)), {}))
+    return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """Return a file of the pages."""
     return files("streamkit.http.page").joinpath(name).read_text(encoding="utf-8")
 
 

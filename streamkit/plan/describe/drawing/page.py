@@ -46,11 +46,16 @@ def page_of(plan: Plan, parts: Parts) -> str:
     layout = "wide" if picture.width > _WIDE else "tall"
     return Template(_text("page.html")).substitute(
         title=title,
-        style=_text("page.css") + parts.style,
+        style=page_style() + parts.style,
         body=Template(parts.body).substitute(title=title, layout=layout, topology=topology),
         data=_script({**_data(plan), **parts.data}),
         script=_text("common.js") + _text("graph.js") + parts.script,
     )
+
+
+def page_style() -> str:
+    """Return the style that all pages share."""
+    return _text("page.css")
 
 
 def _text(name: str) -> str:
