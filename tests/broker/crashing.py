@@ -51,6 +51,12 @@ BETWEEN, WITHIN = "between two parts of a sweep", "after a part of a sweep"
 """Rows with a time to live are deleted in parts, and some of these are committed by then."""
 PART = 20
 """Rows of a part."""
+AT_ONCE, SWEEPING = 20, 200
+"""Records of a task that a run that dies, and one that dies in a sweep, processes between two commits at most.
+
+A slow machine or a rebalance delays commits; the runs must neither come to the end of the input before their points nor leave
+the last run without records for each store.
+"""
 SENT = "offsets could not be added to the transaction"
 
 
@@ -61,7 +67,10 @@ class Run:
         self.point = point
         self.follows = out.exists()
         self.commits = 0
-        self.postponed = False
+        self.limit = {END: sys.maxsize, BETWEEN: SWEEPING, WITHIN: SWEEPING}.get(point, AT_ONCE)
+        """Records of a task from one commit to the next."""
+        self.processed: Counter[str] = Counter()
+        """Records since the last commit, by task."""
         self.swept_at: int | None = None
         """How many commits there were before the first sweep was interrupted."""
         self.restored: Counter[str] = Counter()
@@ -167,20 +176,16 @@ def prepare(run: Run) -> None:
         return patched
 
     def process(inner: Callable) -> Callable:
-        def patched(self: Task, *arguments: Any, **options: Any) -> Any:
+        def patched(self: Task, limit: int) -> int:
             if run.point == RESTORING:
                 # A task that has nothing to restore would go on beside the others, and leave records in flight.
                 threading.Event().wait()
-            # Without a commit for as long as a rebalance lasts the run could come to the end of its input before its point.
-            return 0 if run.postponed else inner(self, *arguments, **options)
-
-        return patched
-
-    def postpone(inner: Callable) -> Callable:
-        def patched(self: Committer, *arguments: Any) -> Any:
-            done = inner(self, *arguments)
-            run.postponed = self.postponed
-            return done
+            if not self.commit_needed:
+                run.processed[self.task_id] = 0
+            limit = min(limit, run.limit - run.processed[self.task_id])
+            count: int = inner(self, limit) if limit > 0 else 0
+            run.processed[self.task_id] += count
+            return count
 
         return patched
 
@@ -202,7 +207,6 @@ def prepare(run: Run) -> None:
         return patched
 
     patch(TaskManager, "change_to", change)
-    patch(Committer, "commit", postpone)
     patch(Committer, "_commit", commit)
     patch(KafkaProducer, "flush", flush)
     patch(KafkaProducer, "_call", call)
