@@ -86,13 +86,22 @@ def test_a_service_waits_without_an_end_and_ends_in_order(tmp_path, monkeypatch)
     assert application.error is None
 
 
+def logged(monkeypatch: pytest.MonkeyPatch, line: str) -> threading.Event:
+    """Return an event that is set once a line is logged."""
+    found = threading.Event()
+    handler = logging.Handler()
+    handler.addFilter(lambda record: record.getMessage() == line)
+    handler.emit = lambda record: found.set()
+    # After the handler that keeps the lines for the test.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers, handler])
+    return found
+
+
 def test_a_signal_ends_a_start_whose_call_gets_no_answer(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(start_retries, "QUIET_SECONDS", 0)
-    told, never = threading.Event(), threading.Event()
-    heard = logging.Handler()
-    heard.emit = lambda record: told.set()
-    # After the handler that keeps the lines for the test.
-    monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers, heard])
+    caplog.set_level(logging.INFO, "streamkit")
+    told = logged(monkeypatch, "no answer from embedded yet; waiting for it")
+    never = threading.Event()
 
     def topics(admin, names=None):
         never.wait()
@@ -107,7 +116,17 @@ def test_a_signal_ends_a_start_whose_call_gets_no_answer(tmp_path, monkeypatch, 
     thread.join(30)
     assert application.state is ClientState.NOT_RUNNING
     never.set()
-    assert warnings(caplog) == ["no answer from embedded yet; waiting for it"]
+    # What was tried has an answer.
+    assert warnings(caplog) == []
+
+
+def test_what_was_tried_without_success_is_a_warning(monkeypatch, caplog):
+    monkeypatch.setattr(start_retries, "QUIET_SECONDS", 0)
+    line = "no answer from a:1 yet; waiting for it; tried a:1: Connection refused"
+    told = logged(monkeypatch, line)
+    retries = start_retries.StartRetries(None, None, "a:1", lambda: "a:1: Connection refused")
+    assert retries.call_in_thread(lambda: told.wait(30))
+    assert warnings(caplog) == [line]
 
 
 def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, monkeypatch, caplog):

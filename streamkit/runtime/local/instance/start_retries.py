@@ -27,7 +27,8 @@ class StopRequestedError(Exception):
 class StartRetries:
     """Repeats calls that need the log until they succeed, `stop` is set, or `limit_ms` have passed since the first failure.
 
-    limit_ms None: no limit; place: the address of the log, for messages; tried: returns what was tried to reach it.
+    limit_ms None: no limit; place: the address of the log, for messages; tried: returns what was tried to reach it, None
+    where that succeeded.
     """
 
     def __init__(
@@ -72,10 +73,13 @@ class StartRetries:
 
     def _warn(self, waiting: threading.Thread) -> None:
         tried = self._tried()
-        if waiting.is_alive() and not self._stop.is_set():
-            log.warning(
-                "no answer from %s yet; waiting for it%s", self._place, "" if tried is None else f"; tried {tried}"
-            )
+        if not waiting.is_alive() or self._stop.is_set():
+            return
+        if tried is None:
+            # A broker accepts connections: it is busy, or this machine is.
+            log.info("no answer from %s yet; waiting for it", self._place)
+        else:
+            log.warning("no answer from %s yet; waiting for it; tried %s", self._place, tried)
 
     def _on_a_thread(self, action: Callable[[], Result]) -> Result:
         results: list[Result] = []
