@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 from pathlib import Path
@@ -10,7 +11,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamkit.state.engines.open_maps import default_engine, open_map
 from streamkit.state.files.directory import store_path
-from tests.broker.support import App, Log, application, command, kill, until
+from tests.broker.support import App, Log, application, kill, until
+from tests.cli.support import LIMIT_S, command
 
 KEYS = 8
 TEXT = """\
@@ -23,19 +25,33 @@ pipelines:
     steps: [group_by_key, count: counts, to_stream]
     to: counts
 """
+HOLDING = TEXT.replace(
+    "steps: [group_by_key", "steps: [{map_values: {value: {call: 'holding:hold'}, value_serde: string}}, group_by_key"
+)
+HOLD = """\
+import pathlib
+
+def hold(key, value):
+    here = pathlib.Path(__file__).parent
+    if value == "hold" and not (here / "held").exists():
+        (here / "held").touch()
+        # A named pipe: opening it waits for the test, which opens its other end.
+        (here / "go-on").open().close()
+    return value
+"""
 
 
-def counting(folder: Path, log: Log, **config: object) -> App:
+def counting(folder: Path, log: Log, text: str = TEXT, **config: object) -> App:
     settings = {"processing_guarantee": "exactly_once_v2", "num_stream_threads": 2, "statestore_cache_max_bytes": 0}
-    app = application(folder, log, "faults", TEXT, **{**settings, **config})
+    app = application(folder, log, "faults", text, **{**settings, **config})
     log.create(app.topic("words"), 2)
     log.create(app.topic("counts"), 1)
     return app
 
 
-def feed(app: App, rounds: int) -> None:
+def feed(app: App, rounds: int, value: bytes = b"v") -> None:
     app.log.write(
-        (app.topic("words"), f"k{key}".encode(), b"v", 1000 + n, None, key % 2)
+        (app.topic("words"), f"k{key}".encode(), value, 1000 + n, None, key % 2)
         for n in range(rounds)
         for key in range(KEYS)
     )
@@ -61,7 +77,7 @@ class Process:
 
     def end(self) -> None:
         self.process.terminate()
-        assert self.process.wait(60) == 0, self.said
+        assert self.process.wait(LIMIT_S) == 0, self.said
         assert "Traceback" not in self.said
 
 
@@ -108,20 +124,26 @@ def test_a_broker_that_restarts_amid_transactions(kafka: Log, broker, tmp_path: 
 
 
 def test_a_broker_that_is_gone_for_longer_than_records_wait(kafka: Log, broker, tmp_path: Path) -> None:
-    # The clock of a transaction starts with its first record, which must be on its way when the broker goes.
-    app = counting(tmp_path, kafka, producer_delivery_timeout_ms=1500, producer_request_timeout_ms=1000)
+    (tmp_path / "holding.py").write_text(HOLD)
+    os.mkfifo(tmp_path / "go-on")
+    times = {"producer_delivery_timeout_ms": 1500, "producer_request_timeout_ms": 1000}
+    app = counting(tmp_path, kafka, HOLDING, **times)
     (tmp_path / "late").mkdir()
     late = counting(tmp_path / "late", kafka)
     feed(late, 20)
     with Process(app, tmp_path) as process:
         feed(app, 20)
         counted(app, 20)
-        feed(app, 200)
+        # A step holds its task until the broker is away, so that the task has records that are not committed.
+        feed(app, 1, b"hold")
+        feed(app, 199)
+        until((tmp_path / "held").exists, "a record is held")
         broker.kill()
+        (tmp_path / "go-on").open("w").close()
         # Another application starts while the broker is away.
         with Process(late, tmp_path) as latecomer:
             try:
-                until(lambda: "start again from their last commit" in process.said, "records have waited too long", 90)
+                until(lambda: "start again from their last commit" in process.said, "records have waited too long")
                 until(lambda: f"no answer from {broker.address} yet" in latecomer.said, "the start waits")
             finally:
                 broker.start()
@@ -172,7 +194,7 @@ def test_partitions_that_are_added_to_an_input(kafka: Log, tmp_path: Path) -> No
         topic = app.topic("words")
         admin = AdminClient({"bootstrap.servers": kafka.address})
         admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
-        assert process.process.wait(60) == 1
+        assert process.process.wait(LIMIT_S) == 1
         changelog = f"{app.application}-counts-changelog"
         assert f"existing internal topic {changelog} has 2 partitions, but the topology needs 3" in process.said
         assert "Traceback" not in process.said
