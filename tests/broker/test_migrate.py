@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.broker.migrating import Renamed, renamed, streamkit
-from tests.broker.support import Log, kill, until
+from tests.broker.support import Log
 from tests.changes.migrating import content
-from tests.cli.support import assert_one_clear_line, command
+from tests.cli.support import LIMIT_S, assert_one_clear_line
 
 pytestmark = pytest.mark.broker
 
 KEYS = 30_000
 KILLS = 4
+DYING = """\
+import os, signal, sys
+from streamkit.transport.kafka.kafka_producer import KafkaProducer
+from streamkit_cli.main import main
+
+target, left = sys.argv.pop(1), int(sys.argv.pop(1))
+send = KafkaProducer.send
+
+def send_and_die(self, rows):
+    global left
+    rows = list(rows)
+    if rows and rows[0][0] == target:
+        rows, left = rows[:left], left - len(rows)
+    send(self, rows)
+    if left <= 0:
+        self.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+KafkaProducer.send = send_and_die
+sys.exit(main())
+"""
 
 
-def written(log: Log, topic: str) -> int:
-    """The number of records of a topic; 0 where it does not exist, as between two attempts."""
-    return sum(log.ends(topic)) if log.topics("").get(topic) else 0
-
-
-def kill_after(found: Renamed, records: int) -> bool:
-    """Begin to migrate, and kill it once the target has so many records; return whether that was before its end."""
-    line = command("migrate", found.old.path, found.new, "--execute")
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        log = found.old.log
-        until(lambda: process.poll() is not None or written(log, found.target) >= records, "the copy has begun")
-        is_running = process.poll() is None
-    finally:
-        kill([process])
-    return is_running
+def kill_after(found: Renamed, records: int) -> None:
+    """Begin to migrate, and kill it as soon as the target has so many records."""
+    line = [sys.executable, "-c", DYING, found.target, records, "migrate", found.old.path, found.new, "--execute"]
+    done = subprocess.run([*map(str, line)], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_a_store_is_renamed_by_a_command_that_is_killed(kafka: Log, tmp_path: Path, guarantee: str) -> None:
     found = renamed(tmp_path, kafka, KEYS, processing_guarantee=guarantee)
     draw = random.Random(guarantee)
-    killed = [kill_after(found, draw.randrange(1, KEYS)) for _ in range(KILLS)]
-    assert any(killed)
-    if killed[0]:
-        refused = streamkit("run", found.new, "--until-idle")
-        assert_one_clear_line(refused, 1, "a migration of", "is incomplete", found.target)
+    for _ in range(KILLS):
+        kill_after(found, draw.randrange(1, KEYS))
+    refused = streamkit("run", found.new, "--until-idle")
+    assert_one_clear_line(refused, 1, "a migration of", "is incomplete", found.target)
     done = streamkit("migrate", found.old.path, found.new, "--execute")
     assert done.code == 0, done.err
     source = kafka.read(f"{found.old.application}-words-changelog", committed_only=True)
