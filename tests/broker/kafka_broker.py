@@ -21,7 +21,7 @@ from tests.requirements import require
 # Not that of Java's programs: a broker of 4.3 that starts or stops takes a partition that has no leader for one that is
 # deleted, and ends transactions without their markers there (KRaftMetadataCache.getPartitionLeaderEndpoint).
 VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or "4.2.1"
-READY_SECONDS = 60
+READY_SECONDS = 180
 STOP_SECONDS = 20
 _POM = Path(__file__).with_name("pom.xml")
 _SETTINGS = """\

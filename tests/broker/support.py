@@ -117,6 +117,11 @@ class Log:
         """How many records of a topic a group has committed."""
         return sum(offset for offset, _ in self.committed(group, topic).values())
 
+    def remove_members(self, group: str) -> None:
+        """End the sessions of the members that a group still has."""
+        with self._closing(self.transport.admin()) as admin:
+            admin.remove_members(group)
+
     def is_read(self, group: str, topics: Iterable[str]) -> bool:
         """Tell whether all topics exist and the group has committed all that they have."""
         with self._closing(self.transport.admin()) as admin:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.support import App, Log, application, finish, kill, until
+from tests.cli.support import LIMIT_S
 
 pytestmark = pytest.mark.broker
 
@@ -34,6 +35,8 @@ pipelines:
 STALLING = COUNT.replace(
     "steps: [group_by_key", "steps: [{map_values: {value: {call: 'stall:stall'}, value_serde: string}}, group_by_key"
 )
+SILENT = {"session_timeout_ms": 3000, "producer_transaction_timeout_ms": 4000}
+"""Settings where a process is silent, and the test waits until the group goes on without it."""
 STALL = """\
 import os, pathlib
 
@@ -53,8 +56,9 @@ def counting(folder: Path, log: Log, text: str = COUNT, **config: object) -> App
         "processing_guarantee": "exactly_once_v2",
         "statestore_cache_max_bytes": 0,
         "num_stream_threads": 2,
-        "session_timeout_ms": 2000,
-        "producer_transaction_timeout_ms": 3000,
+        # On a slow machine too, nothing but a stop ends a session or a transaction.
+        "session_timeout_ms": 1000 * LIMIT_S,
+        "producer_transaction_timeout_ms": 1000 * LIMIT_S,
         **config,
     }
     app = application(folder, log, "groups", text, **settings)
@@ -157,7 +161,7 @@ def test_both_end_when_idle(kafka: Log, tmp_path: Path) -> None:
 
 
 def test_one_is_killed_and_the_other_takes_over(kafka: Log, tmp_path: Path) -> None:
-    app = counting(tmp_path, kafka)
+    app = counting(tmp_path, kafka, **SILENT)
     with instances(app, "ab") as processes:
         until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
         feed(app)
@@ -183,7 +187,7 @@ def test_a_standby_takes_over_where_it_is(kafka: Log, tmp_path: Path) -> None:
 
 
 def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
-    app = counting(tmp_path, kafka)
+    app = counting(tmp_path, kafka, **SILENT)
     with instances(app, "ab") as processes:
         until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
         feed(app)
@@ -205,7 +209,7 @@ def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
 def test_a_thread_that_stalls_gives_its_tasks_up(kafka: Log, tmp_path: Path) -> None:
     (tmp_path / "stall.py").write_text(STALL)
     os.mkfifo(tmp_path / "go-on")
-    app = counting(tmp_path, kafka, STALLING, max_poll_interval_ms=2500)
+    app = counting(tmp_path, kafka, STALLING, max_poll_interval_ms=2500, producer_transaction_timeout_ms=4000)
     with instances(app, "ab") as processes:
         until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
         app.log.write([(app.topic("words"), b"k0", b"stall", 1, None, None)])

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupState, TopicCollection
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from streamkit.runtime.execution.metadata import decode
 from tests.broker.support import App, Log, kill, until
 from tests.broker.word_count import latest, lines, truth, truth_of, word_count
-from tests.cli.support import LIMIT_S
+from tests.cli.support import LIMIT_S, command
 from tests.java import build
 
 pytestmark = pytest.mark.broker
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.broker
 PART, SEED = 3000, 5
 
 
-def java(app: App, guarantee: str, done: Callable[[], bool], session_ms: int = 1000) -> None:
-    """Run the Java program on the application until `done`, and end it in order; it stays in its group for `session_ms`."""
+def java(app: App, guarantee: str, done: Callable[[], bool]) -> None:
+    """Run the Java program on the application until `done`, and end it in order; its instances do not leave their group."""
     settings = {
         "application.id": app.application,
         "bootstrap.servers": app.log.address,
@@ -30,8 +30,7 @@ def java(app: App, guarantee: str, done: Callable[[], bool], session_ms: int = 1
         "processing.guarantee": guarantee,
         "commit.interval.ms": 100,
         "num.stream.threads": 2,
-        "session.timeout.ms": session_ms,
-        "heartbeat.interval.ms": 300,
+        "session.timeout.ms": 1000 * LIMIT_S,
     }
     file = app.state.parent / "java.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -61,13 +60,6 @@ def topic_ids(app: App) -> dict[str, str]:
     }
 
 
-def is_left(app: App) -> bool:
-    """Tell whether the group has no members: the sessions of Java's instances are over."""
-    admin = AdminClient({"bootstrap.servers": app.log.address})
-    group = admin.describe_consumer_groups([app.application])[app.application].result()
-    return group.state == ConsumerGroupState.EMPTY
-
-
 def finished(app: App, parts: int) -> bool:
     """Tell whether so many parts of the lines are counted and committed."""
     return app.log.read_so_far(app.application, app.topic("lines")) == parts * PART and counted(app) == truth(
@@ -88,24 +80,38 @@ def fed(app: App, part: int) -> dict[int, tuple[int, dict[str, int]]]:
     return {number: (1000 + part * PART - 2 + number, {}) for number in (0, 1)}
 
 
+def waits_for_javas_sessions(app: App) -> None:
+    """Run until idle: the start waits while Java's instances are members, whose sessions end after it has logged that."""
+    said = app.state.parent / "stderr"
+    with said.open("w") as err:
+        process = subprocess.Popen(command("run", app.path, "--until-idle"), stderr=err)
+    line = "the group has members that are not streamkit's; waiting at most"
+    try:
+        until(lambda: line in said.read_text() or process.poll() is not None, line)
+        app.log.remove_members(app.application)
+        assert process.wait(LIMIT_S) == 0, said.read_text()
+    finally:
+        kill([process])
+    assert line in said.read_text()
+    assert len(said.read_text().splitlines()) == 1
+
+
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_java_streamkit_java(kafka: Log, tmp_path: Path, guarantee: str) -> None:
     app = word_count(tmp_path, kafka, processing_guarantee=guarantee)
     times = fed(app, 1)
-    # Java's instances do not leave the group when they end: the next one waits until their session is over.
-    waits = guarantee == "at_least_once"
-    java(app, guarantee, lambda: finished(app, 1), session_ms=12_000 if waits else 1000)
-    if not waits:
-        until(lambda: is_left(app), "the group is empty")
+    java(app, guarantee, lambda: finished(app, 1))
     assert partition_times(app) == times
     made = topic_ids(app)
     assert len(made) == 4
 
     times = fed(app, 2)
-    done = app.run()
-    assert done.code == 0
-    assert ("the group has members that are not streamkit's; waiting at most" in done.err) == waits
-    assert len(done.err.splitlines()) == waits
+    if guarantee == "at_least_once":
+        waits_for_javas_sessions(app)
+    else:
+        kafka.remove_members(app.application)
+        done = app.run()
+        assert (done.code, done.err) == (0, "")
     assert finished(app, 2)
     assert partition_times(app) == times
 

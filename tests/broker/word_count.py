@@ -45,9 +45,10 @@ def lines(count: int = LINES, seed: int = 1) -> tuple[str, ...]:
     return tuple(" ".join(draw.choices(words, k=WORDS_A_LINE)) for _ in range(count))
 
 
-def feed(app: App, texts: Iterable[str]) -> None:
+def feed(app: App, texts: Iterable[str], first: int = 0) -> None:
+    """Write lines, of which the first one has the number `first`."""
     topic = app.topic("lines")
-    app.log.write((topic, None, text.encode(), 1000 + n, None, n % 2) for n, text in enumerate(texts))
+    app.log.write((topic, None, text.encode(), 1000 + n, None, n % 2) for n, text in enumerate(texts, first))
 
 
 @cache
