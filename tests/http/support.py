@@ -18,6 +18,7 @@ from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
+from tests.cli.support import LIMIT_S
 
 SHOP = """\
 streamkit: 1
@@ -71,7 +72,7 @@ class Answer:
 def request(
     address: str, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, **query: Any
 ) -> Answer:
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
     try:
         connection.request(method, f"{path}?{urlencode(query)}" if query else path, headers=dict(headers or {}))
         response = connection.getresponse()
@@ -126,7 +127,7 @@ def served(
         yield server.address, application
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(LIMIT_S)
         server.close()
     assert errors == []
 

@@ -13,6 +13,7 @@ from streamkit.errors import InstanceError, StoreUnavailableError, StreamkitErro
 from streamkit.http.json_client import JsonClient
 from streamkit.http.peers import Peers
 from streamkit_cli.remote import Connection
+from tests.cli.support import LIMIT_S
 
 ANSWERS = {
     "/found": (200, b'{"rows": []}'),
@@ -48,7 +49,7 @@ def address() -> Iterator[str]:
     yield f"127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
-    thread.join(60)
+    thread.join(LIMIT_S)
 
 
 @pytest.mark.parametrize(

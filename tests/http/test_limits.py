@@ -27,8 +27,11 @@ from streamkit.plan import load
 from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
+from tests.cli.support import LIMIT_S
 from tests.http.support import SHOP, request
 
+IDLE_MS = 1500
+"""More than the time that passes on a slow machine until a client that has connected sends its request."""
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -49,7 +52,7 @@ def serving(tmp_path, **config: object) -> Iterator[HttpServer]:
 
 @contextmanager
 def client(to: HttpServer) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", to.port), timeout=30) as made:
+    with socket.create_connection(("127.0.0.1", to.port), timeout=LIMIT_S) as made:
         yield made
 
 
@@ -116,7 +119,7 @@ def test_a_connection_that_has_had_its_answer_makes_room(tmp_path):
     ],
 )
 def test_what_takes_too_long_is_cut_however_steadily_bytes_come(tmp_path, sent, dripped, reason):
-    with serving(tmp_path, http_idle_timeout_ms=200) as to, client(to) as connection:
+    with serving(tmp_path, http_idle_timeout_ms=IDLE_MS) as to, client(to) as connection:
         connection.sendall(sent)
         connection.settimeout(0.02)
 
@@ -137,14 +140,14 @@ def test_what_takes_too_long_is_cut_however_steadily_bytes_come(tmp_path, sent, 
 
 
 def test_a_pause_between_requests_is_no_fault_but_ends(tmp_path):
-    with serving(tmp_path, http_idle_timeout_ms=200) as to, client(to) as connection:
+    with serving(tmp_path, http_idle_timeout_ms=IDLE_MS) as to, client(to) as connection:
         assert one_answer(connection).startswith(b"HTTP/1.1 200 ")
         assert rest(connection) == b""
         assert to.traffic.refused == {}
 
 
 def test_who_does_not_read_the_answers_is_cut(tmp_path):
-    with serving(tmp_path, http_idle_timeout_ms=200) as to, client(to) as connection:
+    with serving(tmp_path, http_idle_timeout_ms=IDLE_MS) as to, client(to) as connection:
         connection.setblocking(False)
         page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -301,13 +304,13 @@ def test_requests_that_wait_for_other_instances_hold_up_no_probe_and_no_instance
 
     def silent(self) -> list[str]:
         asked.set()
-        assert go_on.wait(60)
+        assert go_on.wait(LIMIT_S)
         return []
 
     monkeypatch.setattr(Peers, "others", silent)
     with serving(tmp_path) as to, client(to) as waiting:
         waiting.sendall(HEALTH.replace(b"health", b"status"))
-        assert asked.wait(60)
+        assert asked.wait(LIMIT_S)
         assert request(to.address, "/health").status == 200
         assert request(to.address, "/status", scope="local").status == 200
         go_on.set()

@@ -21,6 +21,7 @@ from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import fresh, until
+from tests.cli.support import LIMIT_S
 from tests.http.support import SHOP, USERS, processed, request, served, write_shop
 from tests.http.test_state import SLOW_TO_EXPIRE, write
 
@@ -70,7 +71,7 @@ class Stream:
 
     def next(self, name: str) -> Any:
         """Return the data of the next event of this name."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT_S
         event = ""
         while time.monotonic() < deadline:
             line = self._response.readline().decode().rstrip("\n")
@@ -84,7 +85,7 @@ class Stream:
 
 @contextmanager
 def streamed(address: str, path: str, headers: dict[str, str] | None = None) -> Iterator[Stream]:
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
     try:
         connection.request("GET", path, headers=headers or {})
         response = connection.getresponse()
@@ -267,7 +268,7 @@ def test_streams_are_limited_and_end_with_the_server(tmp_path: Path, log: Embedd
 
 def test_a_quiet_stream_ends_with_its_client(shop: str) -> None:
     host, port = shop.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as connection:
         connection.sendall(f"GET /topics/countries/changes HTTP/1.1\r\nHost: {shop}\r\n\r\n".encode())
         found = b""
         while b"retry:" not in found:

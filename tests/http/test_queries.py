@@ -11,6 +11,7 @@ from streamkit import serdes
 from streamkit.errors import QueryError
 from streamkit.http.endpoints.store_queries import key_bytes
 from streamkit.transport.embedded import EmbeddedTransport
+from tests.cli.support import LIMIT_S
 from tests.http.support import USERS, processed, request, served, write_shop
 
 
@@ -168,7 +169,7 @@ def test_reads_while_records_are_processed(tmp_path):
         processed(address, (3 + rounds) * len(USERS))
         stop.set()
         for thread in asking:
-            thread.join(60)
+            thread.join(LIMIT_S)
         assert failures == []
         assert request(address, "/stores/counts/get", key="user-01").json["value"] == 3 + rounds
     log.close()

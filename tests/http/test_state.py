@@ -24,7 +24,7 @@ application: {application}
 config:
   commit.interval.ms: 100
   poll.ms: 10
-  session.timeout.ms: 30000
+  session.timeout.ms: 300000
 topics:
   {topic}: {{key: string, value: string, partitions: 4}}
 pipelines:
