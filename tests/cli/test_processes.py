@@ -20,7 +20,7 @@ from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 TEXT = """\
 streamkit: 1
 application: wc
-config: {{bootstrap.servers: embedded, state.dir: {state}, commit.interval.ms: 50, consumer.session.timeout.ms: 1000}}
+config: {{bootstrap.servers: embedded, state.dir: {state}, commit.interval.ms: 50}}
 topics:
   lines: {{key: string, value: string, partitions: 4}}
   counts: {{key: string, value: long, partitions: 1}}
@@ -82,7 +82,9 @@ def test_instances_share_the_work_until_idle(file: Path, tmp_path: Path) -> None
 
 def test_a_killed_instance_starts_again_and_a_killed_supervisor_leaves_none(file: Path) -> None:
     fill(file, 100)
-    process = subprocess.Popen(command("run", file, "--processes", 2), stderr=subprocess.PIPE)
+    # The session of the one that is killed has to end.
+    line = command("run", file, "--processes", 2, "--set", "consumer.session.timeout.ms=2000")
+    process = subprocess.Popen(line, stderr=subprocess.PIPE)
     try:
         first = until(lambda: len(children(process)) == 2 and children(process), "two instances")
         until(lambda: counted(file) >= 100, "the first lines")
