@@ -14,7 +14,7 @@ from tests.chaos import faults, workload
 from tests.chaos.instances import moment, traces
 
 EXACTLY_ONCE = "exactly_once_v2"
-PATIENCE_S = 120
+PATIENCE_S = 300
 """How long nothing may come out before the application counts as hung."""
 
 

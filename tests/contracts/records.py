@@ -15,7 +15,7 @@ from streamkit.transport.log_interface import (
     Transport,
 )
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 KAFKA = pytest.param("kafka", marks=pytest.mark.broker)
 KAFKA_IN_PYTHON = pytest.param("kafka in python", marks=pytest.mark.broker)
 """Without the native extension, which `kafka` uses where it is built."""

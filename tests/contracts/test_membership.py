@@ -47,7 +47,7 @@ class Group:
         return frozenset(TopicPartition(self.topic, number) for number in range(PARTITIONS))
 
     def member(self, metadata: bytes = b"", **settings: str) -> Membership:
-        transport = self._make(**{"session.timeout.ms": "3000", **settings})
+        transport = self._make(**{"session.timeout.ms": "60000", **settings})
         made = transport.membership(self.name, f"member-{len(self.members)}", self.decide)
         made.join(lambda: metadata, [self.topic])
         self.members.append(made)
