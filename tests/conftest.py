@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.broker.kafka_broker import Broker
@@ -119,8 +120,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | Non
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers."""
+    """Name the markers; an example of Hypothesis has no limit of time, which a slow machine would pass."""
     sys.addaudithook(refuse_processes)
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
     for name, meaning in _NOT_FAST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     config.addinivalue_line("markers", "fast: has none of the other markers (set by tests/conftest.py; make test-fast)")

@@ -92,8 +92,9 @@ def test_the_first_lines_are_written_and_the_rest_is_counted_once_a_minute(log, 
     assert inner.take() == ["disk fails"] * 3
 
 
-def test_a_count_comes_by_itself_and_at_the_close(inner):
-    repeats = Repeats(inner, same=1, seconds=0.05)
+def test_a_count_comes_by_itself_and_at_the_close(inner, clock):
+    # The timer is real; by this clock no time passes between two lines.
+    repeats = Repeats(inner, same=1, seconds=0.05, clock=clock)
     log = logging.Logger("a")
     log.addHandler(repeats)
 
@@ -107,7 +108,7 @@ def test_a_count_comes_by_itself_and_at_the_close(inner):
         if len(inner.lines) < 2:
             assert inner.added.wait(60)
     assert inner.take() == ["fails", "fails … 1 more times in 1 s"]
-    slow = Repeats(inner, same=1)
+    slow = Repeats(inner, same=1, clock=clock)
     log.handlers = [slow]
     fail(8)
     slow.close()

@@ -31,7 +31,8 @@ LONGEST = [
     "[a for a in range(1000) for b in range(1000) for c in value.list if a]",
     f"[{', '.join(['*range(value.million)'] * 12)}]",
 ]
-LONGEST_SECONDS = 15
+LONGEST_SECONDS = 30
+"""Of the processor: other processes count for nothing."""
 
 
 def evaluate(expression: Expression) -> object:
@@ -65,12 +66,12 @@ def test_refused_by_the_bounds_that_are_the_default(text: str) -> None:
 
 
 def refuse(text: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises((TopologyError, LimitError)) as caught:
         evaluate(parse(text, NAMES))
     assert str(caught.value)
-    assert time.perf_counter() - start < LONGEST_SECONDS
+    assert time.thread_time() - start < LONGEST_SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
 
 
@@ -105,10 +106,10 @@ DEEP = [
 
 @pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
 def test_deep_or_long(text: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(TopologyError):
         parse(text, NAMES)
-    assert time.perf_counter() - start < 3
+    assert time.thread_time() - start < LONGEST_SECONDS / 2
 
 
 def test_doubling_through_functions() -> None:

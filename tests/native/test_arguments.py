@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.cli.support import LIMIT_S
 from tests.requirements import extension
 
 _native = extension()
@@ -45,7 +46,9 @@ ROW = st.tuples(
     TOPICS, BYTES, BYTES, st.none() | st.integers(-2, 2**63 - 1), HEADERS, st.none() | st.integers(-1, 2**31 - 1)
 )
 REFUSALS = (TypeError, ValueError, OverflowError)
-many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @many
@@ -129,7 +132,7 @@ def test_rows_that_fail_as_their_client_is_destroyed_use_no_freed_memory(order: 
         env={**os.environ, **overwriting},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert (ended.returncode, ended.stdout) == (0, "ended\n"), ended.stderr
 

@@ -151,7 +151,9 @@ DATA = st.recursive(
 
 
 @given(st.dictionaries(TEXTS, DATA, max_size=4))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 def test_whatever_came_out_is_read_again_as_it_is(tmp_path: Path, data: dict) -> None:
     text = case(
         f"given:\n  - {{topic: orders, key: a, value: {flow({'cents': 5000, 'data': data})}}}\nexpect:\n  large: []"
