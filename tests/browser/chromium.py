@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.requirements import browser
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 class Browser:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from streamkit.operators.kernels.calls.daemon_threads import DaemonThreads
 
-LONG = 10.0
+LONG = 60.0
 """Seconds after which a wait has failed."""
 
 

@@ -97,7 +97,9 @@ def _read(descriptors: list[int], arguments: list[str], seconds: float) -> list[
         while selector.get_map():
             ready = selector.select(deadline - time.monotonic())
             if not ready:
-                os.kill(int.from_bytes(found[descriptors[0]][:_CODE], "little"), signal.SIGKILL)
+                number = int.from_bytes(found[descriptors[0]][:_CODE], "little")
+                if number:  # else it has not started; 0 is the group of this process
+                    os.kill(number, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(arguments, seconds, *map(bytes, list(found.values())[1:]))
             for key, _ in ready:
                 chunk = os.read(key.fd, 65536)

@@ -11,7 +11,7 @@ from tests.cli import forking
 
 STREAMKIT = [sys.executable, "-m", "streamkit_cli"]
 # Far beyond what anything here takes: a command that hangs must fail its test and not the whole run.
-LIMIT_S = 120
+LIMIT_S = 300
 
 UPPER = """\
 streamkit: 1

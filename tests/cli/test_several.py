@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.broker.support import until
-from tests.cli.support import assert_one_clear_line, command, streamkit
+from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
 TOPOLOGY = """streamkit: 1
 application: {name}
@@ -78,7 +78,7 @@ def test_one_page_shows_all_and_a_signal_ends_all(files: list[Path]) -> None:
             assert_one_clear_line(refused, 1, *(f"{name} at http://{each['address']}" for name, each in found.items()))
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0
 
 

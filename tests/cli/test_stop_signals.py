@@ -7,20 +7,21 @@ import sys
 import threading
 
 from streamkit.runtime.local.instance.signal_handlers import set_from_handler
+from tests.cli.support import LIMIT_S
 
 LATE = """\
 import os, signal, sys
 from streamkit_cli.running.stop_signals import stopping
 with stopping() as asked:
     os.kill(os.getpid(), signal.SIGTERM)
-    assert asked.wait(30)
+    assert asked.wait(300)
 os.kill(os.getpid(), signal.SIGTERM)
 sys.exit(7)
 """
 
 
 def test_sigterm_after_the_work_leaves_the_exit_code() -> None:
-    assert subprocess.run([sys.executable, "-c", LATE], check=False, timeout=60).returncode == 7
+    assert subprocess.run([sys.executable, "-c", LATE], check=False, timeout=LIMIT_S).returncode == 7
 
 
 def test_a_signal_within_a_wait_does_not_wait_for_itself() -> None:
@@ -28,4 +29,4 @@ def test_a_signal_within_a_wait_does_not_wait_for_itself() -> None:
     # What the main thread holds for a moment at each wait.
     with asked._cond:  # type: ignore[attr-defined]
         set_from_handler(asked)
-    assert asked.wait(30)
+    assert asked.wait(LIMIT_S)

@@ -21,7 +21,7 @@ from typing import Any
 from tests.requirements import require
 
 VERSION = "2.6.13.Final"
-READY_SECONDS = 60
+READY_SECONDS = 180
 STOP_SECONDS = 20
 LISTENS = "Listening on: http"
 _API = "/apis/ccompat/v7"
@@ -121,7 +121,7 @@ class SchemaRegistry:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/{path}", data, method=method)
         request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=READY_SECONDS) as answer:
             return json.loads(answer.read())
 
     def register(self, subject: str, schema: Any, kind: str = "AVRO") -> int:

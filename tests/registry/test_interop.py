@@ -16,7 +16,7 @@ from streamkit.serdes.formats.protobuf import ProtobufSchema
 from streamkit.serdes.schemas.registry import Registry
 from streamkit.serdes.serde import Binding, Serde
 from tests.broker.support import Log, fresh
-from tests.cli.support import assert_one_clear_line, streamkit
+from tests.cli.support import LIMIT_S, assert_one_clear_line, streamkit
 from tests.java import build
 from tests.registry.server import SchemaRegistry
 
@@ -254,6 +254,8 @@ def java(server: SchemaRegistry, mode: str, topic: str, *lines: Any, schema: Pat
     command = build.command("registry/java", "AvroBytes", "-XX:TieredStopAtLevel=1")
     arguments = [mode, server.apicurio_url, topic, *([str(schema)] if schema else [])]
     given = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
-    done = subprocess.run([*command, *arguments], input=given, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [*command, *arguments], input=given, capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

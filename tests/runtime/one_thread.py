@@ -12,6 +12,7 @@ from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
 from streamkit.runtime.local.threads.stream_thread import StreamThread
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
+from tests.cli.support import LIMIT_S
 from tests.runtime.counting import PARTITIONS, counting, rows
 
 KEYS = 6
@@ -46,7 +47,7 @@ class Started:
 
     def standby_row(self, key: str, partition: int) -> int | None:
         """What a standby's store has for a key."""
-        with self.thread.updater.entered(10):
+        with self.thread.updater.entered(LIMIT_S):
             stores = {number: store for number, store, _ in self.thread.updater.stores("counts")}
             found = stores[partition].get(key.encode())
         return found and found[0]

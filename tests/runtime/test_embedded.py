@@ -11,6 +11,7 @@ from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.embedded.log_tables import MAX_BATCH_BYTES, MAX_READ_BYTES
 from streamkit.transport.log_interface import NewTopic
+from tests.cli.support import LIMIT_S
 from tests.runtime.plans import pass_through
 
 OUT = TopicPartition("out", 0)
@@ -95,6 +96,6 @@ def test_two_instances_share_the_tasks(log, tmp_path, guarantee):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_S)
     assert errors == []
     assert written(log) == 300

@@ -13,6 +13,7 @@ import pytest
 
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
+from tests.cli.support import LIMIT_S
 from tests.requirements import EVERY_ENGINE
 from tests.runtime.counting import PARTITIONS, TEXT, by_key, rows
 
@@ -95,7 +96,7 @@ def test_a_commit_without_space_loses_and_doubles_nothing(
         until(lambda: counted(log, 1), "the first counts")
         fill(disk)
         send(log)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=LIMIT_S)
     finally:
         process.kill()
         process.wait()

@@ -12,6 +12,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.local.instance import start_retries
 from streamkit.runtime.local.instance.client import Application
 from streamkit.runtime.local.threads.states import ClientState
+from tests.cli.support import LIMIT_S
 from tests.runtime.fake_log import FakeAdmin, FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
 
@@ -79,9 +80,9 @@ def test_a_service_waits_without_an_end_and_ends_in_order(tmp_path, monkeypatch)
     stop = threading.Event()
     thread = threading.Thread(target=application.run, kwargs={"stop": stop})
     thread.start()
-    assert away.reached.wait(30)
+    assert away.reached.wait(LIMIT_S)
     stop.set()
-    thread.join(30)
+    thread.join(LIMIT_S)
     assert application.state is ClientState.NOT_RUNNING
     assert application.error is None
 
@@ -111,9 +112,9 @@ def test_a_signal_ends_a_start_whose_call_gets_no_answer(tmp_path, monkeypatch, 
     stop = threading.Event()
     thread = threading.Thread(target=application.run, kwargs={"stop": stop})
     thread.start()
-    assert told.wait(30)
+    assert told.wait(LIMIT_S)
     stop.set()
-    thread.join(30)
+    thread.join(LIMIT_S)
     assert application.state is ClientState.NOT_RUNNING
     never.set()
     # What was tried has an answer.
@@ -125,7 +126,7 @@ def test_what_was_tried_without_success_is_a_warning(monkeypatch, caplog):
     line = "no answer from a:1 yet; waiting for it; tried a:1: Connection refused"
     told = logged(monkeypatch, line)
     retries = start_retries.StartRetries(None, None, "a:1", lambda: "a:1: Connection refused")
-    assert retries.call_in_thread(lambda: told.wait(30))
+    assert retries.call_in_thread(lambda: told.wait(LIMIT_S))
     assert warnings(caplog) == [line]
 
 

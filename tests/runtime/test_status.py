@@ -10,6 +10,7 @@ from streamkit.errors import StateError
 from streamkit.runtime.local.instance.client import Application
 from streamkit.runtime.local.threads.gate import Gate
 from tests.broker.support import until
+from tests.cli.support import LIMIT_S
 from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
 
@@ -76,15 +77,15 @@ def test_a_commit_that_waits_for_the_log_keeps_nobody_from_reading(tmp_path, mon
 
     def flush(self):
         flushing.set()
-        assert go_on.wait(60)
+        assert go_on.wait(LIMIT_S)
 
     monkeypatch.setattr(FakeProducer, "flush", flush)
     application = Application(pass_through(tmp_path, **{"commit.interval.ms": 1}), filled())
     application.start()
     try:
-        assert flushing.wait(60)
+        assert flushing.wait(LIMIT_S)
         for thread in application.threads:
-            with thread.gate.entered(60):
+            with thread.gate.entered(LIMIT_S):
                 pass
     finally:
         go_on.set()
@@ -104,11 +105,11 @@ def test_those_who_wait_come_in_while_the_owner_is_busy():
     owner.start()
     try:
         for number in range(100):
-            with gate.entered(10):
+            with gate.entered(LIMIT_S):
                 seen.append(number)
     finally:
         stop.set()
-        owner.join(10)
+        owner.join(LIMIT_S)
     assert seen == list(range(100))
 
 
@@ -123,13 +124,13 @@ def test_the_owner_hears_of_those_who_waited_too_long(monkeypatch):
         until(lambda: gate.waiting, "somebody waits")
         now[0] += waited
         assert gate.admit_waiting() is too_long
-        came.join(10)
+        came.join(LIMIT_S)
     assert gate.admit_waiting() is False
     gate.release()
 
 
 def _enter(gate: Gate) -> None:
-    with gate.entered(10):
+    with gate.entered(LIMIT_S):
         pass
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from streamkit.errors import FencedError, ProcessingError, StateError, StreamkitError, UsageError
+from streamkit.runtime.local.group import coordinator
 from streamkit.runtime.local.group.rebalance_listener import RebalanceListener
 from streamkit.runtime.local.instance.client import Application
 from streamkit.runtime.local.threads.states import ClientState, ThreadState
@@ -78,8 +79,8 @@ def test_threads_come_and_go(log, tmp_path, guarantee):
         assert budgets(application) == [200, 200, 200]
         until(lambda: list(running_tasks(application).values()) == [1, 1, 1], "a task for each thread")
         send(log, 2)
-        assert application.remove_thread(30) == third
-        assert application.remove_thread(30) == second
+        assert application.remove_thread(LIMIT_S) == third
+        assert application.remove_thread(LIMIT_S) == second
         until(lambda: list(running_tasks(application).values()) == [PARTITIONS], "all tasks in one thread")
         assert budgets(application) == [600]
         until(lambda: application.state is ClientState.RUNNING, "the application runs")
@@ -93,15 +94,15 @@ def test_no_count_is_lost_or_doubled_while_threads_move(log, tmp_path):
             if step % 2:
                 application.add_thread()
             else:
-                application.remove_thread(30)
+                application.remove_thread(LIMIT_S)
         counted(log, 30)
 
 
 def test_the_last_thread_may_go_and_another_come(log, tmp_path):
     with Running(Application(counting(tmp_path / "state"), log)) as application:
-        first = application.remove_thread(30)
+        first = application.remove_thread(LIMIT_S)
         assert application.threads == []
-        assert application.remove_thread(30) is None
+        assert application.remove_thread(LIMIT_S) is None
         send(log, 1)
         assert application.add_thread() == first
         counted(log, 1)
@@ -133,7 +134,7 @@ def test_a_thread_may_take_the_place_of_another_before_the_application_is_looked
     monkeypatch.setattr(Application, "_maintain", look_after)
     with Running(Application(counting(tmp_path / "state"), log)) as application:
         with looking:
-            name = application.remove_thread(30)
+            name = application.remove_thread(LIMIT_S)
             assert application.add_thread() == name
         send(log, 1)
         counted(log, 1)
@@ -203,6 +204,7 @@ def test_by_default_a_failure_ends_the_instance(log, tmp_path, monkeypatch):
 
 
 def test_a_failure_may_end_all_instances(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator, "_END_SECONDS", LIMIT_S)
     first, second = (Application(counting(tmp_path / name), log) for name in ("a", "b"))
     for application in (first, second):
         application.set_uncaught_exception_handler(lambda error: "shutdown_application")
@@ -224,6 +226,7 @@ def test_a_failure_may_end_all_instances(log, tmp_path, monkeypatch):
 
 def test_all_instances_end_where_one_gets_the_request_last(log, tmp_path, monkeypatch):
     """The one that requests it is the leader here, and has the assignment before the other takes it."""
+    monkeypatch.setattr(coordinator, "_END_SECONDS", LIMIT_S)
     first, second = (Application(counting(tmp_path / name), log) for name in ("a", "b"))
     first.set_uncaught_exception_handler(lambda error: "shutdown_application")
     polls: Counter[str] = Counter()

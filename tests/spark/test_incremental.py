@@ -178,8 +178,9 @@ def test_a_driver_that_is_killed(spark: Any, path: Path, tmp_path: Path) -> None
         *("--input", f"lines={runs.folder / 'lines'},format=json", "--output", f"*={runs.out}"),
     )
     process = subprocess.Popen(line, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: list(runs.out.glob("_run-000002-*")), "the second run writes")
-    os.killpg(process.pid, signal.SIGKILL)
+    until(lambda: list(runs.out.glob("_run-000002-*")) or process.poll() is not None, "the second run writes")
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if runs.last_run() == 1:  # else it was faster than the signal
         assert before.items() <= runs.content().items()

@@ -13,7 +13,7 @@ from streamkit.errors import StreamkitError, TopologyError
 from streamkit.plan import load
 from streamkit.testing.generators.generated_records import START, generated
 from streamkit.testing.generators.seeded_random import SeededRandom
-from tests.cli.support import assert_one_clear_line, command, streamkit
+from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
 TOPOLOGY = """streamkit: 1
 application: app
@@ -184,5 +184,5 @@ def test_the_command_ends_by_a_signal(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0
