@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
+
+from streamkit.record import OutputTuple
 
 BOUNDS = tuple(sorted({round(2 ** (step / 4)) for step in range(121)}))
 """The upper bounds (ms) of the histogram, four to each doubling, up to twelve days; one more bucket is above."""
@@ -14,8 +16,9 @@ COARSE = tuple(4**step for step in range(12))
 SAMPLE_MS = 30_000
 """The time of one sample. As in Java, min, max and average are those of the last two (`metrics.num.samples`)."""
 SAMPLES = 2
-ENOUGH = 128
-"""The number of records of a batch from which its latencies are computed; smaller batches count in full."""
+LARGE, STEP = 256, 32
+"""From a round of so many records of a node, every n-th one stands for all; in smaller rounds every record counts."""
+_MOST_WAITING, _MOST_WAITING_MS = 1024, 1000
 
 
 @dataclass
@@ -30,20 +33,20 @@ class Sample:
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     """The number of records by upper bound."""
 
-    def add(self, times: list[int], now: int, count: int) -> None:
-        """Add the latencies at `now` of `count` records; times: their timestamps, or a part of them, in ascending order."""
-        size, slower = len(times), count
-        low, high = now - times[-1], now - times[0]
+    def add(self, latencies: list[int], count: int) -> None:
+        """Add the latencies of `count` records, or of a part of them, in ascending order."""
+        size, slower = len(latencies), count
+        low, high = latencies[0], latencies[-1]
         if not self.count or low < self.lowest:
             self.lowest = low
         if not self.count or high > self.highest:
             self.highest = high
         self.count += count
-        self.total += now * count - sum(times) * count // size
+        self.total += sum(latencies) * count // size
         last = bisect_left(BOUNDS, high)
         if BOUNDS[last - 1] >= low:
             for bucket in range(bisect_left(BOUNDS, low), last):
-                above = bisect_left(times, now - BOUNDS[bucket]) * count // size
+                above = (size - bisect_right(latencies, BOUNDS[bucket])) * count // size
                 self.buckets[bucket] += slower - above
                 slower = above
         self.buckets[last] += slower
@@ -96,41 +99,78 @@ class LatencyHistogram:
 
 
 class TaskLatency:
-    """The latencies at the nodes of one task; used by the thread that owns it."""
+    """The latencies at the nodes of one task; used by the thread that owns it.
 
-    def __init__(self) -> None:
+    Sources give the columns of timestamps that they process, sinks the rows that they write: nothing is done for a single
+    record. Only other terminal nodes, and sinks that share a topic, append the timestamp of each record to a list.
+    """
+
+    def __init__(self, sinks: Mapping[str, str] | None = None) -> None:
+        """sinks: those whose records are exactly the rows of one topic, by that topic."""
+        self._sinks = sinks or {}
+        self._columns: dict[str, list[list[int]]] = {}
         self._waiting: dict[str, list[int]] = {}
+        self._unsorted: dict[str, _Unsorted] = {}
         self._known: dict[str, NodeLatency] = {}
 
     def times(self, node: str) -> list[int]:
         """Return the list to which the timestamps of records that reach a node are appended."""
         return self._waiting.setdefault(node, [])
 
+    def columns(self, node: str) -> list[list[int]]:
+        """Return the list to which the columns of timestamps that a source has processed are appended."""
+        return self._columns.setdefault(node, [])
+
     def record(self, clock: Callable[[], int]) -> None:
         """Take the timestamps since the last call as those of records that were processed now (ms)."""
+        for node, columns in self._columns.items():
+            if columns:
+                times = columns[0] if len(columns) == 1 else [*chain.from_iterable(columns)]
+                self._add(node, times, clock(), len(times))
+                columns.clear()
         for node, times in self._waiting.items():
             if times:
-                self._record(node, times, clock())
+                self._add(node, times, clock(), len(times))
                 times.clear()
 
-    def discard(self) -> None:
-        """Drop the timestamps since the last call."""
-        for times in self._waiting.values():
-            times.clear()
+    def record_rows(
+        self, counts: Mapping[str, int], topics: Sequence[str], rows: Sequence[OutputTuple], clock: Callable[[], int]
+    ) -> None:
+        """Take rows that were written now (ms): their number by topic, the topic of each one, and the rows."""
+        for topic, count in counts.items():
+            node = self._sinks.get(topic)
+            if node is not None:
+                times = [time for at in _places(topics, topic, count) if (time := rows[at][3]) is not None]
+                self._add(node, times, clock(), count)
 
     def view(self) -> tuple[NodeLatency, ...]:
         """Return the latencies of each node that a record has reached."""
+        for node, waiting in self._unsorted.items():
+            if waiting.latencies:
+                self._sort(node, waiting)
         return tuple(
             NodeLatency(each.node, tuple(sample.copy() for sample in each.samples), each.earlier.copy())
             for each in self._known.values()
         )
 
-    def _record(self, node: str, times: list[int], now: int) -> None:
-        count = len(times)
-        if count >= 2 * ENOUGH:
-            # The cost of a large batch would show: every n-th record stands for it.
-            times = times[:: count // ENOUGH]
-        times.sort()
+    def _add(self, node: str, times: list[int], now: int, count: int) -> None:
+        """Keep the latencies of one round until they are read; those of large rounds of a part of the records."""
+        if len(times) >= LARGE:
+            times = times[::STEP]
+        found = self._unsorted.get(node)
+        if found is None:
+            found = self._unsorted[node] = _Unsorted(now)
+        is_part = len(times) < count
+        is_full = len(found.latencies) > _MOST_WAITING or now - found.now > _MOST_WAITING_MS
+        if found.latencies and (is_full or is_part != found.is_part):
+            self._sort(node, found)
+        found.latencies += [now - time for time in times]
+        found.count += count
+        found.is_part, found.now = is_part, now
+
+    def _sort(self, node: str, waiting: _Unsorted) -> None:
+        """Add the latencies that wait to the last sample."""
+        now = waiting.now
         found = self._known.get(node)
         if found is None:
             found = self._known[node] = NodeLatency(node, (Sample(now),), Sample(now))
@@ -139,7 +179,45 @@ class TaskLatency:
             for sample in samples[:-SAMPLES]:
                 found.earlier.merge(sample)
             found = self._known[node] = NodeLatency(node, samples[-SAMPLES:], found.earlier)
-        found.samples[-1].add(times, now, count)
+        waiting.latencies.sort()
+        found.samples[-1].add(waiting.latencies, waiting.count)
+        waiting.latencies.clear()
+        waiting.count = 0
+
+
+@dataclass
+class _Unsorted:
+    """Latencies (ms) of a node that are in no sample yet."""
+
+    now: int
+    """The time of the last round (ms)."""
+    latencies: list[int] = field(default_factory=list)
+    count: int = 0
+    """The number of records that they stand for."""
+    is_part: bool = False
+
+
+def _places(topics: Sequence[str], topic: str, count: int) -> Iterator[int]:
+    """Yield the indices of the `count` rows of a topic; of many rows those of some that stand for all.
+
+    >>> list(_places(["a", "b", "a"], "a", 2))
+    [0, 2]
+    """
+    if count < LARGE:
+        at = -1
+        for _ in range(count):
+            yield (at := topics.index(topic, at + 1))
+    elif count == len(topics):
+        yield from range(0, count, STEP)
+    else:
+        # Rows of several topics often alternate, so that equal steps could meet only those of one.
+        size, at, parts = len(topics), -1, count // STEP
+        for part in range(parts):
+            try:
+                at = topics.index(topic, max(at + 1, part * size // parts))
+            except ValueError:
+                return
+            yield at
 
 
 def figures_of(latencies: Iterable[NodeLatency], now: int) -> tuple[LatencyFigures, ...]:

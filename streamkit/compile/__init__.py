@@ -11,6 +11,7 @@ from streamkit.compile.deletions import emit_deletions
 from streamkit.compile.generator import Generator
 from streamkit.compile.program import Program
 from streamkit.compile.record_writer import REPLAYS
+from streamkit.compile.sinks import sinks_by_topic
 from streamkit.compile.sources import emit_extractor, emit_source
 from streamkit.compile.traced import Trace, TracedGenerator
 from streamkit.errors import (
@@ -103,14 +104,22 @@ _TAIL = """
 
 
 def compile_sub_topology(
-    plan: Plan, sub_topology: SubTopology, reached: Counter[str] | None = None, trace: Trace | None = None
+    plan: Plan,
+    sub_topology: SubTopology,
+    reached: Counter[str] | None = None,
+    trace: Trace | None = None,
+    *,
+    measures_latency: bool = False,
 ) -> Program:
     """Return the program of a sub-topology; it is deterministic, so that every process has the same code.
 
     reached: receives the number of records that reach each node, by its name; for the coverage of tests only.
     trace: receives each visit of a node; for `try --trace` and `explain` only.
+    measures_latency: whether the code notes the timestamps of records at terminal nodes (KIP-613).
     """
     gen = Generator(plan, sub_topology, reached) if trace is None else TracedGenerator(plan, sub_topology, trace)
+    if measures_latency and not sub_topology.is_global:
+        gen.sinks_by_topic = sinks_by_topic(plan, sub_topology)
     sources: dict[str, Code] = {}
     patterns: dict[str, Code] = {}
     extractors: dict[str, Code] = {}
@@ -164,7 +173,7 @@ def compile_sub_topology(
         + tail
     )
     name = f"{plan.application} sub-topology {sub_topology.id}"
-    return Program(name, source, gen.nodes, gen.namespace)
+    return Program(name, source, gen.nodes, gen.namespace, gen.sinks_by_topic or {})
 
 
 def _source_headers(batch: tuple[list[int], list[Headers | None]], offset: int) -> Headers | None:

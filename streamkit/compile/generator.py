@@ -41,6 +41,8 @@ class Generator(RecordWriter):
         self._pending: list[tuple[Code, Callable[[Code], None]]] = []
         self._node: PlanNode | None = None
         self._nested_attempts = 0
+        self.sinks_by_topic: Mapping[str, str] | None = None
+        """Sinks whose records are the output rows of a topic, by that topic; None where latencies are not measured."""
 
     # -- Used by processors -------------------------------------------------------------------------------------
 
@@ -193,8 +195,8 @@ class Generator(RecordWriter):
         self.record, self._node = record, node
         self.comment(node)
         self.count(node)
-        if (isinstance(node, SinkNode) or not node.children) and not self.sub_topology.is_global:
-            self.note_latency(node)
+        if self.sinks_by_topic is not None and (isinstance(node, SinkNode) or not node.children):
+            self.note_latency(node, self.sinks_by_topic)
         if isinstance(node, SinkNode):
             emit_sink(node, self)
         else:
@@ -232,8 +234,13 @@ class Generator(RecordWriter):
             self.namespace["reached"] = self.reached
             self.add_to(item(symbol("reached"), node.name), literal(1))
 
-    def note_latency(self, node: _Child) -> None:
-        """Write the noting of a record's timestamp at a terminal node, for its end-to-end latency (KIP-613)."""
+    def note_latency(self, node: _Child, sinks: Mapping[str, str]) -> None:
+        """Write the noting of a record's timestamp at a terminal node, for its end-to-end latency (KIP-613).
+
+        Nothing is noted at the sinks of `sinks`: the rows that they write have the timestamps.
+        """
+        if node.name in sinks.values():
+            return
         times = method(symbol("rt"), "times_at", literal(node.name))
         self.do(call(self.prologue(("latency", node.name), "ended", attribute(times, "append")), self.record.time))
 

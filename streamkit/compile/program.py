@@ -5,8 +5,8 @@ from __future__ import annotations
 import linecache
 import threading
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.compile.bound_program import BoundProgram
@@ -29,6 +29,8 @@ class Program:
     nodes: tuple[PlanNode, ...]
     namespace: dict[str, object]
     """The objects that the source refers to: helpers, serdes, functions of expressions."""
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    """Where latencies are measured: sinks by topic, whose records are exactly the output rows of that topic."""
     _factory: Callable[[TaskServices], BoundProgram] | None = None
 
     def bind(self, rt: TaskServices) -> BoundProgram:

@@ -7,10 +7,10 @@ from streamkit.plan.model import Plan
 
 
 def describe_code(plan: Plan) -> str:
-    """Return the generated Python of every sub-topology, each below a comment with its source topics."""
+    """Return the Python that applications run for every sub-topology, each below a comment with its source topics."""
     parts = [
         f"# Sub-topology {sub.id}: reads {', '.join(sub.source_topics) or 'a pattern'}\n"
-        + compile_sub_topology(plan, sub).source.strip()
+        + compile_sub_topology(plan, sub, measures_latency=True).source.strip()
         for sub in plan.sub_topologies
     ]
     return "\n\n\n".join(parts)

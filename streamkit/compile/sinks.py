@@ -8,7 +8,7 @@ from streamkit.code import NONE, Code, call, compare, item, literal, negated, sl
 from streamkit.compile.changed import join_changed
 from streamkit.errors import StreamkitError
 from streamkit.metrics import DropReason
-from streamkit.plan.model import SinkNode
+from streamkit.plan.model import Plan, SinkNode, SubTopology
 from streamkit.record import Value
 from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
@@ -40,6 +40,22 @@ def emit_sink(node: SinkNode, gen: Generator) -> None:
             gen.do(call("out", tuple_of(*row, each)))
     with gen.otherwise():
         gen.do(call("out", tuple_of(*row, where)))
+
+
+def sinks_by_topic(plan: Plan, sub_topology: SubTopology) -> dict[str, str]:
+    """Return the names of the sinks whose records are exactly the output rows of one topic, by that topic.
+
+    Others share their topic, or write a record to several topics or partitions.
+    """
+    sinks = [node for node in sub_topology.nodes.values() if isinstance(node, SinkNode)]
+    if any(node.topic is None for node in sinks):
+        return {}
+    names = [plan.internal_name(node.topic) for node in sinks if node.topic is not None]
+    return {
+        topic: node.name
+        for topic, node in zip(names, sinks, strict=True)
+        if names.count(topic) == 1 and (node.partition is None or node.value_kind in ("subscription", "response"))
+    }
 
 
 def _value(node: SinkNode, gen: Generator) -> Code:

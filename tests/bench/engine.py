@@ -48,9 +48,9 @@ CASES: dict[str, tuple[tuple[str, ...], Callable]] = {
 """By topology: the inputs, and the loop."""
 
 
-def batches(topic: str, name: str) -> list[RecordBatch]:
+def batches(topic: str, name: str, count: int = RECORDS) -> list[RecordBatch]:
     """An input as batches of bytes."""
-    records = list(MAKE[name](RECORDS))
+    records = list(MAKE[name](count))
     found = []
     for start in range(0, len(records), BATCH):
         part = records[start : start + BATCH]

@@ -101,6 +101,15 @@ def test_only_so_many_traced_records_of_a_round_have_spans() -> None:
     assert spans.all[0].records == count
 
 
+def test_spans_do_not_count_the_records_that_a_run_puts_back() -> None:
+    spans = Spans()
+    tracing = TaskTracing(spans, ["a"], joins=False)
+    tracing.columns("a", [b"k"] * 3, [traced(7), None, traced(7)])
+    tracing.processed(2)
+    tracing.end()
+    assert [span.records for span in spans.all] == [2, 1]
+
+
 def test_the_spans_of_records_end_with_their_round_and_the_batch_later(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(task_tracing, "monotonic", lambda: now[0])
@@ -108,6 +117,7 @@ def test_the_spans_of_records_end_with_their_round_and_the_batch_later(monkeypat
     tracing = TaskTracing(spans, ["a"], joins=False)
     for _ in range(2):
         tracing.columns("a", [b"k"], [traced(7)])
+        tracing.processed(1)
         tracing.end_round(1)
     batch, *others = spans.all
     assert ([span.records for span in others], batch.records) == ([1, 1], None)

@@ -57,7 +57,7 @@ class ProgramServices:
         """Dropped records since the owner last counted them."""
         self.drops = DroppedRecords()
         """Dropped records by reason since the task was created."""
-        self.latency = TaskLatency()
+        self.latency = TaskLatency(spec.program.sinks)
         self.times_at = self.latency.times
         self.current_topic = CurrentTopic()
         self.now = environment.clock

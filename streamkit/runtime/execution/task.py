@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from streamkit import rounds
 from streamkit.compile.bound_program import Run as RunFunction
 from streamkit.errors import ProcessingError, RefusedError, StateError, StreamkitError
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.plan.lookup import source_node
-from streamkit.record import Columns, RecordBatch, TopicPartition
+from streamkit.record import Columns, OutputTuple, RecordBatch, TopicPartition
 from streamkit.runtime.execution import metadata
 from streamkit.runtime.execution.expiry import Expiry
 from streamkit.runtime.execution.handlers import describe_failure
@@ -155,6 +155,10 @@ class Task(ProgramServices):
         """Whether rows have expired that `process` has not deleted yet, because there are too many for one call."""
         return self._expiry.unfinished
 
+    def record_written(self, counts: Mapping[str, int], topics: Sequence[str], rows: Sequence[OutputTuple]) -> None:
+        """Record the latencies of output rows that were sent: their number by topic, the topic of each one, and the rows."""
+        self.latency.record_rows(counts, topics, rows, self.now)
+
     def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
         """Set how many records of each partition are not fetched yet; for max.task.idle.ms."""
         self._group.set_lags(lags)
@@ -193,7 +197,7 @@ class Task(ProgramServices):
             raise
         finally:
             rounds.begin(None)
-            self._note_latency()
+            self.latency.record(self.now)
             self.drops.settle()
         if self._tracing is not None:
             self._tracing.end_round(done)
@@ -253,7 +257,7 @@ class Task(ProgramServices):
         self._sources = dict(self._bound.sources)
         # With traces each topic's records of a round are one column.
         self._merges = self._bound.stepwise and self._tracing is None
-        self._sources_times: dict[str, list[int]] = {}
+        self._sources_times: dict[str, list[list[int]]] = {}
         self._group = self._environment.group(map(self._queue, self.spec.inputs), self._environment.idling)
 
     def _open_stores(self) -> None:
@@ -310,10 +314,13 @@ class Task(ProgramServices):
             # A run that ended early has only the timestamps of processed records.
             count = len(columns.timestamps)
             if count:
-                self._arrived(partition.topic).extend(columns.timestamps)
+                if self._environment.measures_latency:
+                    self._arrived(partition.topic).append(columns.timestamps)
                 self._consumed[partition] = columns.offsets[count - 1]
                 self._touched.add(partition)
                 done += count
+        if self._tracing is not None:
+            self._tracing.processed(done)
         self.commit_needed = True
         return done
 
@@ -327,19 +334,13 @@ class Task(ProgramServices):
             headers = self._tracing.columns(topic, keys, headers)
         return run(keys, values, timestamps, headers, offsets, number) or _ENDED
 
-    def _arrived(self, topic: str) -> list[int]:
-        """Return the list of timestamps of the records of a source node, for their latency."""
+    def _arrived(self, topic: str) -> list[list[int]]:
+        """Return the list of the columns of timestamps of a source node, for their latency."""
         found = self._sources_times.get(topic)
         if found is None:
             node = source_node(self._environment.plan, self.spec.sub_topology, topic)
-            found = self._sources_times[topic] = self.times_at(node)
+            found = self._sources_times[topic] = self.latency.columns(node)
         return found
-
-    def _note_latency(self) -> None:
-        if self._environment.measures_latency:
-            self.latency.record(self.now)
-        else:
-            self.latency.discard()
 
     def expire(self) -> None:
         """Delete expired rows, at most as many as one call may delete."""

@@ -157,7 +157,8 @@ class Shared:
         """Return the program of a sub-topology, compiled once a process."""
         found = self.programs.get(sub_topology.id)
         if found is None:
-            found = self.programs.setdefault(sub_topology.id, compile_sub_topology(self.plan, sub_topology))
+            compiled = compile_sub_topology(self.plan, sub_topology, measures_latency=True)
+            found = self.programs.setdefault(sub_topology.id, compiled)
         return found
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import TypeAlias
 
 from streamkit.runtime.local.instance.status_model import ApplicationStatus
@@ -14,7 +12,6 @@ from streamkit.runtime.local.threads.states import ClientState
 Point: TypeAlias = tuple[float, Mapping[str, str]]
 """A value and its attributes."""
 _KAFKA = "org.apache.kafka.stream."
-_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -26,24 +23,6 @@ class ExportedMetric:
     unit: str
     is_counter: bool
     points: Callable[[ApplicationStatus], Iterable[Point]]
-
-
-class Readings:
-    """The status of an application, read at most once a second: all metrics of one export see the same."""
-
-    def __init__(self, read: Callable[[], ApplicationStatus]):
-        self._read = read
-        self._lock = Lock()
-        self._known: ApplicationStatus | None = None
-        self._at = 0.0
-
-    def get(self) -> ApplicationStatus:
-        """Return the status."""
-        with self._lock:
-            if self._known is None or time.monotonic() - self._at > _SECONDS:
-                self._known = self._read()
-                self._at = time.monotonic()
-            return self._known
 
 
 def _state(status: ApplicationStatus) -> Iterator[Point]:

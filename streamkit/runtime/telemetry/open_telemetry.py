@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from threading import Timer
+from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError
@@ -42,11 +43,13 @@ class Telemetry:
         names = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": application}
         resource = Resource.create({**names, "service.instance.id": instance})
         self._application = application
-        self._exporter = OTLPSpanExporter()
-        self._traces = TracerProvider(resource=resource)
-        self._traces.add_span_processor(BatchSpanProcessor(self._exporter))
+        # `close` ends the exporters; at the end of the process the SDK would wait for a collector again.
+        self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._traces.get_tracer(SCOPE)
-        self._metrics = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
+        self._metrics = MeterProvider(
+            [PeriodicExportingMetricReader(OTLPMetricExporter())], resource, shutdown_on_exit=False
+        )
         _observe(self._metrics.get_meter(SCOPE), status)
 
     def tracing(self, task: str, sub_topology: SubTopology, inputs: Iterable[str]) -> TaskTracing:
@@ -64,14 +67,15 @@ class Telemetry:
         return TaskTracing(lambda parent: _SdkSpan(self._tracer, name, parent, attributes), topics, joins)
 
     def close(self) -> None:
-        """Export what is left, within some seconds, and stop the exporters."""
-        # The provider waits as long as its exporter tries again; the end of the exporter ends that.
-        limit = Timer(_END_SECONDS, self._exporter.shutdown)
-        limit.daemon = True
-        limit.start()
-        self._traces.shutdown()
-        limit.cancel()
-        self._metrics.shutdown(_END_SECONDS * 1000)
+        """Export what is left, and stop the exporters; returns after 2 s although a collector does not respond."""
+        ends = [
+            Thread(target=end, name="otel-end", daemon=True) for end in (self._traces.shutdown, self._metrics.shutdown)
+        ]
+        deadline = monotonic() + _END_SECONDS
+        for each in ends:
+            each.start()
+        for each in ends:
+            each.join(max(0.0, deadline - monotonic()))
 
 
 class _SdkSpan(Span):
@@ -123,16 +127,19 @@ def _sdk_context(context: TraceContext) -> api_trace.SpanContext:
 
 
 def _observe(meter: api_metrics.Meter, status: Callable[[], ApplicationStatus]) -> None:
-    """Register the metrics; one reading of the status serves those of one export."""
+    """Register the metrics; all metrics of one export are those of the same status."""
     from opentelemetry.metrics import CallbackOptions, Observation
 
-    from streamkit.runtime.telemetry.exported_metrics import METRICS, Readings
+    from streamkit.runtime.local.recent import Recent
+    from streamkit.runtime.telemetry.exported_metrics import METRICS
 
-    readings = Readings(status)
+    recent = Recent(status)
 
     def callback(points: Callable[[ApplicationStatus], Iterable[Point]]) -> Callable[..., list[Observation]]:
         def observe(options: CallbackOptions) -> list[Observation]:
-            return [Observation(value, attributes) for value, attributes in points(readings.get())]
+            now = recent.get()
+            assert now is not None
+            return [Observation(value, attributes) for value, attributes in points(now)]
 
         return observe
 

@@ -61,25 +61,37 @@ class TaskTracing:
         self._began = 0.0
         self._worked_ns = 0
         self._records = 0
+        self._run: list[tuple[int, int]] = []
+        """The records of the current run that have spans: place, id of the span."""
+        self._run_size = 0
 
     def columns(self, topic: str, keys: list[bytes | None], headers: list[Headers | None]) -> list[Headers | None]:
         """Return the headers of consecutive records of a topic, with the ids of their spans in this batch."""
         is_first = self._batch is None
         batch = self._batch or self._begin()
-        self._records += len(headers)
-        traced = [at for at, each in enumerate(headers) if each] if any(headers) else []
+        self._run, self._run_size = [], len(headers)
+        has_any = headers.count(None) < len(headers)
+        traced = [at for at, each in enumerate(headers) if each] if has_any else []
         begins = is_first and batch.context.sampled
         if not traced and not begins:
             return headers
         result = list(headers)
         for at in traced:
-            result[at] = self._replaced(headers[at])
+            result[at] = self._replaced(at, headers[at])
         if begins and decode(traceparent_of(result[0])) is None:
             result[0] = with_traceparent(headers[0], batch.context.encode())
             traced = [0, *traced]
         if topic in self._others:
             self._link(topic, [(keys[at], traceparent_of(result[at])) for at in dict.fromkeys(traced)])
         return result
+
+    def processed(self, done: int) -> None:
+        """Count the first `done` records of the last `columns`; the task puts further ones back to their queue."""
+        self._records += done
+        for at, span_id in self._run:
+            if at < done:
+                self._counts[span_id] = self._counts.get(span_id, 0) + 1
+        self._run, self._run_size = [], 0
 
     def end_round(self, done: int) -> None:
         """End the spans of the records of a round, and the batch where its time has passed."""
@@ -97,6 +109,7 @@ class TaskTracing:
             return
         if error is not None:
             self._worked_ns = time_ns()
+        self.processed(self._run_size)
         self._end_records(error)
         self._batch.end(self._records, self._worked_ns, error)
         self._batch, self._records = None, 0
@@ -104,7 +117,7 @@ class TaskTracing:
 
     def _end_records(self, error: BaseException | None) -> None:
         for span, _ in self._spans.values():
-            span.end(self._counts[span.context.span_id], self._worked_ns, error)
+            span.end(self._counts.get(span.context.span_id, 0), self._worked_ns, error)
         self._spans.clear()
         self._counts.clear()
 
@@ -113,7 +126,7 @@ class TaskTracing:
         self._began, self._worked_ns = monotonic(), time_ns()
         return self._batch
 
-    def _replaced(self, headers: Headers | None) -> Headers | None:
+    def _replaced(self, at: int, headers: Headers | None) -> Headers | None:
         """Return the headers of one record, with the id of the span below its context; without a context as they are."""
         value = traceparent_of(headers)
         context = decode(value)
@@ -126,7 +139,7 @@ class TaskTracing:
             span = self._start(context)
             found = self._spans[value] = span, span.context.encode()
         span_id = found[0].context.span_id
-        self._counts[span_id] = self._counts.get(span_id, 0) + 1
+        self._run.append((at, span_id))
         return with_traceparent(headers, found[1])
 
     def _link(self, topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
-from threading import Lock
 
 from streamkit.errors import StreamkitError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.instance.status_model import InputStatus, ThreadStatus
+from streamkit.runtime.local.recent import Recent
 from streamkit.runtime.local.topics_on_log import TopicsOnLog
 from streamkit.runtime.operations.group_lag import GroupLag, GroupReader, PartitionLag
 from streamkit.transport.log_interface import Transport
 
 log = logging.getLogger(__name__)
-
-_SECONDS = 1.0
 
 
 class InputReader:
@@ -25,28 +22,28 @@ class InputReader:
 
     def __init__(self, plan: Plan, transport: Transport):
         self._reader = GroupReader(plan, transport, "status")
-        self._lock = Lock()
-        self._known: GroupLag | None = None
-        self._read_at = float("-inf")
-        self._closed = False
+        self._topics: TopicsOnLog | None = None
+        self._lag = Recent(self._read)
 
     def read(self, topics: TopicsOnLog | None) -> GroupLag | None:
         """Return the lag of the group; None before the start, and while the log does not respond."""
-        with self._lock:
-            if topics is not None and not self._closed and time.monotonic() - self._read_at > _SECONDS:
-                try:
-                    self._known = self._reader.read(topics.inputs, topics.partitions)
-                except StreamkitError as error:
-                    log.info("the group's offsets are not known: %s", error)
-                    self._known = None
-                self._read_at = time.monotonic()
-            return self._known
+        if topics is None:
+            return None
+        self._topics = topics
+        return self._lag.get()
 
     def close(self) -> None:
         """Close the connections."""
-        with self._lock:
-            self._closed = True
-            self._reader.close()
+        self._lag.freeze()
+        self._reader.close()
+
+    def _read(self) -> GroupLag | None:
+        assert self._topics is not None
+        try:
+            return self._reader.read(self._topics.inputs, self._topics.partitions)
+        except StreamkitError as error:
+            log.info("the group's offsets are not known: %s", error)
+            return None
 
 
 def inputs_of(

@@ -152,14 +152,13 @@ class LocalTask:
             changelog.start, changelog.end, changelog.restored = None, None, 0
 
     def count_output(self, rows: Sequence[OutputTuple]) -> None:
-        """Count a batch of rows by topic."""
+        """Count a batch of rows by topic, and record the latencies at the sinks that wrote them."""
         topics = [row[0] for row in rows]
         first = topics[0]
         same = topics.count(first)
-        if same == len(topics):
-            self.produced[first] += same
-        else:
-            self.produced.update(topics)
+        counts = {first: same} if same == len(topics) else Counter(topics)
+        self.produced.update(counts)
+        self.task.record_written(counts, topics, rows)
 
     # -- Offsets ------------------------------------------------------------------------------------------------------
 
