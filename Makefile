@@ -28,10 +28,10 @@ MINUTES ?= 10
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark fuzz chaos memory attacks screenshots clean
+.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz chaos memory attacks screenshots clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -98,6 +98,12 @@ bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when i
 
 bench-spark: $(READY) ## Compare batch jobs with PySpark by hand (java; some minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.bench.spark --rates 1,2,4,8
+
+bench-shufflebench: $(READY) ## Run ShuffleBench beside Kafka Streams: throughput, latency, killed instances (java and Maven; half an hour)
+	@$(BIN)/python -m tests.bench.shufflebench
+
+bench-nexmark: $(READY) ## Run the queries of Nexmark beside Kafka Streams (java and Maven; a quarter of an hour)
+	@$(BIN)/python -m tests.bench.nexmark
 
 attacks: $(READY) ## Run topologies that would exhaust the machine; print what each ends in, its seconds and MB
 	@$(BIN)/python -m tests.compile.attack_table

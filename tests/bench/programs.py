@@ -41,8 +41,8 @@ def command(
     if program == STREAMKIT or program in BY_ENGINE:
         sets = [f"--set={key}={value}" for key, value in scenario.settings.items()]
         sets += [f"--set=state.engine={BY_ENGINE[program]}"] if program in BY_ENGINE else []
-        run = [sys.executable, "-m", "streamkit_cli", "run", str(_TOPOLOGIES / f"{scenario.program}.yaml"), *sets]
         sets += [f"--processes={scenario.processes}"] if scenario.processes > 1 else []
+        run = [sys.executable, "-m", "streamkit_cli", "run", str(_TOPOLOGIES / f"{scenario.program}.yaml"), *sets]
         own = {key.upper(): value for key, value in names.items()}
         return [*run, *([] if stays else ["--until-idle"])], {**os.environ, **own, "STATE": str(folder / "state")}
     if program == JAVA:

@@ -23,8 +23,9 @@ from tests.broker.support import Log
 from tests.java import build
 
 LIMIT_SECONDS = 900
-LOOK_SECONDS = 0.1
-COMMIT_MS = 500
+LOOK_SECONDS = 0.05
+COMMIT_MS = 200
+"""Between two commits: what the end of a run is known by, at most so late."""
 PROGRAMS = (STREAMKIT, JAVA)
 
 

@@ -104,7 +104,7 @@ class Feeder:
 def _producer(bootstrap: str) -> Producer:
     return Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "delivery.timeout.ms": 900_000}
-        | {"queue.buffering.max.kbytes": 200_000}
+        | {"queue.buffering.max.kbytes": 200_000, "log_level": 3}
     )
 
 
