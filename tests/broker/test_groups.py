@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.broker.support import App, Log, application, finish, kill, until
-from tests.cli.support import LIMIT_S
 
 pytestmark = pytest.mark.broker
 
@@ -57,8 +56,8 @@ def counting(folder: Path, log: Log, text: str = COUNT, **config: object) -> App
         "statestore_cache_max_bytes": 0,
         "num_stream_threads": 2,
         # On a slow machine too, nothing but a stop ends a session or a transaction.
-        "session_timeout_ms": 1000 * LIMIT_S,
-        "producer_transaction_timeout_ms": 1000 * LIMIT_S,
+        "session_timeout_ms": 60_000,
+        "producer_transaction_timeout_ms": 60_000,
         **config,
     }
     app = application(folder, log, "groups", text, **settings)
@@ -209,7 +208,7 @@ def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
 def test_a_thread_that_stalls_gives_its_tasks_up(kafka: Log, tmp_path: Path) -> None:
     (tmp_path / "stall.py").write_text(STALL)
     os.mkfifo(tmp_path / "go-on")
-    app = counting(tmp_path, kafka, STALLING, max_poll_interval_ms=2500, producer_transaction_timeout_ms=4000)
+    app = counting(tmp_path, kafka, STALLING, max_poll_interval_ms=6000, producer_transaction_timeout_ms=10_000)
     with instances(app, "ab") as processes:
         until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
         app.log.write([(app.topic("words"), b"k0", b"stall", 1, None, None)])

@@ -14,7 +14,7 @@ from typing import IO
 from tests.broker.support import App
 from tests.cli.support import command
 
-END_S = 90
+END_S = 300
 
 
 class Instance:
