@@ -12,9 +12,11 @@ from streamkit.errors import ConfigError
 from streamkit.plan import load
 from streamkit.record import Headers, TopicPartition
 from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.telemetry import open_telemetry
 from streamkit.runtime.telemetry.trace_context import TraceContext, decode, traceparent_of
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import EARLIEST, NewTopic
+from tests.cli.support import LIMIT_S
 from tests.telemetry.collector import Collector, Received, collecting
 
 HEAD = """\
@@ -120,6 +122,8 @@ class Run:
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collecting() as found:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
+        # An application ends after 2 s; here it waits until all has arrived.
+        monkeypatch.setattr(open_telemetry, "_END_SECONDS", LIMIT_S)
         yield found
 
 
