@@ -30,7 +30,8 @@ of the log.
 LINT = """\
 # Rules of `validate --strict`
 
-A valid topology may break them; each has a reason. A comment
+A valid topology may break them; each has a reason. What is certainly a mistake, marked as an error, `validate` reports without
+`--strict` too. A comment
 `# lint: ignore=RULE` in the line silences one place, `--ignore RULE` a whole run.
 
 <!-- Below: written by `make generate` from the rules. -->
@@ -61,7 +62,10 @@ def rules() -> str:
     """Return docs/lint.md."""
     from streamkit.lint import RULES
 
-    rows = "".join(f"| [`{rule.code}`](#{rule.code}) | {rule.summary} |\n" for rule in RULES.values())
+    rows = "".join(
+        f"| [`{rule.code}`](#{rule.code}) | {rule.summary}{' An error.' if rule.is_mistake else ''} |\n"
+        for rule in RULES.values()
+    )
     parts = [
         f"\n## `{rule.code}`\n\n{rule.summary} {rule.why}\n\nInstead of\n\n```yaml\n{rule.bad}```\n\nwrite\n\n```yaml\n{rule.good}```\n"
         for rule in RULES.values()

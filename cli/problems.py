@@ -108,13 +108,13 @@ def _problems(file: str, options: CheckOptions) -> list[ReportLine]:
         return [ReportLine(ERROR, INVALID, Position(file, 1, 1), str(error))]
     for warning in _warnings(model, plan):
         print_message(warning)
-    if problems or not options.strict:
+    if problems:
         return _report_lines(problems)
-    from streamkit.lint import check
+    from streamkit.lint import EVERY_RULE, MISTAKES, check
 
     return [
-        ReportLine(WARNING, each.code, each.position, each.message)
-        for each in check(model, plan)
+        ReportLine(ERROR if each.code in MISTAKES else WARNING, each.code, each.position, each.message)
+        for each in check(model, plan, EVERY_RULE if options.strict else MISTAKES)
         if each.code not in options.ignored
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -50,8 +51,19 @@ class Connection:
 
 
 def is_url(place: str) -> bool:
-    """Return whether a place is an address rather than a file."""
-    return place.startswith(("http://", "https://"))
+    """Return whether a place is an address rather than a file. Raises UsageError for an address without a host."""
+    if not place.startswith(("http://", "https://")):
+        return False
+    try:
+        parts = urlsplit(place)
+        complete = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        complete = False
+    if not complete:
+        raise UsageError(
+            f"{place} is no address of an application; expected http://HOST:PORT, as `run --http` prints it"
+        )
+    return True
 
 
 def connect(place: str, settings: list[str] | None, env_file: str | None, token_file: str | None) -> Connection:

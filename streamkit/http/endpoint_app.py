@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+import re
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ from streamkit.http.endpoints import (
     store_endpoints,
     topic_endpoints,
 )
-from streamkit.http.endpoints.endpoint import Endpoint, error_response, json_response
+from streamkit.http.endpoints.endpoint import JSON, Arguments, Endpoint, error_response, json_response
 from streamkit.http.service import Service
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _LOCAL_NAMES = ("localhost", "localhost.localdomain")
 _THREADS = 40
 _READING = ("GET", "HEAD")
@@ -122,6 +124,9 @@ def _route(endpoint: Endpoint, service: Service, threads: _Threads) -> Callable[
 
 def _answer(endpoint: Endpoint, service: Service, request: Request) -> Response:
     try:
+        if not endpoint.open and endpoint.content == JSON:
+            # Refuses parameters that the endpoint does not have.
+            Arguments(request, endpoint.parameters)
         return endpoint.handler(service, request)
     except UnknownNameError as error:
         return error_response(str(error), 404)
@@ -170,6 +175,9 @@ class Guard:
             await self._app(scope, receive, with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
+        host = request.headers.get("host")
+        if host is not None and not _HOST.fullmatch(host):
+            return error_response(f"the header Host is {host!r}; expected HOST or HOST:PORT", 400)
         if self._loopback and not is_local(request.url.hostname or ""):
             return error_response(f"{request.url.hostname} is no name of this machine", 403)
         if request.method not in _READING:

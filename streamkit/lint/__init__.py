@@ -6,6 +6,7 @@ A comment `# lint: ignore=CODE` (several with commas) in the line of a finding s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from streamkit import plugins
 from streamkit.errors import Position
@@ -27,18 +28,18 @@ def _checked_rule(code: str, found: object) -> Rule:
 
 EVERY_RULE = plugins.WithPlugins(RULES, plugins.RULES, _checked_rule)
 """The rules, and those of installed plugins (entry points `streamkit.lint`)."""
+MISTAKES = {code: rule for code, rule in RULES.items() if rule.is_mistake}
+"""The rules that `validate` checks without `--strict` too."""
 _IGNORED = re.compile(r"#\s*lint:\s*ignore=([a-z, -]+)")
 
-__all__ = ["EVERY_RULE", "RULES", "Finding", "Rule", "check"]
+__all__ = ["EVERY_RULE", "MISTAKES", "RULES", "Finding", "Rule", "check"]
 
 
-def check(model: TopologyModel, plan: Plan) -> list[Finding]:
+def check(model: TopologyModel, plan: Plan, rules: Mapping[str, Rule] = EVERY_RULE) -> list[Finding]:
     """Return the findings in the order of the file, without those that a comment in their line ignores."""
     subject = Subject(model, plan)
     found = {
-        Finding(rule.code, position, message)
-        for rule in EVERY_RULE.values()
-        for position, message in rule.find(subject)
+        Finding(rule.code, position, message) for rule in rules.values() for position, message in rule.find(subject)
     }
     kept = [each for each in found if each.code not in _ignored(subject.line(each.position))]
     return sorted(kept, key=lambda each: (*_place(model, each.position), each.code))

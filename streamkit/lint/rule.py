@@ -20,7 +20,8 @@ Place = tuple[Position, str]
 class Rule:
     """A rule for valid topologies.
 
-    code: its name; summary: what it finds; why: the consequence of breaking it; bad, good: a topology that breaks it, and one that does not.
+    code: its name; summary: what it finds; why: the consequence of breaking it; bad, good: a topology that breaks it, and one that does not;
+    is_mistake: what it finds is certainly wrong, so that `validate` reports it without `--strict` too.
     """
 
     code: str
@@ -29,6 +30,7 @@ class Rule:
     bad: str
     good: str
     find: Callable[[Subject], Iterable[Place]]
+    is_mistake: bool = False
 
 
 @dataclass(frozen=True)

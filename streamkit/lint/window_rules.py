@@ -57,5 +57,6 @@ RULES = (
         _HEAD + "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n" + _PIPELINE,
         _HEAD + "topics: {in: {value: string}, out: {key: {windowed: string, size: 5m}, value: long}}\n" + _PIPELINE,
         _sizes,
+        is_mistake=True,
     ),
 )

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 
 def token(user: str) -> str:
-    """A token that nobody signed, which a broker without keys of a provider accepts."""
+    """An unsigned token, which a broker without keys of a provider accepts."""
     now = time.time()
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + 3600})
     return ".".join([*(base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=").decode() for p in parts), ""])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.lint import RULES
 from streamkit_cli.commands.topology.new import TEMPLATES, Template
 from tests.cli.support import UPPER, assert_one_clear_line, command, streamkit
 
@@ -63,6 +64,14 @@ def test_new_overwrites_nothing(tmp_path: Path) -> None:
 
 
 # -- validate --strict ----------------------------------------------------------------------------------------------
+
+
+def test_plain_validate_reports_what_is_certainly_a_mistake(upper: Path) -> None:
+    upper.write_text(RULES["window-size"].bad)
+    done = streamkit("validate", upper)
+    assert (done.code, "size: 60000ms; records hold" in done.err + done.out) == (1, True)
+    upper.write_text(RULES["debug-print"].bad)
+    assert streamkit("validate", upper).code == 0
 
 
 def test_strict_reports_rules_and_plain_validate_does_not(upper: Path) -> None:

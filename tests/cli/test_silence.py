@@ -24,6 +24,7 @@ TALKING = [
     ["diff", "--running"],
     ["doctor"],
     ["run", "--until-idle"],
+    ["submit", "--dry-run"],
 ]
 """Commands with the arguments that follow the file; one word before it for `topics` and `diff`."""
 

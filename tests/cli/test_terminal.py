@@ -116,7 +116,7 @@ def test_a_terminal_shows_the_table(upper: Path) -> None:
         while "0_1" not in seen or "words-in" not in seen:
             seen += os.read(ours, 65536).decode(errors="replace")
         process.send_signal(signal.SIGTERM)
-        # A terminal that nobody reads would hold the process up.
+        # A terminal without a reader would block the process.
         while chunk := _read(ours):
             seen += chunk
         assert process.wait(LIMIT_S) == 0

@@ -334,6 +334,8 @@ def test_dead_letters_have_their_reasons_and_are_replayed(tmp_path: Path, log: E
         assert request(address, "/dead-letters/replay", method="POST", topic="bills-dead").status == 400
         answer = request(address, "/dead-letters/replay", method="POST", **letter["dead_letter"])
         assert answer.json == {"replayed": 1}
+        gone = request(address, "/dead-letters/replay", method="POST", **{**letter["dead_letter"], "offset": 99})
+        assert (gone.status, "@99 to replay" in gone.json["error"]) == (404, True)
         # The record fails again: there is a letter of the second failure, and the first one is gone.
         until(lambda: len(_offsets(address)) == 2, "the record has failed again")
         assert letter["dead_letter"]["offset"] not in _offsets(address)

@@ -41,10 +41,18 @@ def test_the_token_is_asked_for_everywhere_but_where_probes_and_people_begin(sho
 
 def test_pages_of_other_sites_do_not_get_through(shop):
     assert request(shop, "/health", headers={"Host": "evil.example"}).status == 403
+    for malformed in ("localhost:1:2", "evil.example/@localhost", "[::1", "local host"):
+        assert request(shop, "/status", headers={**TOKEN, "Host": malformed}).status == 400
     port = shop.partition(":")[2]
     assert request(shop, "/health", headers={"Host": f"localhost:{port}"}).status == 200
     refused = request(shop, "/status", method="POST", headers={**TOKEN, "Origin": "http://evil.example"})
     assert refused.status == 403
+
+
+def test_an_unknown_parameter_is_refused_with_the_known_ones(shop):
+    for path, known in (("/topics", "none"), ("/nodes", "none"), ("/dead-letters", "limit")):
+        refused = request(shop, path, headers=TOKEN, bogus="1")
+        assert (refused.status, refused.json["error"].split(": ")[-1].startswith(known)) == (400, True), refused.json
 
 
 def test_status_tells_of_threads_tasks_and_topics(shop):

@@ -324,7 +324,7 @@ def test_two_steps_may_share_a_store(tmp_path: Path) -> None:
     assert len(running.driver.plan.sub_topologies) == 1
 
 
-def test_a_store_that_nobody_defines(tmp_path: Path) -> None:
+def test_a_store_without_a_definition(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="nothing"):
         Running(tmp_path, EVALUATE, (STEP % "type: key_value").replace("stores: [s]", "stores: [nothing]"), "json")
 

@@ -259,7 +259,7 @@ CHANGELOGS = {(1, partition): [TopicPartition("log", partition)] for partition i
 def leader(ends: int | None = 50_000, **rules: int) -> Leader:
     def ask(partitions):
         if ends is None:
-            raise UnreachableError("nobody answers")
+            raise UnreachableError("no broker answers")
         return dict.fromkeys(partitions, ends)
 
     return Leader(TOPICS, CHANGELOGS, Rules(**rules), ask)

@@ -32,7 +32,7 @@ def test_who_leaves_commits_the_others_too(tmp_path):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_commit_whose_outcome_nobody_knows(tmp_path, monkeypatch, committed):
+def test_a_commit_whose_outcome_is_unknown(tmp_path, monkeypatch, committed):
     harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
     harness.send(2)
     harness.round()

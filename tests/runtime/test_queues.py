@@ -62,7 +62,7 @@ def test_a_limit_cuts_a_run():
 def test_waits_while_an_empty_partition_lags():
     task = make_task(FakeProgram(("a", "b")))
     task.add(batch("a", [1]))
-    assert task.process(10) == 0  # nobody knows the lag of b
+    assert task.process(10) == 0  # the lag of b is unknown
     task.set_lags({B: 3})
     assert task.process(10) == 0
     task.set_lags({B: 0})

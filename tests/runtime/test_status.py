@@ -72,7 +72,7 @@ def test_an_end_that_is_not_known_leaves_the_lag_open(tmp_path, monkeypatch):
         application.stop()
 
 
-def test_a_commit_that_waits_for_the_log_keeps_nobody_from_reading(tmp_path, monkeypatch):
+def test_a_commit_that_waits_for_the_log_blocks_no_reader(tmp_path, monkeypatch):
     flushing, go_on = threading.Event(), threading.Event()
 
     def flush(self):
@@ -134,7 +134,7 @@ def _enter(gate: Gate) -> None:
         pass
 
 
-def test_nobody_waits_forever_for_an_owner_that_lets_nobody_in():
+def test_a_query_ends_although_the_owner_of_the_store_admits_none():
     gate = Gate()
     gate.acquire()
     with pytest.raises(StateError, match="busy"), gate.entered(0.01):

@@ -1,4 +1,4 @@
-"""The offsets that a store on disk holds, and the row of its engine that nobody sees."""
+"""The offsets that a store on disk holds, and the row of its engine that no read returns."""
 
 from __future__ import annotations
 

@@ -49,13 +49,13 @@ def show_lag(plan: Plan, form: Format) -> GroupLag:
         return found
     members = f"{len(found.members)} active member{'' if len(found.members) == 1 else 's'}"
     colour = is_coloured()
-    print(red(f"{plan.application}: {_worst(found)}{members}, lag {found.total}", colour and bool(found.unowned)))
+    print(red(f"{plan.application}: {_worst(found)}{members}, lag {found.total:,}", colour and bool(found.unowned)))
     if found.partitions:
         rows = [
             (each.topic, each.partition, member_label(each.member or "no owner"), each.committed, each.end, each.lag)
             for each in found.partitions
         ]
-        lines = table(("TOPIC", "PARTITION", "OWNER", "COMMITTED", "END", "LAG"), rows, numbers=[1, 3, 4, 5]).split(
+        lines = table(("INPUT", "PARTITION", "OWNER", "COMMITTED", "END", "LAG"), rows, numbers=[1, 3, 4, 5]).split(
             "\n"
         )
         print(lines[0])

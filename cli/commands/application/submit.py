@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,7 +147,8 @@ def command(
     from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES, JobOptions, Range
     from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
     from streamkit.runtime.spark.submission.spark_session import Cluster
-    from streamkit.runtime.spark.submission.submit_job import check
+    from streamkit.runtime.spark.submission.submit_job import check, uses_log
+    from streamkit_cli.logs import silence_noticed
 
     _one_of("--emit", emit, (None, UPDATES, FINAL))
     _one_of("--on-data-loss", on_data_loss, ("error", "warn"))
@@ -166,11 +168,12 @@ def command(
     check(plan, options)
     if checkpoint is not None:
         _check_incremental(options, dry_run)
-    if dry_run:
-        _show_stages(plan, options, form)
-        return None
     cluster = Cluster(master, _pairs(conf), _list(py_files), _list(archives), "--verbose" in sys.argv)
-    return _run(plan, options, cluster, form)
+    with silence_noticed(plan) if uses_log(plan, options) else nullcontext():
+        if dry_run:
+            _show_stages(plan, options, form)
+            return None
+        return _run(plan, options, cluster, form)
 
 
 def _check_incremental(options: JobOptions, dry_run: bool) -> None:

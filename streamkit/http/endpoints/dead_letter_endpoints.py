@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from streamkit.errors import QueryError, StoreUnavailableError, TopicError
+from streamkit.errors import QueryError, StoreUnavailableError, TopicError, UnknownNameError
 from streamkit.http.endpoints.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.record_reading import LARGE, SECONDS, reader
 from streamkit.http.service import Service
@@ -50,17 +50,18 @@ def list_dead_letters(service: Service, request: Request) -> Response:
 
 def _found(replay: Replay, form: RecordJson, limit: int) -> dict[str, Json]:
     deadline = time.monotonic() + SECONDS
-    newest: deque[DeadLetter] = deque(maxlen=limit)
+    newest: list[DeadLetter] = []
     kinds: Counter[tuple[str, str, str]] = Counter()
     complete = True
-    for letter in replay.dead_letters(lambda letter: True):
-        newest.append(letter)
+    for letter in replay.newest():
+        if len(newest) < limit:
+            newest.append(letter)
         kinds[letter.error, letter.step, letter.topic or ""] += 1
         if time.monotonic() > deadline:
             complete = False
             break
     return {
-        "letters": [_shown(letter, form, replay) for letter in reversed(newest)],
+        "letters": [_shown(letter, form, replay) for letter in newest],
         "kinds": [
             {"error": error, "step": step, "topic": topic, "count": count}
             for (error, step, topic), count in kinds.most_common(LETTERS)
@@ -99,6 +100,11 @@ def replay_dead_letters(service: Service, request: Request) -> Response:
         raise QueryError(str(error)) from error
     finally:
         service.replaying.release()
+    if place[0] is not None and not count:
+        raise UnknownNameError(
+            f"there is no dead letter {place[0]}-{place[1]}@{place[2]} to replay: it does not exist, was replayed before, or its "
+            "topic no longer exists"
+        )
     return json_response({"replayed": count})
 
 
@@ -116,6 +122,10 @@ ENDPOINTS = (
         replay_dead_letters,
         _REPLAY,
         method="POST",
-        answers={400: "The letter is not named completely.", 503: "Another request replays letters."},
+        answers={
+            400: "The letter is not named completely.",
+            404: "There is no such letter to replay.",
+            503: "Another request replays letters.",
+        },
     ),
 )

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from streamkit.http.service import Service
 
 
+JSON = "application/json"
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter in the query, or in the path where the path names it."""
@@ -40,7 +43,7 @@ class Endpoint:
     method: str = "GET"
     answers: Mapping[int, str] = field(default_factory=dict)
     """Meanings of status codes."""
-    content: str = "application/json"
+    content: str = JSON
     open: bool = False
     """Whether it answers without the token."""
 
@@ -48,7 +51,7 @@ class Endpoint:
 def json_response(body: object, status: int = 200) -> Response:
     """Return a response of JSON text."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return Response(text + "\n", status, media_type="application/json")
+    return Response(text + "\n", status, media_type=JSON)
 
 
 def error_response(text: str, status: int) -> Response:
@@ -61,10 +64,10 @@ class Arguments:
 
     def __init__(self, request: Request, parameters: tuple[Parameter, ...]):
         self._values = dict(request.query_params)
-        known = [parameter.name for parameter in parameters]
+        known = [parameter.name for parameter in parameters if parameter.name not in request.path_params]
         unknown = next((name for name in self._values if name not in known), None)
         if unknown is not None:
-            raise QueryError(f"there is no parameter {unknown!r}; known: {', '.join(known)}")
+            raise QueryError(f"there is no parameter {unknown!r}; known: {', '.join(known) or 'none'}")
 
     def text(self, name: str) -> str | None:
         """Return the text of a parameter, None where it is absent."""

@@ -37,10 +37,10 @@ byId("browse").onsubmit = async event => {
   byId("browse-note").textContent = "reading …";
   try {
     const found = await ask("topics/" + encodeURIComponent(byId("topic").value) + "/records?" + parameters(["key", "from", "to", "partition", "offset", "limit"]));
-    const records = found.records.reverse();
+    const first = byId("b-from").value || byId("b-offset").value, records = first ? found.records : found.records.reverse();
     byId("found").replaceChildren(records.length ? recordTable(records) : "");
     const held = sum(found.partitions, each => each.end - each.first);
-    byId("browse-note").textContent = (records.length ? records.length + " records, the newest first" : "No records") + "; " + count(held) +
+    byId("browse-note").textContent = (records.length ? records.length + " records, the " + (first ? "oldest" : "newest") + " first" : "No records") + "; " + count(held) +
       " offsets in " + found.partitions.length + " partitions" + (found.complete ? "" : "; not all were searched in time");
   } catch (error) {
     byId("found").replaceChildren();

@@ -6,6 +6,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from streamkit.errors import StreamkitError, TopicError
 from streamkit.plan.model import Plan
@@ -23,6 +24,7 @@ MAX_METADATA = 4000
 _FACTS = ("error", "message", "step", "topic", "partition", "offset", "timestamp")
 
 Filter = Callable[[DeadLetter], bool]
+Offsets: TypeAlias = dict[TopicPartition, int]
 
 
 class Replay:
@@ -66,6 +68,23 @@ class Replay:
             for letter, fresh in self._scan(consumer):
                 if fresh and wanted(letter):
                     yield letter
+        finally:
+            consumer.close()
+
+    def newest(self) -> Iterator[DeadLetter]:
+        """Yield the dead letters that were not written back, from the ends of the topics to their beginnings.
+
+        The letters of each step backwards are in the order of their timestamps, the newest first.
+        """
+        consumer = self._consumer()
+        try:
+            first, ends = self._open_ranges(consumer)
+            while first:
+                starts = {place: max(start, ends[place] - BATCH) for place, start in first.items()}
+                letters = [letter for letter in self._letters(consumer, starts, ends) if self._is_open(letter)]
+                yield from sorted(letters, key=lambda letter: (letter.timestamp, letter.place_offset), reverse=True)
+                ends = starts
+                first = {place: start for place, start in first.items() if start < ends[place]}
         finally:
             consumer.close()
 
@@ -118,21 +137,33 @@ class Replay:
 
     def _scan(self, consumer: Consumer) -> Iterator[tuple[DeadLetter, bool]]:
         """Yield every letter from the first one that was not written back, and whether it is still to be written."""
+        first, ends = self._open_ranges(consumer)
+        for letter in self._letters(consumer, first, ends):
+            yield letter, self._is_open(letter)
+
+    def _is_open(self, letter: DeadLetter) -> bool:
+        return self._again or not self._progress[letter.place].done(letter.place_offset)
+
+    def _open_ranges(self, consumer: Consumer) -> tuple[Offsets, Offsets]:
+        """Return, for each partition with letters to read, the first one that was not written back, and the end."""
         ends = consumer.end_offsets(self._places)
         first = consumer.beginning_offsets(self._places)
         committed = consumer.committed(self._places)
         self._progress = {place: _Progress(committed.get(place)) for place in self._places}
         positions = first if self._again else {p: max(first[p], self._progress[p].floor) for p in self._places}
-        consumer.assign({place: start for place, start in positions.items() if start < ends[place]})
-        open_places = {place for place, start in positions.items() if start < ends[place]}
+        return {place: start for place, start in positions.items() if start < ends[place]}, ends
+
+    def _letters(self, consumer: Consumer, first: Offsets, ends: Offsets) -> Iterator[DeadLetter]:
+        """Yield the letters from these offsets to these ends."""
+        consumer.assign(first)
+        open_places = set(first)
         while open_places:
             for batch in consumer.poll(BATCH, POLL_MS):
                 place = TopicPartition(batch.topic, batch.partition)
                 columns = zip(batch.keys, batch.values, batch.timestamps, batch.headers, strict=True)
                 for offset, record in zip(batch.offsets, columns, strict=True):
                     if offset < ends[place]:
-                        letter = read_dead_letter(place, offset, record)
-                        yield letter, self._again or not self._progress[place].done(offset)
+                        yield read_dead_letter(place, offset, record)
             open_places = {place for place in open_places if consumer.position(place) < ends[place]}
 
 

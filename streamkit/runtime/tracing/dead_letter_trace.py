@@ -10,7 +10,7 @@ from streamkit.errors import DeserializationError, ProcessingError, TopicError, 
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import OutputTuple, TopicPartition
 from streamkit.runtime.driver import Driver, Remains
-from streamkit.runtime.execution.dead_letters import DeadLetter, dead_letter_topics, read_dead_letter
+from streamkit.runtime.execution.dead_letters import PREFIX, DeadLetter, dead_letter_topics, read_dead_letter
 from streamkit.runtime.tracing.tracer import Tracer
 from streamkit.runtime.tracing.visits import Visit
 from streamkit.serdes.plain import Json
@@ -66,6 +66,9 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
 
 def explain(plan: Plan, transport: Transport, letter: DeadLetter) -> Explanation:
     """Process the record of a dead letter in memory; nothing is written. Raises TopicError for a letter of no record."""
+    if letter.topic is None and not letter.error:
+        place = f"{letter.place.topic}-{letter.place.partition}@{letter.place_offset}"
+        raise TopicError(f"the record at {place} is no dead letter: it has no header {PREFIX}exception")
     if letter.topic is None:
         raise TopicError("the dead letter is of no record: a timer, or a row that the log refused, was its cause")
     remains = state_now(plan, transport, TopicPartition(letter.topic, letter.partition))

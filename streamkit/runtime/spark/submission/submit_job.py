@@ -87,9 +87,8 @@ def prepare(plan: Plan, options: JobOptions, file_counts: Mapping[str, int], kep
     counts, ranges, warnings = dict(file_counts), list[LogRange](), list[str]()
     written = {topic for sub in plan.sub_topologies for topic in written_topics(plan, sub)}
     needed = [topic for topic in topics_read(plan) if topic not in counts and topic not in written]
-    by_pattern = patterns(plan) and not any(matching(plan, topic) for topic in counts)
-    to_log = options.writes_everything or None in options.outputs.values()
-    if needed or by_pattern or to_log or options.compare or options.write_state:
+    by_pattern = _reads_by_pattern(plan, counts)
+    if needed or by_pattern or _writes_log(options):
         known = topic_counts(address, plan)
         missing = [topic for topic in needed if topic not in known]
         if missing:
@@ -106,6 +105,22 @@ def prepare(plan: Plan, options: JobOptions, file_counts: Mapping[str, int], kep
     counts.update(_undetermined(plan, counts))
     ends = {each.place: each.stop for each in ranges}
     return Prepared(Job(plan, counts, options, ends, kept), address, tuple(ranges), tuple(warnings))
+
+
+def uses_log(plan: Plan, options: JobOptions) -> bool:
+    """Return whether a job reads or writes topics on the log."""
+    written = {topic for sub in plan.sub_topologies for topic in written_topics(plan, sub)}
+    reads = any(topic not in options.inputs and topic not in written for topic in topics_read(plan))
+    return reads or _reads_by_pattern(plan, options.inputs) or _writes_log(options)
+
+
+def _reads_by_pattern(plan: Plan, files: Collection[str]) -> bool:
+    return bool(patterns(plan)) and not any(matching(plan, topic) for topic in files)
+
+
+def _writes_log(options: JobOptions) -> bool:
+    to_log = options.writes_everything or None in options.outputs.values()
+    return to_log or bool(options.compare) or options.write_state
 
 
 def submit(
