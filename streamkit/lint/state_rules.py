@@ -14,6 +14,11 @@ from streamkit.plan.model import PlanNode, SinkNode
 _HEAD = "streamkit: 1\napplication: example\ntopics: {in: {value: string}, out: {value: long}, more: {value: string}}\n"
 _NUMBERED = re.compile(r"-\d{10}\b")
 _CACHE = "statestore.cache.max.bytes"
+_NAMED_BY = {
+    **dict.fromkeys(("repartition", "suppress", "group_by", "group_by_key"), "'name'"),
+    "deduplicate": "'store' for the store, 'name' for the topic",
+}
+"""The options that give names, of steps where not both give all names."""
 _MERGE = "merge.repartition.topics"
 
 
@@ -33,9 +38,7 @@ def _unnamed(subject: Subject) -> Iterable[Place]:
                     seen.add(store)
                     found.setdefault(node.origin, []).append(f"the store {store}")
     for origin, names in found.items():
-        option = (
-            "'name'" if origin.step in ("repartition", "suppress", "group_by", "group_by_key") else "'store' or 'name'"
-        )
+        option = _NAMED_BY.get(origin.step, "'store' or 'name'")
         listed = " and ".join(dict.fromkeys(names))
         yield origin.position, f"{origin.step} has a generated name for {listed}; give it {option}"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -26,7 +28,25 @@ from tests.cli.support import LIMIT_S, streamkit
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted(path.parent for path in ROOT.glob("topologies/*/topology.yaml"))
+SERVICE = "price_service.py"
 every = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+
+
+@pytest.fixture(autouse=True)
+def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The service that an example asks, for its tests; its demo starts one of its own."""
+    file = request.getfixturevalue("example") / SERVICE
+    if not file.exists():
+        yield
+        return
+    line = [sys.executable, file, sys.executable, "-c", "import os; print(os.environ['PRICES'], flush=True); input()"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        monkeypatch.setenv("PRICES", process.stdout.readline().strip())
+        yield
+        process.stdin.write("\n")
+        process.stdin.close()
 
 
 def inputs(example: Path) -> list[list[dict]]:
@@ -41,7 +61,8 @@ def lines(records: list[dict]) -> str:
 
 @every
 def test_its_tests_pass_and_reach_every_step(example: Path) -> None:
-    session = Session(Plans({}, {}), coverage=True)
+    environment = {name: os.environ[name] for name in ("PRICES",) if name in os.environ}
+    session = Session(Plans(environment, {}), coverage=True)
     [result] = session.run(find([str(example)]))
     assert [text(failure) for outcome in result.outcomes for failure in outcome.failures] == []
     assert result.problems == []
