@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from streamkit.expressions.analysis.infer import infer
 from streamkit.expressions.analysis.types import INTEGER, NUMBER, TEXT, ListOf, Record
 from streamkit.expressions.evaluation.budget import Budget
 from streamkit.expressions.library.function_table import LIBRARY
+from streamkit.expressions.library.time_functions import format_time, from_epoch, strftime, strptime
 
 EXAMPLES = [(text, shown) for each in LIBRARY.values() for text, shown in each.examples]
 LONG = "ab" * 2_000_000
@@ -68,7 +71,15 @@ def test_each_function_has_an_example() -> None:
 
 MISTAKES = {
     "parse_time()": "parse_time(text[, default]) takes 1 to 2 arguments, by position",
-    "format_time(time=value)": "format_time(time) takes 1 argument, by position",
+    "format_time(time=value)": "format_time(time[, zone]) takes 1 to 2 arguments, by position",
+    "format_time(value, 'Europe/Zurch')": "there is no time zone 'Europe/Zurch'; did you mean 'Europe/Zurich'?",
+    "strftime(value, '%Y %Q')": "has '%Q'; there are: %Y %y",
+    "strftime(value, '%')": "has '%'; there are: %Y %y",
+    "strptime(value, '%H:%M')": "has no day: it needs %Y or %y",
+    "strptime(value, '%Y-%j %I')": "needs %I and %p together",
+    "strptime(value, '%Y-%j %Y')": "has a directive twice",
+    "strptime(value, '%Y-%j', '../UTC')": "there is no time zone '../UTC'",
+    "strptime(value, 5)": "a format is text, not 5",
     "get(*value)": "get(value, path[, default]) takes 2 to 3 arguments, by position",
     "time_part(value, 'yeer')": "'yeer' is none of year, quarter",
     "from_epoch(value, 'm')": "'m' is none of s, ms, us, ns",
@@ -200,3 +211,38 @@ def test_a_part_that_is_not_there_gives_the_default() -> None:
     paths = {"a.1.b": 0, "a.0.b": 7, "a.2.b": 7, "a.x": 7, "b": 7, "a.1.b.c": 7, "": 7}
     for path, expected in paths.items():
         assert evaluated("get(value, key, 7)", {"value": value, "key": path}, False) == expected
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Zurich", "America/St_Johns", "Pacific/Apia"])
+@given(st.integers(-60_000_000_000_000, 200_000_000_000_000))
+def test_a_time_is_written_as_python_writes_it_and_read_again(zone: str, time: int) -> None:
+    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time)).astimezone(ZoneInfo(zone))
+    shown = strftime(time, "%Y-%m-%dT%H:%M:%S.%f", zone)
+    assert shown == moment.replace(tzinfo=None).isoformat(timespec="microseconds")
+    # Of two equal local times the earlier one is read.
+    earlier = (moment.replace(fold=0) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    for format in ("%A %d %B %Y, %I:%M:%S.%f %p", "%Y/%j %H%M%S.%f", "%b %d %Y %H:%M:%S.%f %a"):
+        assert strptime(strftime(time, format, zone), format, zone) == earlier
+
+
+@pytest.mark.parametrize(
+    "text", ["2025-02-30", "2025-13-01", "2025-1", "2025-01-01 ", "٢٠٢٥-01-01", "", "0000-01-01", 5, None]
+)
+def test_a_text_that_is_no_such_time_is_an_error_or_the_default(text: Any) -> None:
+    assert strptime(text, "%Y-%m-%d", "UTC", "none") == "none"
+    with pytest.raises(ValueError, match="strptime\\(\\) takes a time of the form"):
+        strptime(text, "%Y-%m-%d")
+
+
+def test_offsets_and_changes_of_the_clock() -> None:
+    for text in ("2025-01-31T09:00+01:00", "2025-01-31T09:00+0100", "2025-01-31T08:00Z"):
+        assert strptime(text, "%Y-%m-%dT%H:%M%z", "Asia/Tokyo") == 1738310400000
+    format, zone = "%Y-%m-%d %H:%M", "Europe/Zurich"
+    assert format_time(strptime("2025-10-26 02:30", format, zone)) == "2025-10-26T00:30:00.000Z"
+    assert format_time(strptime("2025-03-30 02:30", format, zone), zone) == "2025-03-30T03:30:00.000+02:00"
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_that_are_no_time(number: float) -> None:
+    with pytest.raises(ValueError, match="from_epoch\\(\\) takes a finite number, not"):
+        from_epoch(number, "s")

@@ -1,4 +1,4 @@
-"""Times: milliseconds since the epoch, in UTC."""
+"""Times: milliseconds since the epoch; their texts and parts are those of UTC, or of a zone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from datetime import UTC, datetime, timedelta
 from streamkit import durations
 from streamkit.errors import ConfigError
 from streamkit.expressions.analysis.types import INTEGER, TEXT
-from streamkit.expressions.library.function_entry import LibraryFunction, need_integer, one_of_words
+from streamkit.expressions.library.function_entry import LibraryFunction, need_integer, need_text, one_of_words
+from streamkit.expressions.library.time_formats import (
+    check_read,
+    check_written,
+    check_zone,
+    format_with_day,
+    time_format,
+    zone_of,
+)
 from streamkit.record import Value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ABSENT = object()
+_INFINITY = float("inf")
 _UNITS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 """(milliseconds, by how many units) of each unit."""
 _PARTS: dict[str, Callable[[datetime], int]] = {
@@ -30,9 +39,10 @@ _PARTS: dict[str, Callable[[datetime], int]] = {
 }
 
 
-def _moment(time: Value, name: str) -> datetime:
+def _moment(time: Value, name: str, zone: Value = "UTC") -> datetime:
     try:
-        return _EPOCH + timedelta(milliseconds=need_integer(time, name))
+        found = _EPOCH + timedelta(milliseconds=need_integer(time, name))
+        return found if zone == "UTC" else found.astimezone(zone_of(zone))
     except OverflowError:
         raise ValueError(f"{name}() takes times of the years 1 to 9999") from None
 
@@ -47,10 +57,26 @@ def parse_time(text: Value, default: Value = _ABSENT) -> Value:
     raise ValueError(f"parse_time() takes an ISO 8601 time such as 2025-01-31T08:00:00Z, not {str(text)[:40]!r}")
 
 
-def format_time(time: Value) -> str:
-    """Return the ISO 8601 text of a time."""
-    shown = _moment(time, "format_time").isoformat(timespec="milliseconds")
-    return shown.replace("+00:00", "Z")
+def format_time(time: Value, zone: Value = "UTC") -> str:
+    """Return the ISO 8601 text of a time in a zone."""
+    shown = _moment(time, "format_time", zone).isoformat(timespec="milliseconds")
+    return shown.removesuffix("+00:00") + "Z" if zone == "UTC" else shown
+
+
+def strftime(time: Value, format: Value, zone: Value = "UTC") -> str:
+    """Return a time in a zone as text of a format."""
+    return time_format(need_text(format, "strftime")).write(_moment(time, "strftime", zone))
+
+
+def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _ABSENT) -> Value:
+    """Return the time of a text of a format. Raises ValueError for other text without a default."""
+    wanted = format_with_day(need_text(format, "strptime"))
+    found = wanted.read(text, zone_of(zone)) if isinstance(text, str) else None
+    if found is not None:
+        return found
+    if default is not _ABSENT:
+        return default
+    raise ValueError(f"strptime() takes a time of the form {format!r}, not {str(text)[:40]!r}")
 
 
 def from_epoch(number: Value, unit: Value) -> int:
@@ -59,6 +85,8 @@ def from_epoch(number: Value, unit: Value) -> int:
     milliseconds, units = _UNITS[unit]
     if type(number) not in (int, float):
         raise TypeError(f"from_epoch() takes a number, not {type(number).__name__}")
+    if number != number or number in (_INFINITY, -_INFINITY):
+        raise ValueError(f"from_epoch() takes a finite number, not {number}")
     return _long(int(number * milliseconds // units), "from_epoch")
 
 
@@ -75,10 +103,10 @@ def _long(number: int, name: str) -> int:
     return number
 
 
-def time_part(time: Value, part: Value) -> int:
-    """Return a part of a time."""
+def time_part(time: Value, part: Value, zone: Value = "UTC") -> int:
+    """Return a part of a time in a zone."""
     _PART(part)
-    return _PARTS[part](_moment(time, "time_part"))
+    return _PARTS[part](_moment(time, "time_part", zone))
 
 
 def truncate_time(time: Value, duration: Value) -> int:
@@ -109,13 +137,48 @@ ENTRIES = (
     ),
     LibraryFunction(
         "format_time",
-        ("time",),
+        ("time", "zone"),
         format_time,
-        "The ISO 8601 text of a time in UTC, with milliseconds.",
-        (("format_time(1738310400000)", "'2025-01-31T08:00:00.000Z'"),),
+        "The ISO 8601 text of a time, with milliseconds; in UTC, or in a [zone](#zones-and-formats).",
+        (
+            ("format_time(1738310400000)", "'2025-01-31T08:00:00.000Z'"),
+            ("format_time(1738310400000, 'Asia/Tokyo')", "'2025-01-31T17:00:00.000+09:00'"),
+        ),
+        optional=1,
         kind="str",
         type=TEXT,
-        constant=32.0,
+        constant=40.0,
+        checks={1: check_zone},
+    ),
+    LibraryFunction(
+        "strptime",
+        ("text", "format", "zone", "default"),
+        strptime,
+        "The time of a text of a [format](#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is of the zone, "
+        "which is UTC where it is absent. Other values are an error, or give `default`.",
+        (
+            ("strptime('31.01.2025 09:00', '%d.%m.%Y %H:%M', 'Europe/Zurich')", "1738310400000"),
+            ("strptime('Jan 31, 2025', '%b %d, %Y')", "1738281600000"),
+            ("strptime('soon', '%Y-%m-%d', 'UTC', None)", "None"),
+        ),
+        optional=2,
+        factor=1.0,
+        checks={1: check_read, 2: check_zone},
+    ),
+    LibraryFunction(
+        "strftime",
+        ("time", "format", "zone"),
+        strftime,
+        "The text of a time by a [format](#zones-and-formats); in UTC, or in a zone.",
+        (
+            ("strftime(1738310400000, '%Y/%m/%d %H:%M')", "'2025/01/31 08:00'"),
+            ("strftime(1738310400000, '%a %d %b, %I %p', 'America/New_York')", "'Fri 31 Jan, 03 AM'"),
+        ),
+        optional=1,
+        kind="str",
+        type=TEXT,
+        constant=1000.0,
+        checks={1: check_written, 2: check_zone},
     ),
     LibraryFunction(
         "from_epoch",
@@ -139,14 +202,15 @@ ENTRIES = (
     ),
     LibraryFunction(
         "time_part",
-        ("time", "part"),
+        ("time", "part", "zone"),
         time_part,
-        "A part of a time in UTC: `year quarter month week day day_of_year weekday hour minute second millisecond`; `week` is "
+        "A part of a time in UTC, or in a [zone](#zones-and-formats): `year quarter month week day day_of_year weekday hour minute second millisecond`; `week` is "
         "that of ISO 8601, `weekday` 1 for Monday to 7.",
-        (("time_part(1738310400000, 'weekday')", "5"), ("time_part(1738310400000, 'hour')", "8")),
+        (("time_part(1738310400000, 'weekday')", "5"), ("time_part(1738310400000, 'hour', 'Asia/Tokyo')", "17")),
+        optional=1,
         kind="int",
         type=INTEGER,
-        checks={1: _PART},
+        checks={1: _PART, 2: check_zone},
     ),
     LibraryFunction(
         "truncate_time",
