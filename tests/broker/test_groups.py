@@ -120,6 +120,12 @@ def died(processes: list[subprocess.Popen]) -> bool:
     return any(process.poll() is not None for process in processes)
 
 
+def both_have_tasks(app: App, processes: list[subprocess.Popen]) -> None:
+    """Wait until each of two processes has had tasks. Fails where one has ended."""
+    until(lambda: (tasks(app, "a") and tasks(app, "b")) or died(processes), "both have tasks")
+    assert not died(processes), [each.communicate() for each in processes if each.poll() is not None]
+
+
 def stop_all(processes: list[subprocess.Popen]) -> list[str]:
     """Stop processes in order, and return what they said on stderr."""
     for process in processes:
@@ -162,7 +168,7 @@ def test_both_end_when_idle(kafka: Log, tmp_path: Path) -> None:
 def test_one_is_killed_and_the_other_takes_over(kafka: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, kafka, **SILENT)
     with instances(app, "ab") as processes:
-        until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
+        both_have_tasks(app, processes)
         feed(app)
         until(lambda: read_all(app, RECORDS // 10), "a part is read")
         processes[0].kill()
@@ -188,7 +194,7 @@ def test_a_standby_takes_over_where_it_is(kafka: Log, tmp_path: Path) -> None:
 def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, kafka, **SILENT)
     with instances(app, "ab") as processes:
-        until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
+        both_have_tasks(app, processes)
         feed(app)
         until(lambda: read_all(app, RECORDS // 10), "a part is read")
         processes[0].send_signal(signal.SIGSTOP)
@@ -208,9 +214,11 @@ def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
 def test_a_thread_that_stalls_gives_its_tasks_up(kafka: Log, tmp_path: Path) -> None:
     (tmp_path / "stall.py").write_text(STALL)
     os.mkfifo(tmp_path / "go-on")
-    app = counting(tmp_path, kafka, STALLING, max_poll_interval_ms=6000, producer_transaction_timeout_ms=10_000)
+    # librdkafka takes no session that is longer than the interval between two polls.
+    times = {"max_poll_interval_ms": 6000, "session_timeout_ms": 6000, "producer_transaction_timeout_ms": 10_000}
+    app = counting(tmp_path, kafka, STALLING, **times)
     with instances(app, "ab") as processes:
-        until(lambda: tasks(app, "a") and tasks(app, "b"), "both have tasks")
+        both_have_tasks(app, processes)
         app.log.write([(app.topic("words"), b"k0", b"stall", 1, None, None)])
         stalled = tmp_path / "stalled"
         until(lambda: stalled.exists() and stalled.read_text(), "a thread stalls")
