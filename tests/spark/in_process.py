@@ -8,6 +8,7 @@ import random
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ from streamkit.plan.model import Plan
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.files import FileReading, read_lines
+from streamkit.runtime.spark.rows.packed_rows import unpack
 from streamkit.runtime.spark.stages.cycle import run_cycle
 from streamkit.runtime.spark.stages.job import Job, _record_batches
 from streamkit.runtime.spark.stages.order import order_rows
@@ -23,10 +25,12 @@ from streamkit.runtime.spark.stages.stage_plan import Stage
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Place
 from streamkit.runtime.spark.submission.submit_job import declared_counts
 from streamkit.runtime.spark.workers.globals import GlobalTables, Inline
-from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY, STATE_ORDER, STATE_SOURCE, Kept, state_of
+from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY, Kept, state_of
 from streamkit.runtime.spark.workers.worker import StageWork, run_tasks
 
 _STATE = state_of("")
+LOST = 0.2
+"""The part of runs and of stages that end early and begin again."""
 
 
 @dataclass
@@ -45,10 +49,10 @@ class State:
         for row in rows.filter(pc.equal(rows["topic"], MEMORY)).to_pylist():
             memory = json.loads(row["value"])
             partition = row["partition"]
-            for store, (kind, count) in memory.pop("state").items():
+            for store, (kind, count, _) in memory.pop("state").items():
                 mine = pc.and_(pc.equal(rows["topic"], state_of(store)), pc.equal(rows["partition"], partition))
                 found = rows.filter(mine)
-                assert len(found) == count
+                assert sum(map(len, map(unpack, found["value"].to_pylist()))) == count
                 before = [] if kind == BASE else self.stores[store, partition]
                 self.stores[store, partition] = [*before, found]
             self.tasks[row["key"].decode()] = memory
@@ -58,10 +62,8 @@ class State:
         parts = [arrow_rows.schema().empty_table()]
         for (store, _), pieces in self.stores.items():
             for number, piece in enumerate(pieces if store in stores else ()):
-                for name, value in (("order", STATE_ORDER), ("source", STATE_SOURCE), ("offset", number)):
-                    at = piece.schema.get_field_index(name)
-                    piece = piece.set_column(at, name, pa.array([value] * len(piece), pa.int64()))
-                parts.append(piece)
+                at = piece.schema.get_field_index("offset")
+                parts.append(piece.set_column(at, "offset", pa.array([number] * len(piece), pa.int64())))
         return pa.concat_tables(parts)
 
     def rows(self) -> dict[tuple[str, int], dict[bytes, bytes]]:
@@ -69,8 +71,8 @@ class State:
         found: dict[tuple[str, int], dict[bytes, bytes]] = {}
         for place, pieces in self.stores.items():
             rows: dict[bytes, bytes | None] = {}
-            for piece in pieces:
-                rows.update(zip(piece["key"].to_pylist(), piece["value"].to_pylist(), strict=True))
+            for table in (unpack(data) for piece in pieces for data in piece["value"].to_pylist()):
+                rows.update(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
             found[place] = {key: value for key, value in rows.items() if value is not None}
         return {place: rows for place, rows in found.items() if rows}
 
@@ -80,6 +82,7 @@ class InProcess:
 
     def __init__(self, plan: Plan, records: list[dict]):
         self._plan = plan
+        self._ends = False
         topics = sorted({record["topic"] for record in records})
         self._options = JobOptions(
             {topic: Place("-", JSON_LINES) for topic in topics}, {REST: Place("-", JSON_LINES)}, "updates"
@@ -131,10 +134,16 @@ class InProcess:
             found.append(part)
         return found
 
-    def run(self, parts: list[dict[str, pa.Table]], draw: random.Random) -> tuple[list[dict], State]:
-        """Run parts one after the other; return all output, and the state at the end."""
+    def run(
+        self, parts: list[dict[str, pa.Table]], draw: random.Random, ends: bool = False
+    ) -> tuple[list[dict], State]:
+        """Run parts one after the other; return all output, and the state at the end. ends: some runs and workers end early."""
+        self._ends = ends
         state, output = State(), []
         for part in parts:
+            while self._ends and draw.random() < LOST:
+                # A driver that is killed before the commit: the next run begins with the same state.
+                list(self._run(part, State(dict(state.stores), dict(state.tasks)), draw))
             output += self._run(part, state, draw)
         form = RecordJson(self._plan)
         decoded = []
@@ -157,7 +166,7 @@ class InProcess:
         for stage in job.stages:
             # Stores in memory, or on disk after the first batch.
             work = replace(job._work(stage, tables), spill_bytes=draw.choice((1, 1 << 27)))
-            made = self._stage(job, stage, work, rows, state)
+            made = self._stage(job, stage, work, rows, state, draw)
             state.add(made)
             for topic in stage.outputs:
                 rows.setdefault(topic, []).append(made.filter(pc.equal(made["topic"], topic)))
@@ -168,7 +177,9 @@ class InProcess:
             if row["topic"] not in internal and row["topic"] != MEMORY and not row["topic"].startswith(_STATE)
         )
 
-    def _stage(self, job: Job, stage: Stage, work: StageWork, rows: Mapping[str, list], state: State) -> pa.Table:
+    def _stage(
+        self, job: Job, stage: Stage, work: StageWork, rows: Mapping[str, list], state: State, draw: random.Random
+    ) -> pa.Table:
         stores = [name for sub in self._plan.sub_topologies if sub.id in stage.subs for name in sub.stores]
         inputs = [table for topic in stage.inputs for table in rows.get(topic, ())]
         frame = pa.concat_tables([state.frame(stores), *inputs])
@@ -188,7 +199,12 @@ class InProcess:
             frame = _sorted(frame, "partition", "order", "source", "offset")
         run = run_cycle if stage.cyclic else run_tasks
         # Batches of the size that Spark sends; they cut runs of records at other places than the parts do.
-        found = list(run(work, frame.combine_chunks().to_batches(max_chunksize=97)))
+        batches = frame.combine_chunks().to_batches(max_chunksize=97)
+        if self._ends and draw.random() < LOST:
+            # A worker that is killed anywhere: Spark runs its tasks again.
+            for _ in islice(run(work, batches), draw.randrange(5)):
+                pass
+        found = list(run(work, batches))
         return pa.Table.from_batches(found, arrow_rows.schema())
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
+from streamkit.runtime.spark.workers import kept_stores
+from streamkit.runtime.spark.workers.kept_stores import RecordingMap
 from streamkit.state.keys import MAX_LONG
 from tests.conformance_cases import CASES, parse
 from tests.runtime.expiring_counts import COUNT
@@ -103,15 +105,29 @@ def test_timers(tmp_path: Path) -> None:
     compare(load(path), records, 4 * ROUNDS)
 
 
+def test_changed_keys_are_on_disk_where_their_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_stores, "_MAX_CHANGED", 3)
+    rows = RecordingMap(1, lambda: tmp_path / "rows")
+    rows.fill([(b"%02d" % at, b"before") for at in range(10)])
+    for at in range(5, 15):
+        rows.put(b"%02d" % at, b"now")
+        rows.commit()
+    rows.delete_range(b"06", b"08")
+    assert (tmp_path / "rows-changed").exists()
+    assert list(rows.changes()) == [(b"%02d" % at, None if at in (6, 7) else b"now") for at in range(5, 15)]
+    assert rows.get(b"04") == b"before"
+    rows.close()
+
+
 def compare(plan: Plan, records: list[dict], rounds: int) -> None:
-    """Check that records in parts give the output, and in the end the state, of all of them at once."""
+    """Check that records in parts, with runs and workers that end early, give the output and state of all of them at once."""
     for seed in range(rounds):
         draw = random.Random(f"{plan.application} {seed}")
         job = InProcess(plan, records if seed == 0 else drawn(records, draw))
         (whole,) = job.parts(draw, 1)
         want, state = job.run([whole], draw)
         parts = job.parts(draw, draw.randint(2, 6))
-        have, after = job.run(parts, draw)
+        have, after = job.run(parts, draw, ends=True)
         assert want or seed
         assert by_key(have) == by_key(want), f"seed {seed}"
         assert rows(plan, after) == rows(plan, state), f"seed {seed}"

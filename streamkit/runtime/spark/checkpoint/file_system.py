@@ -88,12 +88,18 @@ class FileSystem:
                     found[state.name] = state
         return found
 
-    def read(self, path: str) -> str:
-        """Return the text of a file."""
+    def read(self, path: str) -> str | None:
+        """Return the text of a file; None where it does not have the checksum that it was written with."""
+        from py4j.protocol import Py4JJavaError
+
         stream = self._of(path).open(self._path(path))
         try:
             text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
             return text
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "ChecksumException":
+                return None
+            raise
         finally:
             stream.close()
 

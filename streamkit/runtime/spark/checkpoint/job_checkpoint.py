@@ -16,9 +16,16 @@ from streamkit.changes.forms.of_plan import form_of
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
-from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, parse_manifest
+from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, damaged, parse_manifest
 from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.workers.kept_tasks import BASE, DELTA, STATE_ORDER, STATE_SOURCE, Kept, state_of
+from streamkit.runtime.spark.workers.kept_tasks import (
+    STATE_DDL,
+    STATE_ORDER,
+    STATE_SOURCE,
+    Kept,
+    state_of,
+    unpack_state,
+)
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
@@ -28,8 +35,14 @@ MAX_DELTA = 1.0
 """The number of rows in the deltas of a store, for each row of its base, beyond which a run writes a new base."""
 _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
+_STATE_FOLDER, _UNPUBLISHED = r"folder=(\d{6})-[0-9a-f]{8}", r"_[0-9a-f]{8}-(\d{6})\.json"
 _OWN = {_MANIFESTS, _STATE, "_lock"}
-_STATE_SCHEMA = "key binary, value binary, folder string, store string, kind string, partition int"
+_PATH = "/folder=([0-9]+)-[^/]*/store=([^/]*)/kind=[^/]*/partition=([0-9]+)/[^/]*$"
+_FILE_BYTES = 4 * 1024 * 1024
+"""About how many bytes of rows a file of state has; each file is one row of Spark when it is read."""
+_MAX_BATCH_BYTES = 256 * 1024 * 1024
+"""About how many bytes of rows of stores Spark may send to a worker at once; 2 GB is more than it can."""
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Checkpoint:
@@ -55,13 +68,19 @@ class Checkpoint:
             if others:
                 raise StateError(f"--checkpoint {self.folder}: the directory has other files, such as {min(others)}")
             return Manifest(0, plan.application, form)
-        path = join(self.folder, _MANIFESTS, names[-1])
-        found = parse_manifest(self.files.read(path), path)
+        found = self._read(names[-1])
         self._check_topology(found, form)
         return replace(found, topology=form)
 
     def _manifests(self) -> list[str]:
         return [name for name in self.files.names(join(self.folder, _MANIFESTS)) if re.fullmatch(r"\d{6}\.json", name)]
+
+    def _read(self, name: str) -> Manifest:
+        path = join(self.folder, _MANIFESTS, name)
+        text = self.files.read(path)
+        if text is None:
+            raise damaged(path, "its checksum is another one")
+        return parse_manifest(text, path)
 
     def _check_topology(self, found: Manifest, form: Json) -> None:
         for finding in compare(from_json(found.topology), from_json(form)):
@@ -81,6 +100,20 @@ class Checkpoint:
                     f"--checkpoint {self.folder}: topic {topic} has {now} partitions, and had {count} in the runs before; "
                     "state is kept by partition: use a new directory"
                 )
+
+    @contextmanager
+    def limited_batches(self, manifest: Manifest) -> Iterator[None]:
+        """Limit the rows that Spark sends to a worker at once where all state of a partition is too much for that."""
+        if manifest.largest_partition() <= _MAX_BATCH_BYTES:
+            yield
+            return
+        conf = self._spark.conf
+        before = conf.get(_BATCH_ROWS)
+        conf.set(_BATCH_ROWS, _MAX_BATCH_BYTES // _FILE_BYTES)
+        try:
+            yield
+        finally:
+            conf.set(_BATCH_ROWS, before or "20000")
 
     @staticmethod
     def kept(manifest: Manifest) -> Kept:
@@ -102,34 +135,34 @@ class Checkpoint:
         paths = [self._path(store, number, piece) for store, number, piece in manifest.pieces() if store in stores]
         if not paths:
             return None
-        reader = self._spark.read.schema(_STATE_SCHEMA).option("basePath", join(self.folder, _STATE))
-        rows = reader.parquet(*paths)
-        return rows.select(
-            sf.concat(sf.lit(state_of("")), "store").alias("topic"),
-            "partition",
-            "key",
-            "value",
+        # Files as they are: a task reads a file of rows in a fraction of the time that Spark needs to move its rows.
+        found = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
+        number, store, partition = (sf.regexp_extract("path", _PATH, group) for group in (1, 2, 3))
+        return found.select(
+            sf.concat(sf.lit(state_of("")), store).alias("topic"),
+            partition.cast("int").alias("partition"),
+            sf.lit(None).cast("binary").alias("key"),
+            sf.col("content").alias("value"),
             sf.lit(-1).cast("bigint").alias("timestamp"),
             sf.lit(None).cast(arrow_rows.HEADERS_DDL).alias("headers"),
             sf.lit(STATE_ORDER).cast("bigint").alias("order"),
             sf.lit(STATE_SOURCE).cast("bigint").alias("source"),
             # Later runs replace the rows of earlier ones.
-            sf.substring_index("folder", "-", 1).cast("bigint").alias("offset"),
+            number.cast("bigint").alias("offset"),
         )
 
-    def write_state(self, rows: DataFrame, folder: str) -> None:
-        """Write the rows of stores that a run gives, by store, kind and partition."""
-        from pyspark.sql import functions as sf
-
-        found = rows.select(
-            sf.expr(f"substring(topic, {len(state_of('')) + 1})").alias("store"),
-            sf.when(rows.source == 1, BASE).otherwise(DELTA).alias("kind"),
-            "partition",
-            "key",
-            "value",
-        )
+    def write_state(self, rows: DataFrame, folder: str, row_bytes: int) -> None:
+        """Write the rows of stores that a run gives, by store, kind and partition; row_bytes: how long they are at most on average."""
         path = join(self.folder, _STATE, f"folder={folder}")
-        found.write.mode("error").partitionBy("store", "kind", "partition").parquet(path)
+        (
+            rows.mapInArrow(unpack_state, STATE_DDL)
+            .write.mode("error")
+            .partitionBy("store", "kind", "partition")
+            # Each key occurs once.
+            .option("parquet.enable.dictionary", "false")
+            .option("maxRecordsPerFile", max(1, _FILE_BYTES // max(1, row_bytes)))
+            .parquet(path)
+        )
 
     def _path(self, store: str, partition: int, piece: Piece) -> str:
         return join(
@@ -153,11 +186,23 @@ class Checkpoint:
             )
 
     def clean(self, manifest: Manifest) -> None:
-        """Delete the state that no manifest needs, and old manifests."""
-        used = {piece.folder for _, _, piece in manifest.pieces()}
-        for name in self.files.names(join(self.folder, _STATE)):
-            folder = name.removeprefix("folder=")
-            if folder not in used and folder[:6].isdigit() and int(folder[:6]) <= manifest.run:
+        """Delete state that neither the last manifest nor the one before needs, old manifests, and what ended runs left."""
+        used = {piece.folder for each in (manifest, *self._before(manifest)) for _, _, piece in each.pieces()}
+        for name in self._left(_STATE, _STATE_FOLDER, manifest):
+            if name.removeprefix("folder=") not in used:
                 self.files.delete(join(self.folder, _STATE, name))
-        for name in self._manifests()[:-_KEPT_MANIFESTS]:
+        for name in (*self._left(_MANIFESTS, _UNPUBLISHED, manifest), *self._manifests()[:-_KEPT_MANIFESTS]):
             self.files.delete(join(self.folder, _MANIFESTS, name))
+
+    def _before(self, manifest: Manifest) -> list[Manifest]:
+        """Return the manifest before, whose state is kept in case that the last manifest is damaged; none if it is too."""
+        name = f"{manifest.run - 1:06}.json"
+        try:
+            return [self._read(name)] if name in self._manifests() else []
+        except StateError:
+            return []
+
+    def _left(self, folder: str, pattern: str, manifest: Manifest) -> list[str]:
+        """Return names that runs have written, up to the last one: a run that is not committed may be writing others."""
+        found = ((name, re.fullmatch(pattern, name)) for name in self.files.names(join(self.folder, folder)))
+        return [name for name, match in found if match is not None and int(match[1]) <= manifest.run]

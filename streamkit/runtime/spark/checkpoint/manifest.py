@@ -23,11 +23,12 @@ class InputFile(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows of one store and partition: the folder of the run that wrote them, and how many there are."""
+    """Rows of one store and partition: the folder of the run that wrote them, how many there are, and their bytes."""
 
     folder: str
     kind: str
     rows: int
+    size: int
 
 
 class WrittenFile(NamedTuple):
@@ -91,6 +92,13 @@ class Manifest:
                 for piece in pieces:
                     yield store, int(partition), piece
 
+    def largest_partition(self) -> int:
+        """Return the bytes of all rows of the partition that has most of them."""
+        found: dict[int, int] = {}
+        for _, partition, piece in self.pieces():
+            found[partition] = found.get(partition, 0) + piece.size
+        return max(found.values(), default=0)
+
     def with_pieces(self, found: Iterable[tuple[str, int, Piece]], base: str) -> Manifest:
         """Return the manifest with new pieces; those of kind `base` replace the ones before."""
         state = {store: dict(partitions) for store, partitions in self.state.items()}
@@ -126,7 +134,16 @@ def parse_manifest(text: str, place: str) -> Manifest:
             outputs={topic: _output(found) for topic, found in data["outputs"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateError(f"{place}: the manifest is damaged: {error!r}") from error
+        raise damaged(place, repr(error)) from error
+
+
+def damaged(place: str, reason: str) -> StateError:
+    """Return the error of a manifest that can't be read, with what to do."""
+    run = place.rpartition("/")[2].removesuffix(".json")
+    return StateError(
+        f"{place}: the manifest is damaged ({reason}); delete it, and the folder run={run} of each output in files: the "
+        f"next run does again what run {int(run)} did"
+    )
 
 
 def _output(data: Json) -> Output:

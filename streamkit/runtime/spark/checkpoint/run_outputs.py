@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from streamkit.errors import TransportError, UsageError
@@ -104,6 +105,6 @@ def clean(files: FileSystem, manifest: Manifest) -> None:
     """Delete what runs wrote that were not committed, as far as no run can be writing it."""
     for output in manifest.outputs.values():
         for name in files.names(output.path):
-            number = name.removeprefix(_STAGED)[:6]
-            if name.startswith(_STAGED) and number.isdigit() and int(number) <= manifest.run:
+            found = re.fullmatch(_STAGED + r"(\d{6})-[0-9a-f]{8}", name)
+            if found is not None and int(found[1]) <= manifest.run:
                 files.delete(join(output.path, name))

@@ -171,9 +171,12 @@ class Job:
                 continue
             if self._readers(stage, names) > 1:
                 outputs = outputs.persist()
+            carrier = self._carrier(stage, names)
             for topic in stage.outputs:
-                rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
-            state.append(outputs)
+                chosen = [topic, MEMORY] if topic == carrier else [topic]
+                rows.setdefault(topic, []).append(outputs.filter(outputs.topic.isin(chosen)))
+            if carrier is None:
+                state.append(outputs)
             others = [
                 *names,
                 *self._internal(),
@@ -208,12 +211,25 @@ class Job:
             return (*self.external_outputs, *((REST,) if self._routed else ()))
         return tuple(dict.fromkeys((*self.options.outputs, *self.options.compare)))
 
+    def _carrier(self, stage: Stage, names: tuple[str, ...]) -> str | None:
+        """Return the topic with whose rows the memory of a stage's tasks goes to the next stage, which passes it on.
+
+        So a stage without stores and with one reader is not read a second time. None where there is no such topic.
+        """
+        later = [other for other in self.stages if other is not stage and set(stage.outputs) & set(other.inputs)]
+        if self._kept_state is None or self._stores(stage) or self._routed or len(later) != 1:
+            return None
+        if later[0].cyclic or REST in names or not set(names).isdisjoint(stage.outputs):
+            return None
+        return next(topic for topic in stage.outputs if topic in later[0].inputs)
+
     def _readers(self, stage: Stage, names: tuple[str, ...]) -> int:
         """Return how many times the output of a stage is read."""
         outputs = set(stage.outputs)
         later = sum(1 for other in self.stages if other is not stage and outputs & set(other.inputs))
         routed = len(set(names) - set(self._written)) if self._routed else 0
-        state = 2 * self.options.write_state + 2 * (self._kept_state is not None)
+        is_kept = self._kept_state is not None and self._carrier(stage, names) is None
+        state = 2 * self.options.write_state + 2 * is_kept
         return later + len(outputs & set(names)) + max(routed, REST in names) + state
 
     def output_spec(self, stage: Stage) -> OutputSpec:

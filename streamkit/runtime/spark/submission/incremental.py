@@ -93,12 +93,13 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     try_tasks(prepared.job)
     for warning in (*plan.config.warnings, *prepared.warnings):
         report(warning)
-    if not any(each.new for each in found.values()) and not _has_records(plan, prepared):
+    if not any(each.new for each in found.values()) and not prepared.has_records():
         report(f"nothing is new since run {before.run}" if before.run else "there is no input yet")
         run_outputs.clean(checkpoint.files, before)
         checkpoint.clean(before)
         return
-    after = _execute(prepared, spark, run, _Inputs(spark, prepared, frames, found, run), report)
+    with checkpoint.limited_batches(before):
+        after = _execute(prepared, spark, run, _Inputs(spark, prepared, frames, found, run), report)
     for topic, each in found.items():
         # A file that grew while the run read it may be read in part: nothing of the run counts then.
         find_files(checkpoint.files, spark, topic, options.inputs[topic], (*each.read, *each.new), run.number)
@@ -124,20 +125,22 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
     places = {topic: place for topic, place in job.options.outputs.items() if place is not None}
     staged = {topic: run_outputs.staged_place(place, run.number, run.token) for topic, place in places.items()}
     describe_job(spark, f"streamkit {job.plan.application}: state")
-    checkpoint.write_state(outputs[STATE], run.folder)
     memories = {
         bytes(row["key"]).decode(): json.loads(bytes(row["value"]))
         for row in outputs[MEMORY].select("key", "value").collect()
     }
+    pieces = [
+        (store, int(task.partition("_")[2]), Piece(run.folder, kind, rows, size))
+        for task, memory in memories.items()
+        for store, (kind, rows, size) in memory.pop("state").items()
+    ]
+    checkpoint.write_state(
+        outputs[STATE], run.folder, max((piece.size // (piece.rows or 1) for *_, piece in pieces), default=1)
+    )
     # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
     in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)
     written = {topic: run_outputs.written(checkpoint.files, run.number, place) for topic, place in staged.items()}
-    pieces = [
-        (store, int(task.partition("_")[2]), Piece(run.folder, kind, rows))
-        for task, memory in memories.items()
-        for store, (kind, rows) in memory.pop("state").items()
-    ]
     past = run.before.outputs
     return replace(
         run.before.with_pieces(pieces, BASE),
@@ -218,11 +221,6 @@ def _continued(before: Manifest, requested: Range) -> Range:
         for number, offset in found.items()
     }
     return replace(requested, continued=offsets)
-
-
-def _has_records(plan: Plan, prepared: Prepared) -> bool:
-    whole = set(global_topics(plan))
-    return any(each.stop > each.start for each in prepared.ranges if each.place.topic not in whole)
 
 
 def _offsets(before: Manifest, prepared: Prepared) -> dict[str, dict[str, int]]:

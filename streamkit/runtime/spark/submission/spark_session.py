@@ -82,6 +82,8 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
         # With a limit in bytes Spark computes the size of a batch after each row, which for the column of headers takes
         # time in proportion to the batch: more than all other work of the job.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+        # Spark sorts the rows of a task by the folders that they belong to, unless it may write several at a time.
+        "spark.sql.maxConcurrentOutputFileWriters": "32",
     }
     if not remote:
         found["spark.ui.showConsoleProgress"] = "false"

@@ -63,6 +63,11 @@ class Prepared:
         """Return the ranges of a topic."""
         return tuple(each for each in self.ranges if each.place.topic == topic)
 
+    def has_records(self) -> bool:
+        """Return whether there may be records to read from the log, those of global tables left out."""
+        whole = set(global_topics(self.job.plan))
+        return any(each.stop > each.start for each in self.ranges if each.place.topic not in whole)
+
     def describe(self) -> list[str]:
         """Return the lines of a description: the stages and their inputs."""
         lines = [stage.describe(self.job.pieces(stage)) for stage in self.job.stages]
@@ -135,6 +140,9 @@ def submit(
         try_tasks(prepared.job)
         for warning in (*plan.config.warnings, *prepared.warnings):
             report(warning)
+        if not options.inputs and not prepared.has_records():
+            chosen = options.range
+            report(f"there are no records to read: --from {chosen.start}, --until {chosen.end}")
         if options.write_state:
             if options.inputs:
                 raise UsageError("--write-state needs the offsets of the log: read all topics from it")

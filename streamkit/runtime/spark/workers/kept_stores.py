@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -13,6 +13,7 @@ from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.spark.workers.spill import SpillingMap, SpillingStores
 from streamkit.state.definitions import StoreDef, create
 from streamkit.state.engines.ages import row_key
+from streamkit.state.engines.open_maps import default_engine, open_map
 from streamkit.state.keys import unpack_long
 from streamkit.state.store_interface import BytesMap, Store
 from streamkit.state.stores.suppress_buffer import VERSION
@@ -21,11 +22,16 @@ from streamkit.state.stores.versioned import VersionedStore
 Rows = list[tuple[bytes, bytes | None]]
 
 
+_MAX_CHANGED = 300_000
+"""Keys that were written and stay in memory, where the rows themselves are too large for it."""
+
+
 class RecordingMap(SpillingMap):
-    """A map that records the keys which are written."""
+    """A map that records the keys which are written, on disk where its rows are."""
 
     def __init__(self, limit: int, path: Callable[[], Path]):
         self._changed: set[bytes] = set()
+        self._changed_before: BytesMap | None = None
         super().__init__(limit, path)
 
     def _use(self, inner: BytesMap) -> None:
@@ -44,19 +50,42 @@ class RecordingMap(SpillingMap):
         self._changed.update(key for key, _ in self._inner.range(low, high, include_high=False))
         self._inner.delete_range(low, high)
 
+    def commit(self) -> None:
+        super().commit()
+        if self._memory is None and len(self._changed) > _MAX_CHANGED:
+            self._move_changed()
+
+    def _move_changed(self) -> BytesMap:
+        if self._changed_before is None:
+            path = self._path()
+            self._changed_before = open_map(default_engine(), path.with_name(f"{path.name}-changed"))
+        self._changed_before.put_many([(key, b"") for key in self._changed])
+        self._changed_before.commit()
+        self._changed.clear()
+        return self._changed_before
+
     def fill(self, items: Rows) -> None:
         """Add rows that count as unchanged."""
         self._inner.put_many(items)
-        self.commit()
+        super().commit()
 
     def forget_changes(self) -> None:
-        """Let all rows count as unchanged."""
+        """Let all rows that were written since the map was opened count as unchanged."""
         self._changed.clear()
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the rows that were written, as they are now; None: deleted."""
-        for key in sorted(self._changed):
+        if self._changed_before is None:
+            keys: Iterable[bytes] = sorted(self._changed)
+        else:
+            keys = (key for key, _ in self._move_changed().range(None, None))
+        for key in keys:
             yield key, self._inner.get(key)
+
+    def close(self) -> None:
+        super().close()
+        if self._changed_before is not None:
+            self._changed_before.close()
 
 
 class _BufferLog:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamkit.errors import StateError
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.packed_rows import pack, unpack
 from streamkit.runtime.spark.stages.stage_plan import where
 from streamkit.runtime.spark.workers import volatile
 from streamkit.runtime.spark.workers.kept_stores import KeptStores
@@ -31,7 +31,12 @@ DELTA, BASE = "delta", "base"
 STATE_SOURCE, STATE_ORDER = -1, -(1 << 62)
 """By these columns the rows of stores come before all records of their partition."""
 _BATCH = 20_000
+_BATCH_BYTES = 4 * 1024 * 1024
+"""The number of rows of a store, and about the bytes of them, that become one row of Spark."""
 _KINDS = (DELTA, BASE)
+STATE_NAMES = ("store", "kind", "partition", "key", "value")
+STATE_DDL = "store string, kind string, partition int, key binary, value binary"
+"""The columns of rows of stores in a checkpoint."""
 
 
 def state_of(store: str) -> str:
@@ -138,14 +143,34 @@ def leading_state(batch: pa.RecordBatch) -> int:
 
 
 def fill(stores: KeptStores, rows: pa.RecordBatch, partition: int) -> None:
-    """Fill stores with their rows of a checkpoint."""
+    """Fill stores with their rows of a checkpoint, of which each row of Spark has many."""
+    names, values = rows.column(arrow_rows.TOPIC).to_pylist(), rows.column(arrow_rows.VALUE)
+    for at, name in enumerate(names):
+        if name.startswith(_STATE):
+            columns = map(arrow_rows.values_of, unpack(values[at].as_buffer()).columns)
+            stores.fill(name.removeprefix(_STATE), partition, list(zip(*columns, strict=True)))
+
+
+def memories_in(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with the memory of tasks, which come from an earlier stage."""
     import pyarrow.compute as pc
 
-    topics = rows.column(arrow_rows.TOPIC)
-    for topic in topics.unique().to_pylist():
-        of_store = rows.filter(pc.equal(topics, topic))
-        keys, values = (arrow_rows.values_of(of_store.column(column)) for column in (arrow_rows.KEY, arrow_rows.VALUE))
-        stores.fill(topic.removeprefix(_STATE), partition, list(zip(keys, values, strict=True)))
+    return rows.filter(pc.equal(rows.column(arrow_rows.TOPIC), MEMORY))
+
+
+def unpack_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of stores in the columns of a checkpoint (STATE_DDL), from rows as tasks write them."""
+    import pyarrow as pa
+
+    for batch in batches:
+        columns = (batch.column(at).to_pylist() for at in (arrow_rows.TOPIC, arrow_rows.PARTITION, arrow_rows.OFFSET))
+        values = batch.column(arrow_rows.VALUE)
+        for at, (topic, partition, kind) in enumerate(zip(*columns, strict=True)):
+            rows = unpack(values[at].as_buffer())
+            place = (topic.removeprefix(_STATE), _KINDS[kind], pa.scalar(partition, pa.int32()))
+            constants = [pa.repeat(each, len(rows)) for each in place]
+            for part in rows.combine_chunks().to_batches():
+                yield pa.RecordBatch.from_arrays([*constants, *part.columns], names=list(STATE_NAMES))
 
 
 class StateWriter:
@@ -156,37 +181,55 @@ class StateWriter:
         self._stores = stores
 
     def write(self, task: BatchTask, memory: dict[str, Json]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task's stores, and one with its memory and the numbers of these rows."""
+        """Yield the rows of a task's stores, packed, and one with its memory and the numbers and bytes of these rows."""
         counts: dict[str, Json] = {}
         for name in task.spec.sub_topology.stores:
             complete = (name, task.partition) not in self._kept.deltas
-            count = 0
-            rows = self._stores.state(name, task.partition, complete)
-            while chunk := list(islice(rows, _BATCH)):
-                count += len(chunk)
-                yield _batch(state_of(name), task.partition, chunk, int(complete))
+            count = total = 0
+            for keys, values, size in _chunks(self._stores.state(name, task.partition, complete)):
+                count, total = count + len(keys), total + size
+                yield _row(state_of(name), task.partition, None, pack(keys, values), int(complete))
             if count or complete:
-                counts[name] = [_KINDS[complete], count]
+                counts[name] = [_KINDS[complete], count, total]
         text = json.dumps({**memory, "state": counts}).encode()
-        yield _batch(MEMORY, task.partition, [(task.task_id.encode(), text)], 0)
+        yield _row(MEMORY, task.partition, task.task_id.encode(), text, 0)
 
 
-def _batch(topic: str, partition: int, rows: Iterable[tuple[bytes, bytes | None]], kind: int) -> pa.RecordBatch:
-    keys, values = zip(*rows, strict=True)
-    count = len(keys)
+def _chunks(rows: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[list[bytes], list[bytes | None], int]]:
+    """Yield keys, values and their bytes, of a limited number of rows."""
+    keys: list[bytes] = []
+    values: list[bytes | None] = []
+    size = 0
+    for key, value in rows:
+        keys.append(key)
+        values.append(value)
+        size += len(key) + len(value or b"")
+        if size > _BATCH_BYTES or len(keys) == _BATCH:
+            yield keys, values, size
+            keys, values, size = [], [], 0
+    if keys:
+        yield keys, values, size
+
+
+def _row(topic: str, partition: int, key: bytes | None, value: bytes, kind: int) -> pa.RecordBatch:
+    """Return a row that comes before all records of its partition, where it is an input of a later stage."""
     return arrow_rows.to_batch(
-        (
-            [topic] * count,
-            [partition] * count,
-            keys,
-            values,
-            [-1] * count,
-            [None] * count,
-            [0] * count,
-            [kind] * count,
-            [0] * count,
-        )
+        ([topic], [partition], [key], [value], [-1], [None], [STATE_ORDER], [STATE_SOURCE], [kind])
     )
 
 
-__all__ = ["BASE", "DELTA", "MEMORY", "Kept", "Reading", "StateWriter", "fill", "leading_state", "memory_of", "resume"]
+__all__ = [
+    "BASE",
+    "DELTA",
+    "MEMORY",
+    "STATE_DDL",
+    "Kept",
+    "Reading",
+    "StateWriter",
+    "fill",
+    "leading_state",
+    "memories_in",
+    "memory_of",
+    "resume",
+    "unpack_state",
+]

@@ -34,6 +34,7 @@ from streamkit.runtime.spark.workers.kept_tasks import (
     StateWriter,
     fill,
     leading_state,
+    memories_in,
     memory_of,
     resume,
 )
@@ -250,8 +251,10 @@ class _Running:
         """Process rows; yield output."""
         kept = leading_state(batch) if isinstance(self._stores, KeptStores) else 0
         if isinstance(self._stores, KeptStores) and kept:
-            fill(self._stores, batch.slice(0, kept), self.partition)
-            batch = batch.slice(kept)
+            first, batch = batch.slice(0, kept), batch.slice(kept)
+            fill(self._stores, first, self.partition)
+            if len(memories := memories_in(first)):
+                yield memories
             if not len(batch):
                 return
         rows = arrow_rows.batch_with_all_columns(batch, self._work.stage.inputs[0])
