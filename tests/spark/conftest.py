@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
 from tests.requirements import MissingTool, require
+from tests.spark.incremental_runs import TOPOLOGY
 from tests.spark.support import SETTINGS
 
 
@@ -26,3 +28,11 @@ def spark() -> Iterator:
     session = open_session(Cluster("local[2]", SETTINGS), "tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """The file of a topology that counts words, with and without windows."""
+    found = tmp_path / "topology.yaml"
+    found.write_text(TOPOLOGY, encoding="utf-8")
+    return found

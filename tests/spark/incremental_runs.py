@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import random
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, Range
 from tests.spark.support import write_lines
+
+TOPOLOGY = """\
+streamkit: 1
+application: incremental
+topics:
+  lines: {value: string, partitions: 2}
+  counts: {value: long, partitions: 2}
+  recent: {key: {windowed: string, size: 10s}, value: long, partitions: 2}
+pipelines:
+  words:
+    stream: lines
+    steps:
+      - flat_map_values: {values: value.split(), value_serde: string}
+      - group_by: value
+  counts:
+    from: words
+    steps:
+      - count: counts
+      - to_stream
+    to: counts
+  recent:
+    from: words
+    steps:
+      - window: {tumbling: 10s, grace: 0s}
+      - count
+      - suppress: window_closes
+      - to_stream
+    to: recent
+"""
 
 
 @dataclass
@@ -76,4 +109,24 @@ class Runs:
         return int(max(names, default="0"))
 
 
-__all__ = ["PARQUET", "Range", "Runs"]
+def lines(count: int, start: int = 0) -> list[dict]:
+    """Lines of words at rising times, from the line `start` on."""
+    found = []
+    for at in range(start, start + count):
+        draw = random.Random(at)
+        words = " ".join(f"w{draw.randrange(30)}" for _ in range(3))
+        found.append({"topic": "lines", "key": f"k{draw.randrange(9)}", "value": words, "timestamp": at * 700})
+    return found
+
+
+def fails(
+    run: Callable[..., None], *words: object, kind: type[StreamkitError] = StreamkitError, **options: Any
+) -> None:
+    """Check that a run ends with one line that has these words."""
+    with pytest.raises(kind) as caught:
+        run(**options)
+    assert "\n" not in str(caught.value)
+    assert all(str(word) in str(caught.value) for word in words), caught.value
+
+
+__all__ = ["PARQUET", "TOPOLOGY", "Range", "Runs", "fails", "lines"]

@@ -1,0 +1,315 @@
+"""Incremental jobs on Spark whose runs end early: what they wrote does not count, and the next run does it again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import StateError, StateLockedError, TransportError
+from streamkit.plan import load
+from streamkit.runtime.spark.checkpoint import run_outputs
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, Place
+from tests.broker.support import until
+from tests.cli.support import command
+from tests.spark.incremental_runs import PARQUET, Runs, fails, lines
+from tests.spark.support import SETTINGS, by_key, reprocess
+
+# Kills at random times take minutes each; a kill at a fixed point, and an end at each change of a file, run always.
+ROUNDS = int(os.environ.get("STREAMKIT_KILLS", "0"))
+LONGEST_S = float(os.environ.get("STREAMKIT_KILLS_WITHIN_S", "20"))
+"""The seconds within which a run is killed."""
+
+
+class Ending:
+    """Ends a run before its n-th change of the checkpoint or an output, as a signal would."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, changes: int):
+        self.left = changes
+        for owner, name in (
+            (Checkpoint, "write_state"),
+            (FileSystem, "write"),
+            (FileSystem, "rename"),
+            (FileSystem, "delete"),
+        ):
+            patch.setattr(owner, name, self._counting(getattr(owner, name)))
+
+    def _counting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+            return call(*given)
+
+        return run
+
+
+def test_a_run_that_ends_early(spark: Any, counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
+    changes, committed, whole = 0, 0, []
+    while True:
+        part = lines(10, 10 * changes)
+        whole += part
+        runs.add(part)
+        before, run = runs.written(), runs.last_run()
+        with monkeypatch.context() as patch:
+            ending = Ending(patch, changes)
+            try:
+                runs.run()
+            except KeyboardInterrupt:
+                assert ending.left == 0
+        if ending.left:
+            break
+        counts = runs.last_run() > run
+        committed += counts
+        assert counts or runs.written() == before
+        runs.run()
+        assert runs.last_run() == run + 1
+        changes += 1
+    # Before and after the commit there was an end at each change.
+    assert 0 < committed < changes
+    (tmp_path / "one").mkdir()
+    plan = load(counting)
+    assert by_key(runs.written()) == by_key(reprocess(spark, plan, whole, tmp_path / "one", emit="updates"))
+    listing = json.loads((runs.out / "_manifest.json").read_text(encoding="utf-8"))
+    assert [each["run"] for each in listing["runs"]] == list(range(1, changes + 2))
+    assert {each["folder"] for each in listing["runs"]} | {"_manifest.json"} == {
+        each.name for each in runs.out.glob("[!.]*")
+    }
+
+
+def killed(runs: Runs, when: Callable[[subprocess.Popen], None], worker: bool = False) -> None:
+    """Start the next run as a command of its own, and kill it, or one of its workers, after `when`; return when it has ended."""
+    conf = [each for name, value in SETTINGS.items() for each in ("--conf", f"{name}={value}")]
+    line = command(
+        *("submit", runs.path, "--master", "local[1]", *conf, "--emit", "updates", "--checkpoint", runs.checkpoint),
+        *("--input", f"lines={runs.folder / 'lines'},format=json", "--output", f"*={runs.out}"),
+    )
+    process = subprocess.Popen(line, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    when(process)
+    workers = workers_of(process.pid) if worker else []
+    if workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(workers[0], signal.SIGKILL)
+    elif process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def workers_of(session: int) -> list[int]:
+    """The Python workers of a driver that leads a session; they have a process group of their own."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and "pyspark.daemon" in (stat.parent / "cmdline").read_text():
+                found.append(int(stat.parent.name))
+    return sorted(found, reverse=True)
+
+
+def test_a_driver_that_is_killed(spark: Any, counting: Path, tmp_path: Path) -> None:
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
+    runs.add(lines(30))
+    runs.run()
+    before = runs.content()
+    runs.add(lines(30, 30))
+
+    def writing(process: subprocess.Popen) -> None:
+        until(lambda: list(runs.out.glob("_run-000002-*")) or process.poll() is not None, "the second run writes")
+
+    killed(runs, writing)
+    if runs.last_run() == 1:  # else it was faster than the signal
+        assert before.items() <= runs.content().items()
+        assert len(runs.written()) == len(before_written(runs))
+    runs.run()
+    assert runs.last_run() == 2
+    (tmp_path / "one").mkdir()
+    plan = load(counting)
+    assert by_key(runs.written()) == by_key(reprocess(spark, plan, lines(60), tmp_path / "one", emit="updates"))
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_kills_at_random_times(seed: int, spark: Any, counting: Path, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
+
+    def after_a_while(process: subprocess.Popen) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(1, LONGEST_S))
+
+    for start in (0, 20, 40):
+        runs.add(lines(20, start))
+        for _ in range(2):
+            before, run = runs.written(), runs.last_run()
+            killed(runs, after_a_while, worker=draw.random() < 0.5)
+            assert runs.last_run() > run or runs.written() == before
+    runs.run()
+    (tmp_path / "one").mkdir()
+    plan = load(counting)
+    assert by_key(runs.written()) == by_key(reprocess(spark, plan, lines(60), tmp_path / "one", emit="updates"))
+
+
+@pytest.mark.parametrize("format", [PARQUET, JSON_LINES])
+def test_readers_skip_a_killed_run(
+    format: str, spark: Any, counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",), format)
+    options = {"outputs": {"counts": Place(str(runs.out), format)}}
+
+    def rows() -> list[Any]:
+        reader = spark.read.parquet if format == PARQUET else spark.read.text
+        table = reader(str(runs.out))
+        return sorted(map(str, table.collect()))
+
+    runs.add(lines(10))
+    runs.run(**options)
+    before = rows()
+    runs.add(lines(10, 10))
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "publish", ends)
+        with pytest.raises(KeyboardInterrupt):
+            runs.run(**options)
+    assert list(runs.out.glob("_run*/part-*"))
+    assert rows() == before
+    runs.run(**options)
+    assert len(rows()) == 2 * len(before)
+
+
+def ends(*_: object) -> None:
+    """Ends a run as a signal would."""
+    raise KeyboardInterrupt
+
+
+def test_a_final_name_that_is_taken(
+    spark: Any, counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
+    runs.add(lines(5))
+    taken = runs.out / "run=000001"
+    publish = Checkpoint.publish
+
+    def then_taken(*given: Any) -> None:
+        publish(*given)
+        taken.mkdir()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "publish", then_taken)
+        fails(runs.run, f"={runs.out}", "run=000001 exists", "_run-000001-", kind=TransportError)
+    fails(runs.run, "run=000001 exists", kind=TransportError)
+    taken.rename(tmp_path / "away")
+    runs.run()
+    assert runs.lines[-1] == "nothing is new since run 1"
+    assert runs.written()
+    # A copy that an object store had made completely is as good as the folder itself.
+    manifest = json.loads((runs.checkpoint / "manifests" / "000001.json").read_text(encoding="utf-8"))
+    (staged,) = {each["runs"][0]["staged"] for each in manifest["outputs"].values()}
+    shutil.copytree(taken, runs.out / staged)
+    written = runs.written()
+    runs.run()
+    assert (runs.written(), list(runs.out.glob("_run*"))) == (written, [])
+
+
+def test_a_listing_that_was_not_written(
+    spark: Any, counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
+    runs.add(lines(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(run_outputs, "_listing", ends)
+        with pytest.raises(KeyboardInterrupt):
+            runs.run()
+    runs.run()
+    assert runs.lines[-1] == "nothing is new since run 1"
+    listing = json.loads((runs.out / "_manifest.json").read_text(encoding="utf-8"))
+    assert [each["run"] for each in listing["runs"]] == [1]
+
+
+def test_an_input_that_grows_during_a_run(
+    spark: Any, counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
+    runs.add(lines(5))
+    read = runs.folder / "lines" / "001.jsonl"
+    write_state = Checkpoint.write_state
+
+    def then_grows(*given: Any) -> None:
+        write_state(*given)
+        with read.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(lines(1, 5)[0]) + "\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "write_state", then_grows)
+        fails(runs.run, "--input lines=", "001.jsonl has changed since run 1", kind=TransportError)
+    assert runs.last_run() == 0
+    runs.run()
+    assert runs.last_run() == 1
+    assert list(runs.out.glob("_run*")) == []
+
+
+def before_written(runs: Runs) -> list[str]:
+    """The lines of the first run."""
+    return "".join(part.read_text() for part in (runs.out / "run=000001").glob("part-*")).splitlines()
+
+
+def test_a_worker_that_is_killed(spark: Any, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    (tmp_path / "dying.py").write_text(
+        "import os\n"
+        "class Dying:\n"
+        "    def process(self, record):\n"
+        f"        if record.value == 'x' and os.path.exists({str(marker)!r}):\n"
+        f"            os.remove({str(marker)!r})\n"
+        "            os.kill(os.getpid(), 9)\n"
+        "        return record\n"
+    )
+    path = tmp_path / "topology.yaml"
+    path.write_text(
+        "streamkit: 1\napplication: dying\ntopics: {lines: {value: string}, counts: {value: long}}\n"
+        "pipelines:\n  counts:\n    stream: lines\n    steps:\n"
+        "      - process: {call: dying:Dying}\n      - group_by_key\n      - count\n      - to_stream\n    to: counts\n"
+    )
+    runs = Runs(spark, path, tmp_path / "runs", ("lines",))
+    for number, value in enumerate("yxy"):
+        runs.add([{"topic": "lines", "key": "k", "value": value, "timestamp": number}])
+        marker.touch()
+        if value == "x":
+            fails(runs.run, "Spark")
+            assert not marker.exists()
+        runs.run()
+    assert [record["value"] for record in runs.written()] == [1, 2, 3]
+
+
+def test_two_runs_at_once(spark: Any, counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
+    runs.add(lines(5))
+    with FileSystem(spark).locked(str(runs.checkpoint)):
+        fails(runs.run, "another run uses it", kind=StateLockedError)
+    # Where there is no lock, as on object stores, the run that ends first counts.
+    unlocked = FileSystem.is_local
+    original = Checkpoint.write_state
+
+    def overtaken(*given: Any) -> None:
+        monkeypatch.setattr(Checkpoint, "write_state", original)
+        runs.run()
+        original(*given)
+
+    monkeypatch.setattr(FileSystem, "is_local", lambda *given: False)
+    monkeypatch.setattr(Checkpoint, "write_state", overtaken)
+    fails(runs.run, "another run has ended first", kind=StateError)
+    monkeypatch.setattr(FileSystem, "is_local", unlocked)
+    assert [run.name for run in runs.out.glob("run=*")] == ["run=000001"]
+    written = runs.written()
+    runs.run()
+    assert runs.lines[-1] == "nothing is new since run 1"
+    assert (runs.written(), list(runs.out.glob("_run*"))) == (written, [])
