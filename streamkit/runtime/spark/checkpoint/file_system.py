@@ -119,6 +119,8 @@ class FileSystem:
         if self.exists(path):
             self.delete(temporary)
             return False
+        # A local file that was deleted by hand leaves its checksum, over which Hadoop does not rename.
+        self._of(path).delete(self._path(posixpath.join(folder, f".{name}.crc")), False)
         return self.rename(temporary, path)
 
     def rename(self, source: str, target: str) -> bool:
