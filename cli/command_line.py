@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from streamkit_cli.arguments.command_group import CommandGroup
 from streamkit_cli.guard import guarded
 
 COMMANDS = {
@@ -45,6 +46,7 @@ def application(arguments: list[str]) -> typer.Typer:
     The imports of the other commands would double the time of a short command.
     """
     app = typer.Typer(
+        cls=CommandGroup,
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         help="Kafka Streams topologies in YAML: validated, described, tried and run.",

@@ -62,6 +62,8 @@ def parse_record(line: str) -> dict[str, Json]:
     """Return the record of a JSON line. Raises SerdeError."""
     try:
         record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise SerdeError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except (ValueError, RecursionError) as error:
         raise SerdeError(f"not JSON: {error}") from None
     if not isinstance(record, dict):

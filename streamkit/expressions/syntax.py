@@ -12,6 +12,21 @@ from streamkit.expressions.spellings import foreign_operator
 
 Locate = Callable[[int, int], Position]
 """Maps line and column inside the text, both from 0 and in characters, to the file."""
+_STATEMENTS = (
+    "import",
+    "from",
+    "def",
+    "return",
+    "for",
+    "while",
+    "with",
+    "try:",
+    "raise",
+    "del",
+    "assert",
+    "class",
+    "pass",
+)
 
 
 class Source:
@@ -102,6 +117,11 @@ class Source:
             return Problem(place, f"not an expression: {advice}")
         line, column = (error.lineno or 1) - 1, (error.offset or 1) - 1
         message = (error.msg or "invalid syntax").partition(" Perhaps you forgot a comma")[0].rstrip(".")
+        first = self.text.split(maxsplit=1)[0]
+        if message == "invalid syntax" and first in _STATEMENTS:
+            message = (
+                f"'{first}' begins a statement; an expression has a value, and statements stand in a Python module"
+            )
         if line >= len(self._text_lines):
             line, column = len(self._text_lines) - 1, len(self._text_lines[-1])
             _, _, opened = message.partition("does not match opening parenthesis ")

@@ -341,6 +341,8 @@ def record_of_line(line: str, place: str) -> dict[str, Json]:
     """Return the record or the control of a JSON line. Raises SerdeError with its place."""
     try:
         record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise SerdeError(f"{place}: not JSON: {error.msg} at character {error.pos + 1}") from error
     except (ValueError, RecursionError) as error:
         raise SerdeError(f"{place}: not JSON: {error}") from error
     if not isinstance(record, dict):

@@ -243,3 +243,18 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     with os.fdopen(writing, "wb") as pipe:
         done = subprocess.run(command("describe", EXAMPLE), stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--max", "many", "expected a whole number, not 'many'"),
+        ("--max", "-1", "expected a value greater than or equal to 0, not '-1'"),
+        ("--format", "yaml", "'yaml' is not one of 'text', 'json'."),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_named_with_what_is_expected(
+    option: str, value: str, reason: str, upper: Path
+) -> None:
+    done = streamkit("lag", upper, option, value)
+    assert (done.code, done.err.splitlines()[-1]) == (2, f"Error: Invalid value for '{option}': {reason}")

@@ -38,8 +38,8 @@ _WORDS = {
     "Await": "'await'",
     "Yield": "'yield'",
     "YieldFrom": "'yield'",
-    "Lambda": "a lambda stands only as an argument",
-    "Starred": "'*' stands only in calls, lists, tuples and sets",
+    "Lambda": "a lambda (it can be an argument of a call)",
+    "Starred": "'*' (it can be in calls, lists, tuples and sets)",
     "MatMult": "operator '@'",
 }
 
