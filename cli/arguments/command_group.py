@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
@@ -18,7 +18,7 @@ _BEGIN = "Input should be "
 class CommandGroup(TyperGroup):
     """A group whose messages about values name what is expected and the value."""
 
-    def invoke(self, ctx: typer.Context) -> Json:
+    def invoke(self, ctx: Any) -> Json:  # The class of contexts differs between releases of Typer.
         """Run a command. Raises BadParameter."""
         try:
             return super().invoke(ctx)
