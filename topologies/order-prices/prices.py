@@ -21,7 +21,7 @@ class Prices:
 
     def __call__(self, product):
         try:
-            with self.opener.open(f"{self.url}/prices/{quote(product, safe='')}", timeout=2) as answer:
+            with self.opener.open(f"{self.url}/prices/{quote(product, safe='')}", timeout=10) as answer:
                 return json.load(answer)["cents"]
         except HTTPError as error:
             error.close()
