@@ -1,6 +1,6 @@
 """The bytes that the present thread has made since it last sent its task's output; a round ends before they are too many.
 
-Only large values are added, where they are made: a record, a value or a list of matches of ordinary size costs nothing here.
+The seconds that it has waited for calls since then are counted too, since it does not poll meanwhile. Only large values are added, where they are made: a record, a value or a list of matches of ordinary size costs nothing here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ROW = 512
 
 class _Round(threading.local):
     left = MOST
+    waited = 0.0
     end: Callable[[], None] | None = None
 
 
@@ -32,6 +33,7 @@ _ROUND = _Round()
 def begin(end: Callable[[], None] | None) -> None:
     """Begin a round; `end` is called when it is full."""
     _ROUND.left = MOST
+    _ROUND.waited = 0.0
     _ROUND.end = end
 
 
@@ -45,6 +47,13 @@ def made(size: int) -> None:
     _ROUND.left -= size
     if _ROUND.left < 0 and _ROUND.end is not None:
         _ROUND.end()
+
+
+def waited(seconds: float, most: float) -> None:
+    """Count seconds that the thread has waited for calls; with more than `most` of them the round ends."""
+    _ROUND.waited += seconds
+    if _ROUND.waited > most:
+        made(MOST + 1)
 
 
 def many(results: list[T]) -> list[T]:

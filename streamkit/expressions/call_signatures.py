@@ -66,11 +66,13 @@ class Signature:
 class Usage:
     """How a place of the language calls a function: what it passes by position, and whether it may pass the context too.
 
-    passed None: not known here, so only the arguments by name are checked. A class gets the arguments by name alone.
+    passed None: not known here, so only the arguments by name are checked. makes: of a class, an object is made with the
+    arguments by name alone, whatever a function is passed.
     """
 
     passed: tuple[str, ...] | None = None
     context: bool = False
+    makes: bool = False
 
 
 class Misfit(StreamkitError):
@@ -118,7 +120,7 @@ def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) 
             takes = f"it takes: {', '.join(known)}" if known else "it takes none"
             yield Misfit(f"{name} has no argument {argument!r}{did_you_mean(argument, known, takes)}", argument)
     missing = [each.name for each in free if each.required and each.name not in arguments]
-    if missing and usage.passed is not None:
+    if missing and (usage.passed is not None or (usage.makes and signature.is_class)):
         yield Misfit(f"{name} needs {' and '.join(map(repr, missing))}; write with: {{{missing[0]}: …}}")
 
 
@@ -220,6 +222,16 @@ def source_signature(folder: str, module: str, attribute: str) -> Signature | No
     if len(inits) == 1 and not inits[0].decorator_list:
         return Signature(attribute, _parameters(inits[0].args)[1:], is_class=True)
     return Signature(attribute, (), is_class=True) if not inits and not node.bases else None
+
+
+def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
+    """Return the names of the methods that a function in a module beside the file calls; none where it is no such function."""
+    tree = _tree(folder, module)
+    found = [node for node in tree.body if getattr(node, "name", None) == attribute] if tree is not None else []
+    calls = [node for each in found if isinstance(each, _FunctionNode) for node in ast.walk(each)]
+    return frozenset(
+        node.func.attr for node in calls if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    )
 
 
 def _tree(folder: str, module: str) -> ast.Module | None:

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 from streamkit import plugins
 from streamkit.errors import Position
-from streamkit.lint import habits, state_rules, unused, window_rules
+from streamkit.lint import call_rules, habits, state_rules, unused, window_rules
 from streamkit.lint.rule import Finding, Rule, Subject
 from streamkit.plan.model import Plan
 from streamkit.spec.topology_model import TopologyModel
 
 RULES: dict[str, Rule] = {
-    rule.code: rule for rule in (*unused.RULES, *state_rules.RULES, *window_rules.RULES, *habits.RULES)
+    rule.code: rule
+    for rule in (*unused.RULES, *state_rules.RULES, *window_rules.RULES, *call_rules.RULES, *habits.RULES)
 }
 
 

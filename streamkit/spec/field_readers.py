@@ -116,7 +116,7 @@ def _expr(reader: Reader, kind: fields.Expr, node: Node, what: str) -> Expressio
 
 
 def _callable(reader: Reader, kind: fields.Callable_, node: Node, what: str) -> CallRef | Bad:
-    return call_ref(reader, node, what, Usage(kind.passed, kind.context))
+    return call_ref(reader, node, what, Usage(kind.passed, kind.context, makes=True))
 
 
 def _arguments(reader: Reader, kind: fields.Arguments, node: Node, what: str) -> Bad:

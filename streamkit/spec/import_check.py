@@ -10,8 +10,12 @@ from streamkit.expressions.call_signatures import misfits, signature_of
 from streamkit.expressions.calls import load_object
 from streamkit.spec.topology_model import CallSite, TopologyModel
 
-PROCESSOR = ("record",)
-"""What a function of `process` is passed; a class in its place has a method `process`."""
+_METHODS = {
+    ("record",): "process(self, record)",
+    ("argument",): "__call__(self, argument)",
+    ("keys", "values"): "__call__(self, keys, values)",
+}
+"""The method that a class has, by what a function in its place is passed."""
 
 
 def check_imports(model: TopologyModel) -> None:
@@ -47,11 +51,24 @@ def _problems_of_call(site: CallSite) -> Iterator[Problem]:
         kind = type(found).__name__
         yield Problem(position, f"{site.what}: {ref} is a value of type {kind} and can't be called")
         return
-    if inspect.isclass(found) and site.usage.passed == PROCESSOR and not hasattr(found, "process"):
-        yield Problem(position, f"{site.what}: class {found.__name__} has no method process(self, record)")
+    method = _METHODS.get(site.usage.passed or ())
+    if inspect.isclass(found) and (method or site.usage.makes):
+        missing = method if method and not _has(found, method.partition("(")[0]) else ", ".join(_abstract(found))
+        if missing:
+            yield Problem(position, f"{site.what}: class {found.__name__} has no method {missing}")
     signature = signature_of(found)
     if signature is None:
         return
     places = {each.name: each.position for each in ref.arguments}
     for misfit in misfits(signature, {each.name: each.value for each in ref.arguments}, site.usage):
         yield Problem(places.get(misfit.argument or "") or position, f"{site.what}: {misfit}")
+
+
+def _has(found: type, method: str) -> bool:
+    # Not hasattr: each class has a `__call__`, that of its metaclass.
+    return any(method in vars(each) for each in found.__mro__)
+
+
+def _abstract(found: type) -> list[str]:
+    """Return the abstract methods of a class, which keep objects of it from being made."""
+    return sorted(getattr(found, "__abstractmethods__", ()))

@@ -24,7 +24,7 @@ def topic_store_ref(reader: Reader, kind: str, options: dict[str, Node]) -> Ref 
         if key in options and kind in OWN_KEYS.get(key, TOPIC_STORES):
             put(values, key, reader.text(options[key], f"{key!r} of the {kind}", kafka_name=True))
     if "process" in options:
-        usage = Usage(("record",), context=True)
+        usage = Usage(("record",), context=True, makes=True)
         put(values, "call", call_ref(reader, options["process"], f"'process' of the {kind}", usage))
     topic = reader.topic(options[kind], repr(kind)) if options[kind].kind == "scalar" else BAD
     if options[kind].kind != "scalar":

@@ -41,6 +41,10 @@ MODULE = """
         CALLS.append(value)
         raise ValueError("no")
 
+    async def slow(value):
+        await asyncio.sleep(0.002)
+        return value
+
     async def never(value):
         await asyncio.Event().wait()
 

@@ -136,6 +136,7 @@ def test_a_serde_a_store_of_a_topic_and_for_each_take_arguments(tmp_path: Path) 
         ('map_values: {call: "user_code:scalde"}', "module 'user_code' has no 'scalde'; did you mean 'scaled'?"),
         ("map_values: {value: thrice(key), with: {by: 3}}", "needs 'call': it has the arguments of a callable"),
         ('peek: {call: "user_code:one", with: {a: 1}}', "one has no argument 'a'; it takes none"),
+        ('process_values: {call: "user_code:Kept"}', "Kept needs 'by'; write with: {by: …}"),
         ('process: {call: "user_code:Within", with: 5}', "'with' must be a mapping, not the number 5"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import ProcessingError, StoppedError
-from streamkit.operators.kernels.calls.lookups import LookupStep
+from streamkit.operators.kernels.calls.lookups import LookupOptions, LookupStep, rounds_of_calls
 from streamkit.operators.kernels.calls.replays import HeldRecord
 from streamkit.record import Value
 from tests.calls.lookups_under_test import RECORDS, calls, metrics, one_step, values
@@ -121,3 +121,31 @@ def test_a_stop_ends_the_wait_and_commits_nothing(tmp_path: Path) -> None:
         task.process(100)
     assert (task.output, task.commit_needed) == ([], False)
     task.close()
+
+
+def test_a_round_ends_where_the_calls_take_long(tmp_path: Path) -> None:
+    """So that the thread polls: with an interval of 1 ms after each round of calls."""
+    task = task_of(one_step(tmp_path, 'call: "user_code:slow", concurrency: 4', "max.poll.interval.ms: 1"))
+    task.add(batch(RECORDS))
+    rounds = []
+    while task.has_records():
+        rounds.append(task.process(100))
+    assert rounds == [4] * 10
+    assert [json.loads(row[2]) for row in task.output] == list(range(40))
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "retries", "backoff", "interval", "expected"),
+    [
+        (1_000, 0, 100, 300_000, 16),
+        (30_000, 0, 100, 300_000, 5),
+        (30_000, 3, 60_000, 300_000, 1),
+        (30_000, 10**9, 0, 300_000, 1),
+    ],
+)
+def test_what_is_held_back_is_answered_within_half_of_the_poll_interval(
+    timeout: int, retries: int, backoff: int, interval: int, expected: int
+) -> None:
+    options = LookupOptions(64, timeout, retries, backoff, 0, 0, None)
+    assert rounds_of_calls(options, interval) == expected

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.support import streamkit
 
 CODE = """\
+from abc import ABC, abstractmethod
 from pathlib import Path
 Path(__file__).with_name("ran").touch()
 
@@ -22,6 +23,10 @@ class Mute:
 
 class Idle:
     def init(self, context): pass
+
+class Unfinished(ABC):
+    @abstractmethod
+    def process(self, record): ...
 
 def one(value): return value
 def two(key, value): return value
@@ -75,6 +80,8 @@ MISTAKES = [
     ('{windowed: {call: "code_of_test:Serde"}', '{windowed: {call: "gone:Serde"}', "9:16", "there is no module 'gone'"),
     ('{call: "code_of_test:record"}', '{call: "collections:OrderedDict"}', "14:25", "class OrderedDict has no method process(self, record)"),
     ('{call: "code_of_test:record"}', '{call: "code_of_test:Idle"}', "14:25", "class Idle has no method process(self, record)"),
+    ('- process: {call: "code_of_test:record"}', '- enrich: {call: "code_of_test:Idle"}', "14:24", "class Idle has no method __call__(self, argument)"),
+    ('{call: "code_of_test:record"}', '{call: "code_of_test:Unfinished"}', "14:25", "class Unfinished has no method process"),
     ('{value: {call: "code_of_test:two"}}', '{value: {call: "math:pi"}}', "15:36", "math:pi is a value of type float and can't be called"),
 ]  # fmt: skip
 

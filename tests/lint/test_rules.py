@@ -12,6 +12,18 @@ from streamkit.lint import RULES, Rule
 ROOT = Path(__file__).parents[2]
 
 
+SCORING = """
+def score(key, value):
+    return MODEL.predict([[value]])[0]
+
+def scores(keys, values):
+    return list(MODEL.predict(values))
+
+def look_up(value):
+    return value
+"""
+
+
 def codes(text: str, folder: Path) -> list[str]:
     model = spec.load_text(text, str(folder / "topology.yaml"), environment={})
     return [finding.code for finding in lint.check(model, plan.build(model, env={}))]
@@ -19,11 +31,13 @@ def codes(text: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 def test_the_bad_example_breaks_the_rule_and_no_other(rule: Rule, tmp_path: Path) -> None:
+    (tmp_path / "scoring.py").write_text(SCORING)
     assert set(codes(rule.bad, tmp_path)) == {rule.code}
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 def test_the_good_example_breaks_none(rule: Rule, tmp_path: Path) -> None:
+    (tmp_path / "scoring.py").write_text(SCORING)
     (tmp_path / "seen.py").write_text("class Once:\n    def process(self, record): ...\n")
     assert codes(rule.good, tmp_path) == []
 
@@ -60,3 +74,10 @@ def test_a_comment_silences_rules_in_its_line(tmp_path: Path) -> None:
     text = RULES["debug-print"].bad
     assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=debug-print"), tmp_path) == []
     assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=no-grace"), tmp_path) == ["debug-print"]
+
+
+def test_a_model_is_asked_for_one_row_of_a_table(tmp_path: Path) -> None:
+    """Tables take no batches."""
+    (tmp_path / "scoring.py").write_text(SCORING)
+    text = RULES["single-prediction"].bad.replace("stream: in", "table: in").replace("    to: out", "")
+    assert "single-prediction" not in codes(text.replace("to: out", ""), tmp_path)

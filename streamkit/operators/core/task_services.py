@@ -58,6 +58,10 @@ class TaskServices(Protocol):
     """The metrics of the user's code, and of the steps that call it."""
 
     @property
+    def poll_interval_ms(self) -> int:
+        """How often the thread has to poll the log (max.poll.interval.ms)."""
+
+    @property
     def emit_intervals(self) -> EmitIntervals:
         """Throttles of emit on close and of outer-join results."""
 

@@ -11,6 +11,7 @@ from streamkit.compile.bound_program import BoundProgram
 from streamkit.errors import ProcessingError, StateError
 from streamkit.latency import TaskLatency
 from streamkit.metrics import DroppedRecords
+from streamkit.operators.kernels.calls.call_times import POLL_INTERVAL
 from streamkit.operators.core.task_services import FailedRecord, UserLog
 from streamkit.record import OutputTuple, Value
 from streamkit.runtime.execution import metadata
@@ -50,6 +51,7 @@ class ProgramServices:
         self.partition = spec.partition
         self.application_id = environment.plan.application
         self.emit_intervals = environment.emit_intervals
+        self.poll_interval_ms = int(environment.plan.config.get("max.poll.interval.ms") or POLL_INTERVAL)
         self.output: list[OutputTuple] = []
         self.processor_metadata: dict[str, int] = {}
         self.commit_requested = False

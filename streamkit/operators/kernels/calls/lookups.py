@@ -10,7 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from streamkit import rounds
 from streamkit.errors import ProcessingError, RetriableError, StoppedError, StreamkitError
+from streamkit.operators.kernels.calls.call_times import backoff_before, longest_call
 from streamkit.operators.kernels.calls.daemon_threads import DaemonThreads
 from streamkit.operators.kernels.calls.event_loop import EventLoop, acquire, release
 from streamkit.operators.kernels.calls.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 HELD_FOR_EACH_CALL = 16
 """Records that are held back for each call that may run at once: so many rounds of calls are waited for at most."""
-LONGEST_BACKOFF_SECONDS = 30.0
 STOP_SECONDS = 5.0
 """How long calls may go on after the application was stopped."""
 LARGEST_KEY = 20_000
@@ -46,6 +47,15 @@ class LookupOptions(NamedTuple):
     batch: int
     cache_size: int
     cache_ttl: int | None
+
+
+def rounds_of_calls(options: LookupOptions, poll_interval_ms: int) -> int:
+    """Return how many rounds of calls the thread may wait for at once.
+
+    Where each call takes its longest, they take half of max.poll.interval.ms, after which the group gives the tasks to others.
+    """
+    longest = longest_call(options.timeout, options.retries, options.backoff)
+    return max(1, min(HELD_FOR_EACH_CALL, poll_interval_ms // 2 // longest))
 
 
 class LookupCache:
@@ -178,7 +188,7 @@ class Lookup(UserCode):
             if not isinstance(found, Failed) or not isinstance(found.error, RetriableError) or attempt == retries:
                 break
             self._retries.add(1)
-            await asyncio.sleep(min(self._options.backoff / 1000 * 2**attempt, LONGEST_BACKOFF_SECONDS))
+            await asyncio.sleep(backoff_before(attempt, self._options.backoff) / 1000)
         if isinstance(found, Failed):
             self._failures.add(1)
         return found
@@ -239,10 +249,11 @@ class LookupStep(HoldingStep):
         steps: tuple[int, JoinForward, Fail, bool],
     ):
         node, forward, fail, alone = steps
-        size = HELD_FOR_EACH_CALL * options.concurrency * (options.batch or 1)
+        size = rounds_of_calls(options, rt.poll_interval_ms) * options.concurrency * (options.batch or 1)
         super().__init__(replays, node, 0 if alone else size, fail)
         target, context = user
         self._join_forward = forward
+        self._patience = rt.poll_interval_ms / 1000 / 4
         self._cache = LookupCache(options.cache_size, options.cache_ttl) if options.cache_size else None
         self._lookup = Lookup(target, context, options, rt.stopping)
         self._hits = context.step_metric(UserCounter, "enrich", "cache_hits")
@@ -260,9 +271,13 @@ class LookupStep(HoldingStep):
 
     def results(self, records: Sequence[HeldRecord]) -> Sequence[Value | Failed]:
         arguments = [record.argument for record in records]
-        if self._cache is None:
-            return self._lookup.run(arguments)
-        return self._through_cache(self._cache, arguments)
+        began = time.monotonic()
+        try:
+            if self._cache is None:
+                return self._lookup.run(arguments)
+            return self._through_cache(self._cache, arguments)
+        finally:
+            rounds.waited(time.monotonic() - began, self._patience)
 
     def _through_cache(self, cache: LookupCache, arguments: list[Value]) -> list[Value | Failed]:
         """Return results; equal arguments are looked up once, those that have no key each for itself."""
