@@ -211,6 +211,10 @@ class ProcessingError(StreamkitError):
     """A step failed on a record and the handler is `fail`; names pipeline, step, line, topic, partition, offset."""
 
 
+class ProcessorStartError(ProcessingError):
+    """A processor, or an object that a step calls, can't be made, or its `init` failed; no handler answers that."""
+
+
 class MigrationError(StreamkitError):
     """A step of a migration is not possible, such as rows that do not convert or a target that has records already."""
 

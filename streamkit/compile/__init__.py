@@ -17,6 +17,7 @@ from streamkit.compile.traced import Trace, TracedGenerator
 from streamkit.errors import (
     DeserializationError,
     ProcessingError,
+    ProcessorStartError,
     ProductionError,
     RefusedError,
     StateError,
@@ -69,7 +70,7 @@ def bind(rt):
         try:
             call()
         except Exception as error:
-            raise ProcessingError(not_initialised(NODES[node], error)) from error
+            raise ProcessorStartError(not_initialised(NODES[node], error)) from error
 
     def undecodable(node, error, t, h):
         rt.on_deserialization_error(node, error, FailedRecord(here[0], here[1], o, t, kb, vb, h))
@@ -144,7 +145,7 @@ def compile_sub_topology(
         FailedRecord=FailedRecord,
         FATAL=FATAL,
         NODES=gen.nodes,
-        ProcessingError=ProcessingError,
+        ProcessorStartError=ProcessorStartError,
         RefusedError=RefusedError,
         not_initialised=_not_initialised,
         source_headers=_source_headers,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from streamkit.expressions.call_signatures import methods_called
 from streamkit.lint.rule import Place, Rule, Subject
-from streamkit.operators.kernels.calls.call_times import POLL_INTERVAL, longest_call
 from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.kernels.calls.call_times import POLL_INTERVAL, longest_call
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
 from streamkit.operators.steps.stateless.map_values import MapValues

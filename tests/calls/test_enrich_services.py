@@ -15,6 +15,7 @@ import pytest
 from tests.calls.lookups_under_test import HEAD, values
 from tests.calls.postgres_server import postgres_server
 from tests.calls.support import write
+from tests.cli.support import assert_one_clear_line, streamkit
 
 
 class Prices(BaseHTTPRequestHandler):
@@ -127,3 +128,16 @@ def test_a_table_in_postgres(tmp_path: Path) -> None:
         text = HEAD.replace("CONFIG", "client.id: a") + f"  p: {{stream: in, steps: [{step}], to: out}}\n"
         file = write(tmp_path, text, POSTGRES_MODULE)
         assert values(file) == [[n, f"c{n}" if n < 30 else None] for n in range(40)]
+
+
+@pytest.mark.process
+def test_a_database_that_is_absent_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("asyncpg")
+    step = f'{{enrich: {{call: "user_code:Customers", with: {{host: "{tmp_path}/gone"}}, batch: 16}}}}'
+    config = f"state.dir: {tmp_path}/state"
+    text = HEAD.replace("CONFIG", config) + f"  p: {{stream: in, steps: [{step}], to: out}}\n"
+    file = write(tmp_path, text, POSTGRES_MODULE)
+    assert streamkit("produce", file, "in", stdin='{"value": 1}\n').code == 0
+    done = streamkit("run", file, "--until-idle")
+    assert_one_clear_line(done, 1, f"{file}:10: pipeline p, step enrich: the processor can't start: FileNotFoundError")
+    assert "to go on without it" not in done.err

@@ -11,8 +11,8 @@ from streamkit.compile.bound_program import BoundProgram
 from streamkit.errors import ProcessingError, StateError
 from streamkit.latency import TaskLatency
 from streamkit.metrics import DroppedRecords
-from streamkit.operators.kernels.calls.call_times import POLL_INTERVAL
 from streamkit.operators.core.task_services import FailedRecord, UserLog
+from streamkit.operators.kernels.calls.call_times import POLL_INTERVAL
 from streamkit.record import OutputTuple, Value
 from streamkit.runtime.execution import metadata
 from streamkit.runtime.execution.expiry import Expiry
