@@ -195,6 +195,11 @@ def test_a_part_of_history(spark: Any, log: Log, tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     found = reprocessed(spark, app, "counts", tmp_path / "second", range=Range(start=str(offsets)))
     assert {each["key"]: each["value"] for each in found} == truth(texts[360:])
+    reported: list[str] = []
+    out = {app.topic("counts"): Place(str(tmp_path / "third"), JSON_LINES)}
+    submit(load(app.path), JobOptions(outputs=out, range=Range(end=str(START - 1))), spark, reported.append)
+    assert reported[0] == f"there are no records to read: --from earliest, --until {START - 1}"
+    assert (tmp_path / "third" / "_SUCCESS").exists()
 
 
 def test_a_live_run_goes_on_from_history(spark: Any, log: Log, tmp_path: Path) -> None:
