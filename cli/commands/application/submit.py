@@ -56,7 +56,10 @@ From = Annotated[
     ),
 ]
 Until = Annotated[
-    str, typer.Option("--until", metavar="POSITION", help="latest, a time as in consume, or a JSON file of offsets.")
+    str,
+    typer.Option(
+        "--until", metavar="POSITION", help="latest, committed, a time as in consume, or a JSON file of offsets."
+    ),
 ]
 DataLoss = Annotated[
     str,

@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Range:
-    """The part of the log that a job reads. start: earliest, committed, a time or offsets; end: latest, a time or offsets."""
+    """The part of the log that a job reads. start: earliest, committed, a time or offsets; end: latest, or one of these."""
 
     start: str = "earliest"
     end: str = "latest"
@@ -40,6 +40,8 @@ class Range:
     """Whether to read the rest where retention has removed the beginning of the range."""
     continued: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where earlier runs ended, instead of the start."""
+    to_end: frozenset[str] = frozenset()
+    """The topics that are read to their ends where `end` is committed: those that the group did not read."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,15 @@ class JobOptions:
     """Whether the stores at the end of the job become changelogs for a live run."""
     checkpoint: str | None = None
     """The directory of the state between runs; None: the job reads everything each time."""
+    state_only: bool = False
+    """Whether no topic is written, since only the stores of a checkpoint are wanted."""
     parallelism: int = 1
     """The least number of Spark tasks of a stage that can be cut by key."""
 
     @property
     def writes_everything(self) -> bool:
         """Whether all written topics go to the log, since no option names another result."""
-        return not (self.outputs or self.compare or self.write_state)
+        return not (self.outputs or self.compare or self.write_state or self.state_only)
 
 
 def parse_place(text: str, option: str) -> tuple[str, Place | None]:

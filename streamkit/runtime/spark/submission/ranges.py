@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from streamkit import durations
-from streamkit.errors import TransportError, UsageError
+from streamkit.errors import StateError, TransportError, UsageError
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.rows.log_rows import Address, LogRange
 from streamkit.runtime.spark.submission.job_options import Range
@@ -22,13 +22,19 @@ def find_ranges(
     """Return the ranges of all partitions of topics, and warnings about records that retention has removed.
 
     from_beginning: topics that are read from their beginning without regard to `--from` (global tables). Raises TransportError where
-    retention has removed the beginning of a range, UsageError for a position that is none.
+    retention has removed the beginning of a range, StateError where `committed` offsets are missing or are before those of earlier
+    runs, UsageError for a position that is none.
     """
     places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
     with address.consumer(group) as consumer:
         beginnings, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
         first = _positions(consumer, requested.start, places, beginnings, "--from")
-        stops = _positions(consumer, requested.end, places, ends, "--until")
+        whole = {*from_beginning, *requested.to_end}
+        stops = (
+            _committed_stops(consumer, group, [place for place in places if place.topic not in whole], beginnings, ends)
+            if requested.end == COMMITTED
+            else _positions(consumer, requested.end, places, ends, "--until")
+        )
     ranges, warnings = [], []
     for place in places:
         start = beginnings[place] if place.topic in from_beginning else requested.continued.get(place, first[place])
@@ -46,8 +52,29 @@ def find_ranges(
                 raise TransportError(f"{text}; --on-data-loss warn reads what is left")
             warnings.append(text)
         start = max(start, beginnings[place])
-        ranges.append(LogRange(place, start, max(start, min(stops[place], ends[place]))))
+        stop = min(stops.get(place, ends[place]), ends[place])
+        if requested.end == COMMITTED and place in requested.continued and stop < start:
+            raise StateError(
+                f"{place.topic}-{place.partition}: the runs before read up to offset {start}, and group {group} has "
+                f"committed {stop}: it was set back; begin with a new checkpoint"
+            )
+        ranges.append(LogRange(place, start, max(start, stop)))
     return ranges, warnings
+
+
+def _committed_stops(
+    consumer: Consumer,
+    group: str,
+    places: Sequence[TopicPartition],
+    beginnings: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return the committed offsets; the group has read nothing of a partition without one."""
+    committed = consumer.committed(places)
+    if not committed and any(ends[place] > beginnings[place] for place in places):
+        topics = ", ".join(sorted({place.topic for place in places}))
+        raise StateError(f"--until committed: group {group} has committed no offsets of {topics}")
+    return {place: committed[place].offset if place in committed else beginnings[place] for place in places}
 
 
 def _positions(
@@ -55,7 +82,7 @@ def _positions(
 ) -> dict[TopicPartition, int]:
     if text == (EARLIEST if option == "--from" else LATEST):
         return default
-    if text == COMMITTED and option == "--from":
+    if text == COMMITTED:
         committed = consumer.committed(places)
         return {place: committed[place].offset if place in committed else default[place] for place in places}
     if os.path.isfile(text):
@@ -84,5 +111,6 @@ def _offset(value: object) -> int:
 
 
 def _time(text: str, option: str) -> int:
-    words = ("earliest", "committed") if option == "--from" else ("latest",)
-    return durations.option_time(option, text, *words, "a file of offsets")
+    return durations.option_time(
+        option, text, EARLIEST if option == "--from" else LATEST, COMMITTED, "a file of offsets"
+    )
