@@ -149,12 +149,11 @@ def command(
     """
     from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES, JobOptions, Range
     from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
-    from streamkit.runtime.spark.submission.spark_session import Cluster
     from streamkit.runtime.spark.submission.submit_job import check, uses_log
     from streamkit_cli.logs import silence_noticed
 
-    _one_of("--emit", emit, (None, UPDATES, FINAL))
-    _one_of("--on-data-loss", on_data_loss, ("error", "warn"))
+    one_of("--emit", emit, (None, UPDATES, FINAL))
+    one_of("--on-data-loss", on_data_loss, ("error", "warn"))
     plan = load_plan(file, settings, env_file)
     options = JobOptions(
         inputs_of(plan, inputs or ()),
@@ -171,7 +170,7 @@ def command(
     check(plan, options)
     if checkpoint is not None:
         _check_incremental(options, dry_run)
-    cluster = Cluster(master, _pairs(conf), _list(py_files), _list(archives), "--verbose" in sys.argv)
+    cluster = cluster_of(master, conf, py_files, archives)
     with silence_noticed(plan) if uses_log(plan, options) else nullcontext():
         if dry_run:
             _show_stages(plan, options, form)
@@ -214,9 +213,17 @@ def _run(plan: Plan, options: JobOptions, cluster: Cluster, form: Format) -> int
     return None if all(difference.is_none for difference in differences) else DIFFERS
 
 
-def _one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> None:
+def one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> None:
+    """Raise UsageError where an option has none of the known values."""
     if value not in known:
         raise UsageError(f"{option} {value}: expected {' or '.join(each for each in known if each)}")
+
+
+def cluster_of(master: str | None, conf: list[str] | None, py_files: str | None, archives: str | None) -> Cluster:
+    """Return where a job runs, from the options. Raises UsageError."""
+    from streamkit.runtime.spark.submission.spark_session import Cluster
+
+    return Cluster(master, _pairs(conf), _list(py_files), _list(archives), "--verbose" in sys.argv)
 
 
 def _pairs(texts: list[str] | None) -> dict[str, str]:

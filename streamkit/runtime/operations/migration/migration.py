@@ -143,7 +143,11 @@ class Migrator:
             log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
             unread = _Comparison(self.old, self.new, log, self._renames).unread()
         if any(unread.values()):
-            Application(self.old, self._transport).run(until_idle=True, stop=threading.Event())
+            self.run_old()
+
+    def run_old(self) -> None:
+        """Run the old version until it is idle. Raises what it raises."""
+        Application(self.old, self._transport).run(until_idle=True, stop=threading.Event())
 
     @staticmethod
     def _directory(plan: Plan) -> Path:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 JOURNAL = "streamkit-migration"
 OFFSETS = "offsets"
 """The key of the entry of the group's offsets; the keys of other entries are names of topics."""
+HISTORY = "history"
+"""The source of a changelog that is computed from the history of the inputs (`streamkit evolve`)."""
 _BATCH = 5000
 _POLL_MS = 200
 
@@ -78,9 +80,11 @@ def check_migrated(plan: Plan, entries: Mapping[str, Entry]) -> None:
     own = {*internal_topics_on_log(plan).values(), OFFSETS}
     open_targets = sorted(name for name, entry in entries.items() if name in own and not entry.done)
     if open_targets:
+        computed = any(entries[name].source == HISTORY for name in open_targets)
+        again = "streamkit evolve OLD NEW --checkpoint DIR" if computed else "streamkit migrate OLD NEW --execute"
         raise IncompatibleStateError(
-            f"a migration of {plan.application} is incomplete ({', '.join(open_targets)}): run `streamkit migrate OLD NEW "
-            "--execute` again, or start with --force"
+            f"a migration of {plan.application} is incomplete ({', '.join(open_targets)}): run `{again}` again, or start "
+            "with --force"
         )
 
 

@@ -127,7 +127,7 @@ class Copy:
         if before is not None:
             log.admin.delete_topics([self.target.name])
         log.admin.create_topics([self.target])
-        target_id = _new_id(log, self.target.name, bool(source_id))
+        target_id = new_id(log, self.target.name, bool(source_id))
         log.journal.put(self.target.name, Entry(False, self.source, self.form, source_id, target_id=target_id))
         self._write(log, ends)
         source_ends = log.ends(places)
@@ -189,7 +189,7 @@ class Copy:
             producer.flush()
 
 
-def _new_id(log: LogAccess, topic: str, has_ids: bool) -> str:
+def new_id(log: LogAccess, topic: str, has_ids: bool) -> str:
     """Return the id of a topic that was just created, once brokers have its metadata."""
     deadline = time.monotonic() + _ID_SECONDS
     while not (found := log.topic_id(topic)) and has_ids:

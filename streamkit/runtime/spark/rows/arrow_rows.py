@@ -41,7 +41,7 @@ RowColumns: TypeAlias = tuple[
     Iterable[int | None],
     Iterable[bytes | None],
     Iterable[bytes | None],
-    Iterable[int],
+    Iterable[int | None],
     Iterable[Headers | None],
     Iterable[int | None],
     Iterable[int],

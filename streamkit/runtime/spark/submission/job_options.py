@@ -41,7 +41,9 @@ class Range:
     continued: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where earlier runs ended, instead of the start."""
     to_end: frozenset[str] = frozenset()
-    """The topics that are read to their ends where `end` is committed: those that the group did not read."""
+    """The topics that are read to their ends where `end` is committed and the group has committed no offset."""
+    needs_beginning: bool = False
+    """Whether the first run must find each record that the log ever had."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,10 @@ class JobOptions:
     """Whether the stores at the end of the job become changelogs for a live run."""
     checkpoint: str | None = None
     """The directory of the state between runs; None: the job reads everything each time."""
-    state_only: bool = False
-    """Whether no topic is written, since only the stores of a checkpoint are wanted."""
     parallelism: int = 1
     """The least number of Spark tasks of a stage that can be cut by key."""
+    state_only: bool = False
+    """Whether no topic is written, since only the stores of a checkpoint are wanted."""
 
     @property
     def writes_everything(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from streamkit import durations
 from streamkit.errors import StateError, TransportError, UsageError
@@ -29,12 +29,13 @@ def find_ranges(
     with address.consumer(group) as consumer:
         beginnings, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
         first = _positions(consumer, requested.start, places, beginnings, "--from")
-        whole = {*from_beginning, *requested.to_end}
-        stops = (
-            _committed_stops(consumer, group, [place for place in places if place.topic not in whole], beginnings, ends)
-            if requested.end == COMMITTED
-            else _positions(consumer, requested.end, places, ends, "--until")
-        )
+        if requested.needs_beginning:
+            first = dict.fromkeys(places, 0)
+        if requested.end == COMMITTED:
+            live = [place for place in places if place.topic not in from_beginning]
+            stops = _committed_stops(consumer, group, live, requested.to_end, beginnings, ends)
+        else:
+            stops = _positions(consumer, requested.end, places, ends, "--until")
     ranges, warnings = [], []
     for place in places:
         start = beginnings[place] if place.topic in from_beginning else requested.continued.get(place, first[place])
@@ -66,15 +67,20 @@ def _committed_stops(
     consumer: Consumer,
     group: str,
     places: Sequence[TopicPartition],
+    to_end: Collection[str],
     beginnings: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return the committed offsets; the group has read nothing of a partition without one."""
+    """Return the committed offsets; of a partition without one the end if its topic is in `to_end`, else the beginning."""
     committed = consumer.committed(places)
-    if not committed and any(ends[place] > beginnings[place] for place in places):
-        topics = ", ".join(sorted({place.topic for place in places}))
-        raise StateError(f"--until committed: group {group} has committed no offsets of {topics}")
-    return {place: committed[place].offset if place in committed else beginnings[place] for place in places}
+    read = [place for place in places if place.topic not in to_end]
+    if not any(place in committed for place in read) and any(ends[place] > beginnings[place] for place in read):
+        topics = ", ".join(sorted({place.topic for place in read}))
+        raise StateError(
+            f"group {group} has committed no offsets of {topics}, so that nothing is read until `committed`"
+        )
+    default = {place: (ends if place.topic in to_end else beginnings)[place] for place in places}
+    return {place: committed[place].offset if place in committed else default[place] for place in places}
 
 
 def _positions(

@@ -60,8 +60,8 @@ def command(
 
     if STDIN in (old, new):
         raise UsageError("migrate reads both versions from files, and not from stdin")
-    renames = _renames(stores)
-    before, after = (_read(file, settings, env_file) for file in (old, new))
+    renames = renames_of(stores)
+    before, after = (read_version(file, "migrate", settings, env_file) for file in (old, new))
     if not execute and after.registry is not None:
         after.registry.start_dry_run()  # rows are converted, which would register the schema of a new subject
     with opened(after) as transport:
@@ -80,18 +80,21 @@ def command(
     return 0 if is_well and not found.members else FAILED
 
 
-def _read(file: str, settings: list[str] | None, env_file: str | None) -> Plan:
+def read_version(file: str, command_name: str, settings: list[str] | None, env_file: str | None) -> Plan:
+    """Return the plan of a version. Raises UsageError for a description, and what `load_plan` raises."""
     from pathlib import Path
 
     from streamkit.changes.forms.of_describe import is_description
 
     require_file(file)
     if is_description(Path(file).read_bytes().decode(errors="replace")):
-        raise UsageError(f"{file}: migrate needs a topology file, since a description has neither serdes nor a log")
+        raise UsageError(
+            f"{file}: {command_name} needs a topology file, since a description has neither serdes nor a log"
+        )
     return load_plan(file, settings, env_file)
 
 
-def _renames(stores: list[str] | None) -> dict[str, str]:
+def renames_of(stores: list[str] | None) -> dict[str, str]:
     """Return the pairs of `--store`. Raises UsageError."""
     found: dict[str, str] = {}
     for pair in stores or ():

@@ -1,0 +1,1 @@
+"""The commands between two versions of an application."""

@@ -1,0 +1,1 @@
+"""Adds stores with their past to a running application (`streamkit evolve`)."""

@@ -1,0 +1,263 @@
+"""Adds the stores that are new in a version, computed from the history of its inputs, to an application that runs."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamkit.changes.finding import Verdict
+from streamkit.changes.forms.of_plan import rows_of
+from streamkit.errors import ActiveGroupError, MigrationError
+from streamkit.plan.model import Plan
+from streamkit.runtime.operations.migration.migration import Migrator, State, shown_members
+from streamkit.runtime.operations.migration.migration_journal import HISTORY, Entry, Journal
+from streamkit.runtime.operations.migration.record_copy import LogAccess, new_id
+from streamkit.runtime.operations.reset import locked_state
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
+from streamkit.runtime.spark.checkpoint.manifest import Manifest
+from streamkit.runtime.spark.evolution.changelog_rows import Export, export
+from streamkit.runtime.spark.evolution.evolved_offsets import EvolvedOffsets
+from streamkit.runtime.spark.evolution.new_stores import NewStores, find_new_stores
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.log_rows import Address, write_log
+from streamkit.runtime.spark.stages.split import repartition
+from streamkit.runtime.spark.submission.incremental import submit_next
+from streamkit.runtime.spark.submission.job_options import JobOptions, Range
+from streamkit.runtime.spark.submission.ranges import COMMITTED
+from streamkit.runtime.spark.submission.spark_session import describe_job, translated
+from streamkit.transport.log_interface import NewTopic, Transport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Report = Callable[[str], None]
+_PAUSE_S = 0.2
+_MANY = 100_000
+"""The records that the old version has processed since the last pass, beyond which a wait makes a further pass."""
+
+
+class Evolution:
+    """The way of an application from one version to the next, which has further stores.
+
+    folder: the checkpoint; renames: as for a migration; tolerate_loss: whether stores may be computed from the rest, where
+    retention has removed the beginning of an input. Raises UsageError.
+    """
+
+    def __init__(
+        self,
+        old: Plan,
+        new: Plan,
+        transport: Transport,
+        folder: str,
+        renames: Mapping[str, str],
+        tolerate_loss: bool = False,
+    ):
+        self._migrator = Migrator(old, new, transport, renames)
+        self._old, self._new = old, new
+        self._transport, self._renames = transport, renames
+        self._folder = folder
+        self._range = Range(end=COMMITTED, tolerate_loss=tolerate_loss, needs_beginning=True)
+
+    def find(self) -> NewStores:
+        """Return the stores to compute; nothing is changed. Raises MigrationError where the new version can't be reached."""
+        found = find_new_stores(self._old, self._new, self._transport, self._renames)
+        migration = self._migrator.prepare()
+        problems = [f"{step.subject}: {step.reason}" for step in migration.steps if step.state is State.REFUSED]
+        problems += [each.message for each in migration.left if each.verdict is Verdict.INCOMPATIBLE]
+        if problems:
+            raise MigrationError("; ".join(problems))
+        return found
+
+    def members(self) -> tuple[str, ...]:
+        """Return the active members of the group."""
+        with closing(self._transport.admin()) as admin:
+            return tuple(admin.group_members(self._new.application))
+
+    def is_done(self, stores: NewStores) -> bool:
+        """Return whether the changelogs are complete, and the old version has processed nothing since."""
+        with closing(self._transport.admin()) as admin:
+            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
+            offsets = self._offsets(stores).committed_of(log)
+            return all(self._is_complete(log, name, topic, offsets) for name, topic in stores.changelogs.items())
+
+    def _is_complete(self, log: LogAccess, name: str, topic: NewTopic, offsets: tuple[int, ...]) -> bool:
+        entry = log.journal.get(topic.name)
+        places = log.partitions(topic.name)
+        if entry is None or not entry.done or entry.form != self._form(name, topic) or not places:
+            return False
+        if entry.target_id != log.topic_id(topic.name):
+            return False
+        # Records behind those that were written are of the new version, which has begun.
+        return log.ends(places) != entry.target_ends or entry.source_ends == offsets
+
+    def _form(self, name: str, topic: NewTopic) -> str:
+        rows = asdict(rows_of(self._new)[name])
+        return json.dumps({"rows": rows, "partitions": topic.partitions}, sort_keys=True)
+
+    def _offsets(self, stores: NewStores) -> EvolvedOffsets:
+        return EvolvedOffsets(stores)
+
+    # -- Steps -----------------------------------------------------------------------------------------------------------
+
+    def begin(self, stores: NewStores) -> None:
+        """Note that the new stores are incomplete, so that the new version does not start with them empty.
+
+        Raises MigrationError where a changelog has records of another origin.
+        """
+        with closing(self._transport.admin()) as admin:
+            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
+            for topic in stores.changelogs.values():
+                _check_own(log, topic.name)
+            for name, topic in stores.changelogs.items():
+                entry = log.journal.get(topic.name)
+                own = None if entry is None else entry.target_id
+                if entry is None or entry.done:
+                    log.journal.put(topic.name, Entry(False, HISTORY, self._form(name, topic), target_id=own))
+
+    def catch_up(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
+        """Process what the old version has processed since the last pass, up to its committed offsets."""
+        read = replace(self._range, to_end=stores.fresh)
+        submit_next(stores.plan, JobOptions(range=read, checkpoint=self._folder, state_only=True), spark, report)
+
+    def wait(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
+        """Return when the group has no members; catch up meanwhile where much is new."""
+        paused = threading.Event()
+        read = self._read(stores, spark)
+        while self.members():
+            if self._processed(stores) - read > _MANY:
+                self.catch_up(stores, spark, report)
+                read = self._read(stores, spark)
+            paused.wait(_PAUSE_S)
+
+    def _read(self, stores: NewStores, spark: SparkSession) -> int:
+        with self._checkpoint(spark).opened(stores.plan) as manifest:
+            return sum(
+                offset
+                for topic, found in manifest.offsets.items()
+                if topic not in stores.fresh
+                for offset in found.values()
+            )
+
+    def _processed(self, stores: NewStores) -> int:
+        with closing(self._transport.admin()) as admin:
+            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
+            return sum(max(0, offset) for offset in self._offsets(stores).committed_of(log, with_fresh=False))
+
+    def finish(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
+        """Move the state of the old version, process the rest, and write the changelogs and offsets of the new stores.
+
+        It may be repeated after a failure or a crash at any point. Raises ActiveGroupError where the group has members,
+        MigrationError, StateLockedError, TransportError, and what the old version raises while it drains topics.
+        """
+        self._check_stopped()
+        migration = self._migrator.prepare()
+        if not migration.is_done:
+            for step in migration.steps:
+                if step.state is State.TO_DO:
+                    report(step.text)
+            self._migrator.execute()
+        self._drain(report)
+        self.catch_up(stores, spark, report)
+        directory = Path(self._new.config["state.dir"]) / self._new.application
+        with (
+            translated(),
+            locked_state(self._new, directory),
+            self._checkpoint(spark).opened(stores.plan) as manifest,
+            closing(self._transport.admin()) as admin,
+        ):
+            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
+            self._write(stores, log, manifest, spark, report)
+
+    def _check_stopped(self) -> None:
+        members = self.members()
+        if members:
+            raise ActiveGroupError(f"{shown_members({self._new.application: members})}; stop all instances")
+
+    def _drain(self, report: Report) -> None:
+        """Let the old version read the repartition topics that the new stores read too: their records are in no store yet."""
+        unread = find_new_stores(self._old, self._new, self._transport, self._renames).unread
+        if not unread:
+            return
+        shown = ", ".join(f"{name} ({count})" for name, count in unread.items())
+        report(f"let {self._old.file} read what is left in {shown}, until it is idle")
+        self._migrator.run_old()
+        left = find_new_stores(self._old, self._new, self._transport, self._renames).unread
+        if left:
+            raise MigrationError(f"{', '.join(left)} has unread records: stop all instances and producers, and repeat")
+
+    def _checkpoint(self, spark: SparkSession) -> Checkpoint:
+        return Checkpoint(spark, FileSystem(spark), self._folder)
+
+    def _write(
+        self, stores: NewStores, log: LogAccess, manifest: Manifest, spark: SparkSession, report: Report
+    ) -> None:
+        offsets = self._offsets(stores)
+        offsets.check(log, manifest)
+        ids = {}
+        for name, topic in stores.changelogs.items():
+            _check_own(log, topic.name)
+            ids[name] = self._recreate(log, name, topic)
+            describe_job(spark, f"streamkit {self._new.application}: {topic.name}")
+            with self._checkpoint(spark).limited_batches(manifest):
+                rows = self._rows(stores.plan, name, topic, manifest, spark)
+                count = 0 if rows is None else write_log(rows, Address.of(self._new))
+            report(f"{topic.name}: {count} records written")
+        log.admin.create_topics(stores.repartitions)
+        self._check_stopped()
+        topics = offsets.commit(log, manifest)
+        if topics:
+            report(f"offsets and times committed for {', '.join(topics)}")
+        committed = offsets.committed_of(log)
+        for name, topic in stores.changelogs.items():
+            ends = log.ends(log.partitions(topic.name))
+            form = self._form(name, topic)
+            log.journal.put(
+                topic.name, Entry(True, HISTORY, form, source_ends=committed, target_id=ids[name], target_ends=ends)
+            )
+
+    def _recreate(self, log: LogAccess, name: str, topic: NewTopic) -> str:
+        """Create a changelog without records, in place of an incomplete one; return its id."""
+        form = self._form(name, topic)
+        exists = bool(log.partitions(topic.name))
+        before = log.topic_id(topic.name) if exists else None
+        log.journal.put(topic.name, Entry(False, HISTORY, form, target_id=before))
+        if exists:
+            log.admin.delete_topics([topic.name])
+        log.admin.create_topics([topic])
+        found = new_id(log, topic.name, bool(log.admin.topic_ids([log.journal.topic])))
+        log.journal.put(topic.name, Entry(False, HISTORY, form, target_id=found))
+        return found
+
+    def _rows(
+        self, plan: Plan, name: str, topic: NewTopic, manifest: Manifest, spark: SparkSession
+    ) -> DataFrame | None:
+        """Return the records of a changelog; None where the store has no rows."""
+        rows = self._checkpoint(spark).state(manifest, [name])
+        if rows is None:
+            return None
+        sorted_rows = repartition(rows, topic.partitions, 1).sortWithinPartitions("partition", "offset")
+        work = Export(pickle.dumps(plan), name, topic.name)
+        found = sorted_rows.mapInArrow(partial(export, work), arrow_rows.DDL)
+        versioned = plan.stores[name].type == "versioned"
+        return found.sortWithinPartitions("partition", "order", "offset") if versioned else found
+
+
+def _check_own(log: LogAccess, topic: str) -> None:
+    """Raise MigrationError where a changelog has records that this command did not write."""
+    places = log.partitions(topic)
+    entry = log.journal.get(topic)
+    if not places or (entry is not None and entry.source == HISTORY and entry.target_id == log.topic_id(topic)):
+        return
+    records = log.records(places)
+    if records:
+        raise MigrationError(
+            f"{topic} has {records} records already: give the store another name, or delete the topic if no version needs it"
+        )

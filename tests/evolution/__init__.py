@@ -1,0 +1,1 @@
+"""Stores with their past, added to a running application."""
