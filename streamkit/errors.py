@@ -215,6 +215,10 @@ class ProcessorStartError(ProcessingError):
     """A processor, or an object that a step calls, can't be made, or its `init` failed; no handler answers that."""
 
 
+class EventLoopError(ProcessingError):
+    """The event loop of a stream thread has ended or is blocked; no handler answers that."""
+
+
 class MigrationError(StreamkitError):
     """A step of a migration is not possible, such as rows that do not convert or a target that has records already."""
 

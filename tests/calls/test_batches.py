@@ -34,6 +34,9 @@ MODULE = """
     def odd_fails(keys, values):
         return [ValueError(f"odd {value}") if value % 2 else value for value in values]
 
+    async def asynchronous(keys, values):
+        return values
+
     def raises(keys, values):
         raise RuntimeError("no model")
 
@@ -279,6 +282,7 @@ def one_step(folder: Path, step: str, config: str = "client.id: a") -> Path:
     ("step", "message"),
     [
         ('map_values: {call: "user_code:odd_fails", batch: 5}', "offset 2: odd 3 (key 'k2', value 3)"),
+        ('map_values: {call: "user_code:asynchronous", batch: 5}', "offset 0: a function over batches can't be async"),
         ('map_values: {call: "user_code:raises", batch: 5}', "offset 0: RuntimeError: no model (user_code.py, line"),
         (
             'filter: {call: "user_code:few", batch: 5}',

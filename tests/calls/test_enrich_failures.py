@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.errors import ProcessingError, StoppedError
+from streamkit.errors import EventLoopError, ProcessingError, StoppedError
 from streamkit.operators.kernels.calls.lookups import LookupOptions, LookupStep, rounds_of_calls
 from streamkit.operators.kernels.calls.replays import HeldRecord
 from streamkit.record import Value
@@ -63,7 +63,7 @@ def test_failures_are_one_clear_line(options: str, message: str, tmp_path: Path)
 def test_a_loop_that_ends_loses_nothing_although_failures_are_dropped(tmp_path: Path) -> None:
     task = task_of(one_step(tmp_path, 'call: "user_code:stops_loop", on_error: continue, concurrency: 1'))
     task.add(batch(RECORDS[:40]))
-    with pytest.raises(ProcessingError, match="the event loop of the functions has ended"):
+    with pytest.raises(EventLoopError, match="the event loop of the functions has ended"):
         task.process(100)
     assert (task.dropped_total, task.commit_needed) == (0, False)
     task.close()

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from streamkit.errors import DeserializationError, ProcessingError, ProcessorStartError, StreamkitError, UsageError
+from streamkit.errors import (
+    DeserializationError,
+    EventLoopError,
+    ProcessingError,
+    ProcessorStartError,
+    StreamkitError,
+    UsageError,
+)
 from streamkit_cli.loading import STDIN, load_plan
 from streamkit_cli.running.log_output import (
     Form,
@@ -160,7 +167,7 @@ def _hint_to_go_on(error: StreamkitError) -> str | None:
     skip = "or skip a record of each partition with reset-offsets --shift-by 1"
     if isinstance(error, DeserializationError):
         return f"to go on without it, set deserialization.exception.handler: continue, {skip}"
-    if isinstance(error, ProcessingError) and not isinstance(error, ProcessorStartError):
+    if isinstance(error, ProcessingError) and not isinstance(error, ProcessorStartError | EventLoopError):
         return f"to go on without it, set 'on_error' of the step or processing.exception.handler: continue, {skip}"
     return None
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
-from streamkit.errors import ProcessingError, StoppedError
+from streamkit.errors import EventLoopError, StoppedError
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class EventLoop:
     def run(self, work: Coroutine[object, object, T], stopping: Callable[[], bool], grace: float) -> T:
         """Return the result of a coroutine, which the calling thread waits for.
 
-        stopping: whether the application is stopping; `grace` seconds after that, StoppedError is raised. Raises ProcessingError
+        stopping: whether the application is stopping; `grace` seconds after that, StoppedError is raised. Raises EventLoopError
         where the loop has ended or is blocked.
         """
         if not self._is_running:
@@ -68,7 +68,7 @@ class EventLoop:
             if beat.is_set():
                 beat = self._beat()
             if silent > RESPONSE_SECONDS:
-                raise ProcessingError(
+                raise EventLoopError(
                     f"the event loop has not responded for {RESPONSE_SECONDS:.0f} s: the function blocks it; await, or "
                     "make it a function without async, which runs in a thread"
                 )
@@ -89,8 +89,8 @@ class EventLoop:
             beat.set()
         return beat
 
-    def _dead(self) -> ProcessingError:
-        return ProcessingError(
+    def _dead(self) -> EventLoopError:
+        return EventLoopError(
             f"the event loop of the functions has ended{self._reason}: a function stopped or closed it"
         )
 

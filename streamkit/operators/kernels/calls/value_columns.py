@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -32,6 +33,9 @@ def results_of(found: Value) -> list[Value]:
     """
     if isinstance(found, list):
         return found
+    if inspect.iscoroutine(found):
+        found.close()
+        raise StreamkitError("a function over batches can't be async; `enrich` takes async functions")
     for method in ("to_pylist", "tolist"):
         convert = getattr(found, method, None)
         if callable(convert):
