@@ -6,10 +6,10 @@ The seconds that it has waited for calls since then are counted too, since it do
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TypeVar
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
 
 MOST = 32 << 20
 """Bytes that one round may make; then it ends with the present record."""
@@ -56,7 +56,7 @@ def waited(seconds: float, most: float) -> None:
         made(MOST + 1)
 
 
-def many(results: list[T]) -> list[T]:
+def many(results: T) -> T:
     """Return the results of one record; where there are many, count them."""
     if len(results) > MANY:
         made(ROW * len(results))

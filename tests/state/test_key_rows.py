@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import pack_long
-from streamkit.state.stores import key_rows
+from streamkit.state.stores import join_rows, key_rows
+from streamkit.state.stores.join_rows import SUFFIX, JoinRows
 from streamkit.state.stores.key_rows import KeyedOrder
 
 KEYS = st.sampled_from([b"", b"a", b"a\x00", b"a" + bytes(8), b"b"])
@@ -44,7 +45,32 @@ def test_as_the_map(writes: list, asked: list, held: int, restarts: bool) -> Non
 def assert_counted(segments: Segments, held: int) -> None:
     rows = segments._key_rows
     assert rows.size <= held
-    assert rows.size == sum(key_rows._cost(key, values) for key, (_, values) in rows._keys.items())
+    assert rows.size == sum(rows._cost(key, mine) for key, mine in rows._keys.items())
+
+
+@pytest.mark.parametrize("held", [900, 1 << 26])
+@given(writes=st.lists(st.tuples(KEYS, TIMES, st.integers(0, 2), st.booleans()), max_size=60))
+def test_rows_of_joins_as_the_map(writes: list, held: int) -> None:
+    rows = MemoryMap()
+    segments = Segments(rows, 120_000, True, suffix=12, by_key=JoinRows)
+    expected: dict[tuple[bytes, int, int], bytes] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_rows, "MAX_BYTES", held)
+        patch.setattr(join_rows, "MAX_BYTES", held)
+        for number, (key, time, sequence, removes) in enumerate(writes):
+            data = b"%d" % number
+            if segments.put(time, key, SUFFIX.pack(time, sequence), data):
+                expected[key, time, sequence] = data
+            if removes:
+                segments.remove(time, key + SUFFIX.pack(time, sequence))
+                expected.pop((key, time, sequence), None)
+            alive = segments.first_alive(0)
+            for low, high in ((alive, 400_000), (max(alive, time - 50_000), time)):
+                mine = sorted(
+                    (*at, data) for (owner, *at), data in expected.items() if owner == key and low <= at[0] <= high
+                )
+                assert list(segments.join_rows.fetch(key, low, high)) == mine
+            assert_counted(segments, held)
 
 
 def test_keys_that_do_not_recur_leave_with_their_windows() -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.metrics import DropReason
 from streamkit.record import Key, RecordContext, Value
-from streamkit.rounds import many
+from streamkit.rounds import MANY, many
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import TaskServices
     from streamkit.operators.kernels.signatures import DecodeKey, Forward, Joiner
+    from streamkit.state.stores.join_rows import JoinRow
     from streamkit.state.stores.stream_join_store import JoinWindowStore, OuterJoinStore, Waiting
 
 NO_TIMESTAMP = -1
@@ -54,7 +55,7 @@ class JoinWork:
 
 
 class StreamJoin:
-    """One side of a join; `process` is called for each of its records."""
+    """One side of a join; `matches` is called for each of its records."""
 
     def __init__(
         self,
@@ -65,41 +66,47 @@ class StreamJoin:
         work: JoinWork,
     ):
         self._rt = rt
-        self._other = other
+        self._between = other.between
         self._unmatched = unmatched
         self._tracker = tracker
         self._work = work
+        self._before, self._after, self._outer = work.before, work.after, work.outer
 
-    def process(self, kb: bytes | None, k: Key, v: Value, t: int, c: RecordContext) -> None:
-        """Release expired unmatched records, then join with the other side's window or wait for a match."""
-        work, tracker, unmatched = self._work, self._tracker, self._unmatched
+    def matches(self, kb: bytes | None, k: Key, v: Value, t: int, c: RecordContext) -> Sequence[JoinRow]:
+        """Return the other side's records within the window, in order; the caller joins them.
+
+        First the unmatched records that have expired are released. A record without a match is forwarded, or waits.
+        """
+        tracker, unmatched = self._tracker, self._unmatched
         if t > tracker.stream_time:
             tracker.stream_time = t
         if k is None or kb is None or v is None:
-            if k is None and v is not None and work.outer:
-                work.forward(k, self._joined(k, v, None), t, c)
-                return
+            if k is None and v is not None and self._outer:
+                self._work.forward(k, self._joined(k, v, None), t, c)
+                return ()
             if kb is None or v is None:
                 self._rt.dropped(DropReason.NULL)
-                return
+                return ()
         if unmatched is not None and t == tracker.stream_time:
             self._release(unmatched, t, c)
-        low, high = t - work.before, t + work.after
+        low, high = t - self._before, t + self._after
         if high < 0:
             high = 0
-        rows = many(self._other.fetch(kb, low if low > 0 else 0, high))
-        forward, joiner = work.forward, work.joiner
-        for time, value in rows:
-            if unmatched is not None:
-                unmatched.remove(kb, not work.is_left, time, t)
-            joined = joiner(k, v, value) if work.is_left else joiner(k, value, v)
-            forward(k, joined, t if t > time else time, c)
-        if not rows and work.outer:
-            if unmatched is None or high < tracker.stream_time:
-                work.forward(k, self._joined(k, v, None), t, c)
-            else:
-                tracker.min_time = min(tracker.min_time, t)
-                unmatched.put(kb, work.is_left, v, t, t)
+        rows = self._between(kb, low if low > 0 else 0, high)
+        if not rows:
+            if self._outer:
+                self._no_match(kb, k, v, t, c, high)
+        elif len(rows) > MANY:
+            many(rows)
+        return rows
+
+    def _no_match(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext, high: int) -> None:
+        work, tracker, unmatched = self._work, self._tracker, self._unmatched
+        if unmatched is None or high < tracker.stream_time:
+            work.forward(k, self._joined(k, v, None), t, c)
+        else:
+            tracker.min_time = min(tracker.min_time, t)
+            unmatched.put(kb, work.is_left, v, t, t)
 
     def _joined(self, k: Key, this: Value, other: Value) -> Value:
         joiner = self._work.joiner

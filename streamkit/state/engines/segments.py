@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from streamkit.state.keys import MAX_LONG, pack_long, unpack_long
 from streamkit.state.store_interface import BytesMap
+from streamkit.state.stores.join_rows import JoinRows
 from streamkit.state.stores.key_rows import KeyRows
 
 _TIME_INDEX = b"\xff"
@@ -38,6 +39,7 @@ class Segments:
         suffix: int,
         indexed: bool = False,
         interval: int | None = None,
+        by_key: type[KeyRows | JoinRows] = KeyRows,
     ):
         self._rows = rows
         self._suffix = suffix
@@ -52,7 +54,10 @@ class Segments:
         self._expired_at = 0
         self._loaded: int | None = None
         """Rows since expired segments were last deleted; None: they are deleted as they expire."""
-        self._key_rows = KeyRows(self._rows_of, lambda: self.first_alive(0), complete=self._last < self._first)
+        self._key_rows = by_key(self._rows_of, lambda: self.first_alive(0), complete=self._last < self._first)
+        self._put_by_key = self._key_rows.put
+        self._prefix = 0, pack_long(0)
+        """The segment that was written last, and its bytes."""
 
     def _existing(self) -> tuple[int, int]:
         """Return the first and last segment of a map that was opened; (0, -1) if it is empty."""
@@ -67,14 +72,19 @@ class Segments:
         """Advance to `time` and set or delete the row key + suffix; False if it has expired."""
         segment = time // self.interval
         if time > self.observed:
-            self._advance(time)
+            self.observed = time
+            if (time - self.retention) // self.interval > self._first:
+                self._advance(time)
         elif self._persistent:
             if segment < max(0, self.observed - self.retention) // self.interval:
                 return False
         elif time <= self.observed - self.retention:
             return False
-        self._rows.put(pack_long(segment) + key + suffix, data)
-        self._key_rows.put(key, suffix, data)
+        prefix = self._prefix
+        if prefix[0] != segment:
+            prefix = self._prefix = segment, pack_long(segment)
+        self._rows.put(prefix[1] + key + suffix, data)
+        self._put_by_key(key, suffix, data)
         if self.indexed:
             self._rows.put(_TIME_INDEX + suffix + key, None if data is None else b"")
         if segment > self._last:
@@ -176,11 +186,18 @@ class Segments:
             return None
         return self._rows.get(pack_long(time // self.interval) + row)
 
+    @property
+    def join_rows(self) -> JoinRows:
+        """The rows of keys of a join's store."""
+        assert isinstance(self._key_rows, JoinRows)
+        return self._key_rows
+
     def of_key(self, key: bytes, first: bytes, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
         """Return suffixes and data of a key's rows from suffix `first` to `last`, both included, in order.
 
         Expired rows are among them unless `first` excludes them.
         """
+        assert isinstance(self._key_rows, KeyRows)
         return self._key_rows.between(key, first, last)
 
     def _rows_of(self, key: bytes, low: int) -> Iterator[tuple[bytes, bytes]]:

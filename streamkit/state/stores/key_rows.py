@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Generic, TypeVar
 
 from streamkit.state.engines.memory import KeyOrder
 from streamkit.state.keys import pack_long, unpack_long
@@ -16,14 +18,15 @@ _TRIM_FROM = 32
 _LARGE = 4
 """A key whose rows take more than a fourth of MAX_BYTES is not kept again: its rows are read by time."""
 
+R = TypeVar("R")
 Load = Callable[[bytes, int], Iterable[tuple[bytes, bytes]]]
 
 
-class KeyRows:
-    """The rows of keys by suffix, which is what follows the key in a row and begins with its time.
+class RowsOfKeys(ABC, Generic[R]):
+    """The rows of keys; either all rows of a key that have not expired are kept, or none.
 
-    Either all rows of a key that have not expired are kept, or none. `load` reads a key's rows from a time (ms) on as (suffix, data), in
-    order; `first_alive` returns the time before which rows have expired; `complete`: the map is empty now.
+    `load` reads a key's rows from a time (ms) on as (suffix, data), in order; `first_alive` returns the time before which
+    rows have expired; `complete`: the map is empty now.
     """
 
     __slots__ = ("_bytes", "_complete", "_first_alive", "_keys", "_large", "_load")
@@ -32,7 +35,7 @@ class KeyRows:
         self._load = load
         self._first_alive = first_alive
         self._complete = complete
-        self._keys: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+        self._keys: dict[bytes, R] = {}
         self._large: set[bytes] = set()
         self._bytes = 0
 
@@ -44,13 +47,69 @@ class KeyRows:
     def __len__(self) -> int:
         return len(self._keys)
 
+    @abstractmethod
+    def put(self, key: bytes, suffix: bytes, data: bytes | None) -> None:
+        """Set or delete a row."""
+
+    @abstractmethod
+    def expire(self) -> None:
+        """Drop all expired rows, and keys that have no others."""
+
+    @abstractmethod
+    def _cost(self, key: bytes, rows: R) -> int:
+        """Return about how many bytes a key takes with its rows."""
+
+    def forget(self) -> None:
+        """Drop all rows; they are read from the map when needed."""
+        self._complete = False
+        self._keys.clear()
+        self._large.clear()
+        self._bytes = 0
+
+    def _kept(self, key: bytes, rows: R) -> R:
+        """Keep the rows of a key, unless they are large, and return them."""
+        if key not in self._large:
+            self._keep(key, rows)
+            if self._bytes > MAX_BYTES:
+                self._evict()
+        return rows
+
+    def _keep(self, key: bytes, rows: R) -> R:
+        self._keys[key] = rows
+        self._bytes += self._cost(key, rows)
+        return rows
+
+    def _loaded(self, key: bytes, time: int) -> Iterable[tuple[bytes, bytes]]:
+        """Return the rows of a key in the map; those of a large key from a time on."""
+        return self._load(key, time if key in self._large else 0)
+
+    def _drop(self, key: bytes) -> int:
+        cost = self._cost(key, self._keys.pop(key))
+        self._bytes -= cost
+        return cost
+
+    def _evict(self) -> None:
+        """Drop the keys that were added first, until half of MAX_BYTES is free."""
+        self._complete = False
+        keys = self._keys
+        while self._bytes > MAX_BYTES // 2 and keys:
+            key = next(iter(keys))
+            if self._drop(key) > MAX_BYTES // _LARGE:
+                self._large.add(key)
+
+
+class KeyRows(RowsOfKeys[tuple[list[bytes], list[bytes]]]):
+    """The rows of keys by suffix, which is what follows the key in a row and begins with its time."""
+
+    __slots__ = ()
+
     def put(self, key: bytes, suffix: bytes, data: bytes | None) -> None:
         """Set or delete a row."""
         rows = self._keys.get(key)
         if rows is None:
             if not self._complete or data is None:
                 return
-            rows = self._keep(key, [], [])
+            rows = self._keep(key, ([], []))
         suffixes, values = rows
         if data is not None and (not suffixes or suffix > suffixes[-1]):
             suffixes.append(suffix)
@@ -89,14 +148,8 @@ class KeyRows:
 
     def _stored(self, key: bytes, first: bytes) -> tuple[list[bytes], list[bytes]]:
         """Read the rows of a key from the map and keep them; of a large key read those from suffix `first` on."""
-        large = key in self._large
-        found = list(self._load(key, unpack_long(first)[0] if large else 0))
-        suffixes, values = [suffix for suffix, _ in found], [data for _, data in found]
-        if not large:
-            self._keep(key, suffixes, values)
-            if self._bytes > MAX_BYTES:
-                self._evict()
-        return suffixes, values
+        found = list(self._loaded(key, unpack_long(first)[0]))
+        return self._kept(key, ([suffix for suffix, _ in found], [data for _, data in found]))
 
     def expire(self) -> None:
         """Drop all expired rows, and keys that have no others."""
@@ -108,18 +161,6 @@ class KeyRows:
             elif suffixes[0] < alive:
                 self._drop_first(suffixes, values, bisect_left(suffixes, alive))
 
-    def forget(self) -> None:
-        """Drop all rows; they are read from the map when needed."""
-        self._complete = False
-        self._keys.clear()
-        self._large.clear()
-        self._bytes = 0
-
-    def _keep(self, key: bytes, suffixes: list[bytes], values: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        rows = self._keys[key] = (suffixes, values)
-        self._bytes += _cost(key, values)
-        return rows
-
     def _trim(self, suffixes: list[bytes], values: list[bytes]) -> None:
         """Drop expired rows once they are half of a key's rows, so that a row is moved once on average."""
         alive = pack_long(self._first_alive())
@@ -130,23 +171,9 @@ class KeyRows:
         self._bytes -= ROW_BYTES * count + sum(map(len, values[:count]))
         del suffixes[:count], values[:count]
 
-    def _drop(self, key: bytes) -> int:
-        cost = _cost(key, self._keys.pop(key)[1])
-        self._bytes -= cost
-        return cost
-
-    def _evict(self) -> None:
-        """Drop the keys that were added first, until half of MAX_BYTES is free."""
-        self._complete = False
-        keys = self._keys
-        while self._bytes > MAX_BYTES // 2 and keys:
-            key = next(iter(keys))
-            if self._drop(key) > MAX_BYTES // _LARGE:
-                self._large.add(key)
-
-
-def _cost(key: bytes, values: list[bytes]) -> int:
-    return KEY_BYTES + len(key) + ROW_BYTES * len(values) + sum(map(len, values))
+    def _cost(self, key: bytes, rows: tuple[list[bytes], list[bytes]]) -> int:
+        values = rows[1]
+        return KEY_BYTES + len(key) + ROW_BYTES * len(values) + sum(map(len, values))
 
 
 class KeyedOrder(KeyOrder):

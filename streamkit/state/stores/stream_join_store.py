@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from struct import Struct
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
@@ -12,11 +11,12 @@ from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
 from streamkit.state.store_interface import BytesMap, StoreContext
 from streamkit.state.stores.changelogged import MapStore
+from streamkit.state.stores.join_rows import SUFFIX, JoinRow, JoinRows
 
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
-_SUFFIX = Struct(">qi")
+_pack_suffix = SUFFIX.pack
 _SCAN_CHUNK = 64
 
 
@@ -38,41 +38,46 @@ class JoinWindowStore(MapStore):
             definition.persistent,
             suffix=12,
             interval=definition.segment_interval,
+            by_key=JoinRows,
         )
+        self._put, self._rows_between = self._segments.put, self._segments.join_rows.fetch
         self._sequence = 0
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
 
     def put(self, key: bytes, value: Value, timestamp: int, headers: Headers | None = None) -> bool:
         """Add a record; False if it had expired: counted as dropped, but logged, as in Java; so is one without a value."""
-        self._sequence = (self._sequence + 1) & MAX_SEQUENCE
-        suffix = _SUFFIX.pack(timestamp, self._sequence)
-        if value is None:
+        return self.put_bytes(key, None if value is None else self._encode(value), timestamp, headers)
+
+    def put_bytes(self, key: bytes, data: bytes | None, timestamp: int, headers: Headers | None) -> bool:
+        """Add a record, given its value's bytes: what `put` does."""
+        self._sequence = sequence = (self._sequence + 1) & MAX_SEQUENCE
+        suffix = _pack_suffix(timestamp, sequence)
+        if data is None:
             # It deletes nothing, as a key has many values. But Java's changelog layer writes it, and it advances the
             # observed time of a store in memory.
             if not self.persistent and not self._segments.touch(timestamp):
                 self._dropped(DropReason.EXPIRED)
             self._log(key + suffix, None, timestamp, headers)
             return True
-        data = self._encode(value)
-        kept = self._segments.put(timestamp, key, suffix, data)
+        kept = self._put(timestamp, key, suffix, data)
         if not kept:
             self._dropped(DropReason.EXPIRED)
         self._log(key + suffix, data, timestamp, headers)
         return kept
 
-    def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Value]]:
-        """Return (timestamp, value) of a key's records from low to high, both included, by (timestamp, arrival)."""
-        segments, decode = self._segments, self._decode
+    def between(self, key: bytes, low: int, high: int) -> Sequence[JoinRow]:
+        """Return (timestamp, sequence number, value bytes) of a key's records from low to high, both included, in this order."""
+        segments = self._segments
         alive = segments.observed - segments.retention + 1
         if alive > low:
             low = alive
-        if low > high:
-            return []
-        suffixes, values = segments.of_key(key, pack_long(low), _SUFFIX.pack(high, MAX_SEQUENCE))
-        if not suffixes:
-            return []
-        return [(unpack_long(suffix)[0], decode(data)) for suffix, data in zip(suffixes, values, strict=True)]
+        return self._rows_between(key, low, high) if low <= high else ()
+
+    def fetch(self, key: bytes, low: int, high: int) -> list[tuple[int, Value]]:
+        """Return (timestamp, value) of a key's records from low to high, both included, by (timestamp, arrival)."""
+        decode = self._decode
+        return [(time, decode(data)) for time, _, data in self.between(key, low, high)]
 
     def rows(self) -> Iterator[tuple[Key, Value]]:
         """Yield (WindowedKey, value), decoded, in byte order of keys."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamkit.code import NONE, call, is_not_none, literal, method, symbol
+from streamkit.code import NONE, Code, call, compare, either, is_not_none, literal, method, symbol
 from streamkit.graph.node import ProcessorGraphNode, StreamJoinNode
+from streamkit.operators.codegen.record_variables import Slot
 from streamkit.operators.codegen.table_code import emit_process_call, joiner_function
 from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.frozen import frozen
@@ -33,14 +34,14 @@ class JoinWindow(Processor):
     store: str
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
-        record = gen.record
-        key_serde = gen.stores[self.store].key_serde
+        record, store = gen.record, gen.stores[self.store]
         with gen.guard(node):
-            key, value = gen.bytes_of(record.key, key_serde), gen.object_of(record.value)
+            key = gen.bytes_of(record.key, store.key_serde)
         # The join comes before the put: a record must not join itself.
         gen.forward(node)
         with gen.when(is_not_none(key)), gen.guard(node):
-            gen.do(method(gen.store(self.store), "put", key, value, record.time, gen.headers()))
+            value = gen.bytes_of(record.value, store.value_serde)
+            gen.do(method(gen.store(self.store), "put_bytes", key, value, record.time, gen.headers()))
 
 
 @frozen
@@ -82,7 +83,24 @@ class StreamStreamJoin(Processor):
         unmatched = NONE if self.shared_store is None else gen.store(self.shared_store)
         join = gen.kernel("stream_join", "StreamJoin")
         made = call(join, RT, gen.store(self.store), unmatched, tracker, work)
-        emit_process_call(node, gen, gen.instance(("join", node.name), "p", made), key_serde)
+        self._emit_matches(node, gen, gen.instance(("join", node.name), "p", made), unmatched)
+
+    def _emit_matches(self, node: Node, gen: CodeWriter, join: Code, unmatched: Code) -> None:
+        """Write the loop over the other side's records, which joins and forwards them."""
+        record, store = gen.record, gen.stores[self.store]
+        time, data, joined, later = gen.var("time"), gen.var("data"), gen.var("v"), gen.var("t")
+        with gen.guard(node):
+            raw_key = gen.bytes_of(record.key, store.key_serde)
+            key, value = gen.object_of(record.key), gen.object_of(record.value)
+            rows = method(join, "matches", raw_key, key, value, record.time, record.context)
+            with gen.each((time, gen.var("n"), data), rows):
+                if self.shared_store is not None:
+                    gen.do(method(unmatched, "remove", raw_key, literal(not self.is_left), time, record.time))
+                other = gen.object_of(Slot(raw=data, serde=store.value_serde, never_none=True))
+                left, right = (value, other) if self.is_left else (other, value)
+                gen.assign(joined, call(joiner_function(gen, self.value), key, left, right))
+                gen.assign(later, either(compare(record.time, ">", time), record.time, time))
+                gen.forward(node, value=Slot(joined), time=later)
 
     def why_nothing(self) -> str:
         return "no record of the other side is within its time"
