@@ -61,7 +61,7 @@ class FakeProgram:
 def make_task(program: FakeProgram, clock: Clock | None = None, **environment: Any) -> Task:
     """Return a started task "0_0" without stores over partition 0 of the program's topics."""
     sub = SimpleNamespace(id=0, stores=(), is_global=False, nodes={})
-    plan: Any = SimpleNamespace(application="app", stores={}, changelog_name=lambda name: None)
+    plan: Any = SimpleNamespace(application="app", config={}, stores={}, changelog_name=lambda name: None)
     inputs = tuple(TopicPartition(topic, 0) for topic in program.topics)
     spec = TaskSpec("0_0", 0, sub, program, inputs)  # type: ignore[arg-type]
     task = Task(
