@@ -12,6 +12,9 @@ from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
 
 _LONGEST_FORMAT = 100
+_LONGEST_ZONE = 100
+_ONE_OF = (("Y", "y"), ("H", "I"), ("m", "b", "B", "j"), ("d", "j"))
+"""Directives that give the same part of a time: a format that is read has one of each group."""
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
@@ -35,7 +38,7 @@ _PATTERNS = {
     "B": f"(?i:{'|'.join(_MONTHS)})",
     "a": f"(?i:{'|'.join(_SHORT_DAYS)})",
     "A": f"(?i:{'|'.join(_DAYS)})",
-    "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
+    "z": "Z|[+-][0-9]{2}:?[0-5][0-9]",
 }
 _WRITTEN: dict[str, Callable[[datetime], str]] = {
     "Y": lambda time: f"{time.year:04}",
@@ -118,17 +121,22 @@ def time_format(format: str) -> TimeFormat:
     return TimeFormat(tuple(parts), tuple(directives), re.compile(pattern))
 
 
-@lru_cache(maxsize=64)
 def time_zone(name: str) -> tzinfo:
     """Return a time zone of IANA's database, as the machine has it. Raises ValueError for an unknown name."""
+    zone = _zone(name) if len(name) <= _LONGEST_ZONE else None
+    if zone is None:
+        raise ValueError(f"there is no time zone {name[:60]!r}")
+    return zone
+
+
+@lru_cache(maxsize=1024)
+def _zone(name: str) -> tzinfo | None:
     import zoneinfo
 
     try:
         return UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        known = zoneinfo.available_timezones()
-        hint = did_you_mean(name, sorted(known)) if known else "; this machine has none: pip install tzdata"
-        raise ValueError(f"there is no time zone {name[:60]!r}{hint}") from None
+        return None
 
 
 @lru_cache(maxsize=256)
@@ -142,6 +150,12 @@ def format_with_day(format: str) -> TimeFormat:
         raise ValueError(f"the format {format!r} needs %I and %p together; %H are hours of 24")
     if len(found) < len(made.directives):
         raise ValueError(f"the format {format!r} has a directive twice")
+    for group in _ONE_OF:
+        same = [f"%{each}" for each in group if each in found]
+        if len(same) > 1:
+            raise ValueError(
+                f"the format {format!r} has {' and '.join(same)}, which give the same part of a time: take one"
+            )
     return made
 
 
@@ -164,9 +178,21 @@ def check_read(format: Value) -> None:
 
 
 def check_zone(name: Value) -> None:
-    """Check the name of a time zone."""
+    """Check the name of a time zone, with the nearest known name in the message."""
+    import zoneinfo
+
     _need(name, "time zone")
-    time_zone(name)
+    try:
+        time_zone(name)
+    except ValueError as error:
+        # The list of all zones takes 25 ms: too long for each record with a wrong name.
+        known = zoneinfo.available_timezones()
+        hint = (
+            did_you_mean(name[:_LONGEST_ZONE], sorted(known))
+            if known
+            else "; this machine has none: pip install tzdata"
+        )
+        raise ValueError(f"{error}{hint}") from None
 
 
 def _need(value: Value, what: str) -> None:

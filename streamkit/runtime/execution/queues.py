@@ -128,6 +128,10 @@ class RecordQueue:
             self.partition_time = highest
         return taken, highest
 
+    def batch_size(self) -> int:
+        """Return the number of records that are left of the first batch."""
+        return len(self._chunks[0][0].offsets) - self._at
+
     def is_ahead(self, before: HeapEntry) -> bool:
         """Return whether a long row of records comes before another queue's head."""
         times, at = self._chunks[0][0].timestamps, self._at + LONG
@@ -355,6 +359,8 @@ class PartitionGroup:
         queues.sort(key=lambda queue: queue.rank)
         if any(queue.failures for queue in queues):
             return None
+        # A long batch beside short ones is not looked at beyond what they may need.
+        limit = min(limit, LONG * len(queues) * min(queue.batch_size() for queue in queues))
         order = merged_order([queue.merge_times(limit, due) for queue in queues], limit)
         parts = []
         for number, queue in enumerate(queues):

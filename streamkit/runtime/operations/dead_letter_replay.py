@@ -17,6 +17,9 @@ from streamkit.serdes.plain import Json
 from streamkit.transport.log_interface import CommittedOffset, Consumer, Producer, Transport
 
 BATCH = 1000
+FIRST_STEP = 50
+STEP_BYTES = 32_000_000
+"""Letters of the first step backwards from the ends of the topics, and the size of the later ones: they are sorted in memory."""
 POLL_MS = 200
 MAX_METADATA = 4000
 """Characters: a broker takes 4096 (offset.metadata.max.bytes)."""
@@ -79,10 +82,13 @@ class Replay:
         consumer = self._consumer()
         try:
             first, ends = self._open_ranges(consumer)
+            step = FIRST_STEP
             while first:
-                starts = {place: max(start, ends[place] - BATCH) for place, start in first.items()}
+                starts = {place: max(start, ends[place] - max(1, step // len(first))) for place, start in first.items()}
                 letters = [letter for letter in self._letters(consumer, starts, ends) if self._is_open(letter)]
                 yield from sorted(letters, key=lambda letter: (letter.timestamp, letter.place_offset), reverse=True)
+                size = sum(len(letter.value or b"") + len(letter.key or b"") for letter in letters)
+                step = BATCH if size * BATCH <= STEP_BYTES * step else max(1, STEP_BYTES * step // size)
                 ends = starts
                 first = {place: start for place, start in first.items() if start < ends[place]}
         finally:
