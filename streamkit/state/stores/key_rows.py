@@ -91,9 +91,10 @@ class RowsOfKeys(ABC, Generic[R]):
     def _evict(self) -> None:
         """Drop the keys that were added first, until half of MAX_BYTES is free."""
         self._complete = False
-        keys = self._keys
-        while self._bytes > MAX_BYTES // 2 and keys:
-            key = next(iter(keys))
+        # A copy: the first key of a dictionary is found behind the places of all that were dropped before it.
+        for key in list(self._keys):
+            if self._bytes <= MAX_BYTES // 2:
+                break
             if self._drop(key) > MAX_BYTES // _LARGE:
                 self._large.add(key)
 

@@ -94,9 +94,9 @@ class StreamStreamJoin(Processor):
             key, value = gen.object_of(record.key), gen.object_of(record.value)
             rows = method(join, "matches", raw_key, key, value, record.time, record.context)
             with gen.each((time, gen.var("n"), data), rows):
+                other = gen.object_of(Slot(raw=data, serde=store.value_serde, never_none=True))
                 if self.shared_store is not None:
                     gen.do(method(unmatched, "remove", raw_key, literal(not self.is_left), time, record.time))
-                other = gen.object_of(Slot(raw=data, serde=store.value_serde, never_none=True))
                 left, right = (value, other) if self.is_left else (other, value)
                 gen.assign(joined, call(joiner_function(gen, self.value), key, left, right))
                 gen.assign(later, either(compare(record.time, ">", time), record.time, time))
