@@ -32,6 +32,7 @@ class FakeProgram:
     extractors: dict[str, Any] = field(default_factory=dict)
     init: Callable[[Any], None] = lambda rt: None
     on_record: Callable[[Any, Any, int], None] | None = None
+    sinks: dict[str, str] = field(default_factory=dict)
     nodes: tuple = (SimpleNamespace(name="node-0", origin=None, on_error=None),)
     seen: list[tuple[str, list[int]]] = field(default_factory=list)
     here: tuple | None = None
