@@ -154,17 +154,17 @@ class Evolution:
     def finish(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
         """Move the state of the old version, process the rest, and write the changelogs and offsets of the new stores.
 
-        It may be repeated after a failure or a crash at any point. Raises ActiveGroupError where the group has members,
+        First the old version reads what it left in its repartition topics, so that this is in the state that moves. It may be repeated after a failure or a crash at any point. Raises ActiveGroupError where the group has members,
         MigrationError, StateLockedError, TransportError, and what the old version raises while it drains topics.
         """
         self._check_stopped()
+        self._drain(report)
         migration = self._migrator.prepare()
         if not migration.is_done:
             for step in migration.steps:
                 if step.state is State.TO_DO:
                     report(step.text)
             self._migrator.execute()
-        self._drain(report)
         self.catch_up(stores, spark, report)
         directory = Path(self._new.config["state.dir"]) / self._new.application
         with (
@@ -193,6 +193,13 @@ class Evolution:
         if left:
             raise MigrationError(f"{', '.join(left)} has unread records: stop all instances and producers, and repeat")
 
+    def _check_unchanged(self, offsets: EvolvedOffsets, log: LogAccess, manifest: Manifest) -> None:
+        """Raise MigrationError where the old version has run since it was drained and its state was moved."""
+        offsets.check(log, manifest)
+        unread = find_new_stores(self._old, self._new, self._transport, self._renames).unread
+        if unread or not self._migrator.prepare().is_done:
+            raise MigrationError(f"{self._old.file} has run in the meantime: stop all instances, and repeat")
+
     def _checkpoint(self, spark: SparkSession) -> Checkpoint:
         return Checkpoint(spark, FileSystem(spark), self._folder)
 
@@ -200,7 +207,7 @@ class Evolution:
         self, stores: NewStores, log: LogAccess, manifest: Manifest, spark: SparkSession, report: Report
     ) -> None:
         offsets = self._offsets(stores)
-        offsets.check(log, manifest)
+        self._check_unchanged(offsets, log, manifest)
         ids = {}
         for name, topic in stores.changelogs.items():
             _check_own(log, topic.name)
@@ -215,7 +222,9 @@ class Evolution:
         topics = offsets.commit(log, manifest)
         if topics:
             report(f"offsets and times committed for {', '.join(topics)}")
+        # Taken before the check: what the old version commits after it differs from these, so that the entries are no longer valid.
         committed = offsets.committed_of(log)
+        self._check_unchanged(offsets, log, manifest)
         for name, topic in stores.changelogs.items():
             ends = log.ends(log.partitions(topic.name))
             form = self._form(name, topic)

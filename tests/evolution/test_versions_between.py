@@ -1,0 +1,134 @@
+"""What the versions do before, during and after the last steps of `evolve`: on the embedded log, and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import IncompatibleStateError, MigrationError
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.runtime.spark.checkpoint.manifest import Manifest
+from streamkit.runtime.spark.evolution import evolution as steps
+from streamkit.runtime.spark.evolution.evolution import Evolution
+from streamkit.runtime.spark.evolution.new_stores import NewStores
+from streamkit.transport.log_interface import CommittedOffset
+from tests.broker.support import Log
+from tests.changes.migrating import COUNTS, RENAMED, Versions
+
+SPLIT = "  words:\n    from: grouped\n    steps:\n"
+TEXT = COUNTS.replace("  words:", "  grouped:").replace("      - count", f"{SPLIT}      - count")
+END = "    to: counts\n"
+LENGTHS = """\
+  lengths:
+    from: grouped
+    steps:
+      - aggregate: {initial: 0, add: aggregate + len(value), value_serde: long, store: lengths}
+"""
+"""An aggregate on the repartition topic of the old version."""
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> Iterator[Versions]:
+    log = Log(f"embedded:{tmp_path / 'log'}")
+    yield Versions(tmp_path, log, TEXT)
+    log.close()
+
+
+class WithoutSpark(Evolution):
+    """The steps on the log: a pass reads up to the committed offsets, and new stores get no rows."""
+
+    versions: Versions
+    manifest: Manifest
+
+    def catch_up(self, stores: NewStores, spark: Any, report: Any) -> None:
+        topics = {topic for sub in stores.plan.sub_topologies for topic in sub.source_topics}
+        with closing(self.versions.log.transport.admin()) as admin:
+            counts = {name: each.partitions for name, each in admin.topics(topics).items()}
+        places = [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
+        with closing(self.versions.log.transport.consumer(self.versions.name)) as consumer:
+            committed, ends = consumer.committed(places), consumer.end_offsets(places)
+        read: dict[str, dict[str, int]] = {}
+        for place in places:
+            default = ends[place] if place.topic in stores.fresh else 0
+            offset = committed[place].offset if place in committed else default
+            read.setdefault(place.topic, {})[str(place.partition)] = offset
+        self.manifest = Manifest(1, self.versions.name, None, offsets=read)
+
+    def _checkpoint(self, spark: Any) -> Any:
+        return self
+
+    @contextmanager
+    def opened(self, plan: Plan) -> Iterator[Manifest]:
+        yield self.manifest
+
+    @contextmanager
+    def limited_batches(self, manifest: Manifest) -> Iterator[None]:
+        yield
+
+    def _rows(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def no_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "describe_job", lambda *arguments: None)
+
+
+def evolution(versions: Versions, old: Plan, new: Plan) -> WithoutSpark:
+    found = WithoutSpark(old, new, versions.log.transport, str(versions.folder / "checkpoint"), {})
+    found.versions = versions
+    return found
+
+
+def finish(job: WithoutSpark) -> NewStores:
+    """Take all steps."""
+    found = job.find()
+    job.begin(found)
+    job.finish(found, None, lambda line: None)  # type: ignore[arg-type]
+    return found
+
+
+def one(count: int) -> bytes:
+    return count.to_bytes(8, "big")
+
+
+def test_unread_records_are_counted_before_their_store_moves(versions: Versions) -> None:
+    old, new = versions.plan(), versions.plan(RENAMED, (END, END + LENGTHS))
+    versions.write("tea", "tea")
+    versions.run(old)
+    # The old version was stopped after it had written this record, and before it had counted it.
+    versions.log.write([(f"{versions.name}-by-word-repartition", b"soda", b"soda", 1000, None, 0)])
+    job = evolution(versions, old, new)
+    assert job.is_done(finish(job))
+    assert versions.table(versions.changelog("totals")) == {b"tea": one(2), b"soda": one(1)}
+
+
+def test_old_version_that_runs_while_changelogs_are_written(
+    versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = versions.plan(), versions.plan((END, END + LENGTHS))
+    versions.write("tea")
+    versions.run(old)
+    job = evolution(versions, old, new)
+
+    def process(*arguments: Any) -> None:
+        """Do what an instance on another machine does."""
+        versions.write("soda")
+        places = [TopicPartition(f"{versions.name}.lines", number) for number in range(2)]
+        with closing(versions.log.transport.consumer(versions.name)) as consumer:
+            ends = consumer.end_offsets(places)
+            consumer.commit({place: CommittedOffset(end) for place, end in ends.items()})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "_rows", process)
+        with pytest.raises(MigrationError, match="the history was read up to"):
+            finish(job)
+    assert not job.is_done(job.find())
+    with pytest.raises(IncompatibleStateError, match="evolve OLD NEW"):
+        versions.run(new)
+    assert job.is_done(finish(job))
