@@ -40,8 +40,12 @@ _OWN = {_MANIFESTS, _STATE, "_lock"}
 _PATH = "/folder=([0-9]+)-[^/]*/store=([^/]*)/kind=[^/]*/partition=([0-9]+)/[^/]*$"
 _FILE_BYTES = 4 * 1024 * 1024
 """About how many bytes of rows a file of state has; each file is one row of Spark when it is read."""
-_MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""About how many bytes of rows of stores Spark may send to a worker at once; 2 GB is more than it can."""
+_MAX_BATCH_BYTES = 32 * 1024 * 1024
+"""About how many bytes of rows of stores Spark sends to a worker at once. It doubles the memory of a batch as it grows, and all
+tasks of a JVM share that memory: by default 1 GB."""
+_MAX_BATCH_ROWS = 1_000
+"""How many rows Spark sends at once where it counts bytes, which takes time in proportion to the rows of the batch, for each row."""
+_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
@@ -103,17 +107,28 @@ class Checkpoint:
 
     @contextmanager
     def limited_batches(self, manifest: Manifest) -> Iterator[None]:
-        """Limit the rows that Spark sends to a worker at once where all state of a partition is too much for that."""
-        if manifest.largest_partition() <= _MAX_BATCH_BYTES:
+        """Limit the bytes that Spark sends to a worker at once where the state of a job is too much for that.
+
+        The state of all partitions counts: the tasks of a cycle are one task of Spark.
+        """
+        if manifest.state_bytes() <= _MAX_BATCH_BYTES:
             yield
             return
+        with self._limited_batches():
+            yield
+
+    @contextmanager
+    def _limited_batches(self) -> Iterator[None]:
         conf = self._spark.conf
-        before = conf.get(_BATCH_ROWS)
-        conf.set(_BATCH_ROWS, _MAX_BATCH_BYTES // _FILE_BYTES)
+        limits = {_BATCH_BYTES: _MAX_BATCH_BYTES, _BATCH_ROWS: _MAX_BATCH_ROWS}
+        before = {name: str(conf.get(name)) for name in limits}
+        for name, limit in limits.items():
+            conf.set(name, limit)
         try:
             yield
         finally:
-            conf.set(_BATCH_ROWS, before or "20000")
+            for name, value in before.items():
+                conf.set(name, value)
 
     @staticmethod
     def kept(manifest: Manifest) -> Kept:
@@ -154,15 +169,17 @@ class Checkpoint:
     def write_state(self, rows: DataFrame, folder: str, row_bytes: int) -> None:
         """Write the rows of stores that a run gives, by store, kind and partition; row_bytes: how long they are at most on average."""
         path = join(self.folder, _STATE, f"folder={folder}")
-        (
+        writer = (
             rows.mapInArrow(unpack_state, STATE_DDL)
             .write.mode("error")
             .partitionBy("store", "kind", "partition")
             # Each key occurs once.
             .option("parquet.enable.dictionary", "false")
             .option("maxRecordsPerFile", max(1, _FILE_BYTES // max(1, row_bytes)))
-            .parquet(path)
         )
+        # Each row has about 4 MB here, whatever the state of the run before.
+        with self._limited_batches():
+            writer.parquet(path)
 
     def _path(self, store: str, partition: int, piece: Piece) -> str:
         return join(

@@ -92,12 +92,9 @@ class Manifest:
                 for piece in pieces:
                     yield store, int(partition), piece
 
-    def largest_partition(self) -> int:
-        """Return the bytes of all rows of the partition that has most of them."""
-        found: dict[int, int] = {}
-        for _, partition, piece in self.pieces():
-            found[partition] = found.get(partition, 0) + piece.size
-        return max(found.values(), default=0)
+    def state_bytes(self) -> int:
+        """Return the bytes of all rows of stores."""
+        return sum(piece.size for _, _, piece in self.pieces())
 
     def with_pieces(self, found: Iterable[tuple[str, int, Piece]], base: str) -> Manifest:
         """Return the manifest with new pieces; those of kind `base` replace the ones before."""

@@ -1,0 +1,130 @@
+"""The state of incremental jobs on Spark: how it goes to and from the files of a checkpoint, by the bytes of its rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamkit.runtime.spark.checkpoint import job_checkpoint
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
+from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.packed_rows import pack, unpack
+from streamkit.runtime.spark.stages.split import repartition
+from streamkit.runtime.spark.workers.kept_tasks import STATE_ORDER, STATE_SOURCE, state_of, unpack_state
+
+FOLDER = "000001-0123abcd"
+Rows = dict[tuple[str, int], list[tuple[bytes, bytes]]]
+Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def noting(path: Path, step: Step) -> Step:
+    """A step of Spark that notes the rows and bytes of each of its batches in a file."""
+
+    def noted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def each() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                with path.open("a") as file:
+                    size = sum(map(len, batch.column(arrow_rows.VALUE).to_pylist()))
+                    file.write(f"{len(batch)} {size}\n")
+                yield batch
+
+        return step(each())
+
+    return noted
+
+
+def noted_in(path: Path) -> list[tuple[int, int]]:
+    """The rows and bytes of batches."""
+    found = [tuple(map(int, line.split())) for line in path.read_text().splitlines()]
+    path.unlink()
+    return [(rows, size) for rows, size in found]
+
+
+def state_rows(spark: Any, stores: Rows, each: int) -> Any:
+    """Rows of stores as the tasks of a job give them, `each` of them packed to one."""
+
+    def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            for (store, partition), rows in stores.items():
+                for start in range(0, len(rows), each):
+                    keys, values = zip(*rows[start : start + each], strict=True)
+                    packed = pack(keys, values)
+                    place = ([state_of(store)], [partition], [None], [packed])
+                    yield arrow_rows.to_batch((*place, [-1], [None], [STATE_ORDER], [STATE_SOURCE], [1]))
+
+    return spark.range(1).repartition(1).mapInArrow(made, arrow_rows.DDL)
+
+
+def manifest_of(stores: Rows) -> Manifest:
+    """The manifest of a run that wrote rows of stores."""
+    pieces = [
+        (store, partition, Piece(FOLDER, "base", len(rows), sum(len(key) + len(value) for key, value in rows)))
+        for (store, partition), rows in stores.items()
+    ]
+    return Manifest(1, "application", {}).with_pieces(pieces, "base")
+
+
+def read_by(checkpoint: Checkpoint, manifest: Manifest, stores: Iterable[str]) -> list[tuple[bytes, bytes]]:
+    """The rows of stores that a checkpoint gives."""
+    frame = checkpoint.state(manifest, list(stores))
+    assert frame is not None
+    tables = [unpack(bytes(row["value"])) for row in frame.collect()]
+    return sorted((row["key"], row["value"]) for table in tables for row in table.to_pylist())
+
+
+@pytest.fixture
+def checkpoint(spark: Any, tmp_path: Path) -> Checkpoint:
+    """A checkpoint without runs."""
+    return Checkpoint(spark, FileSystem(spark), str(tmp_path / "checkpoint"))
+
+
+LIMIT = 300_000
+ROW = 10_000
+# Random bytes, which do not become fewer in a file.
+STORES: Rows = {
+    ("counts", at): [(b"%d" % key, random.Random(key).randbytes(ROW)) for key in range(20)] for at in range(2)
+}
+
+
+def check_noted(path: Path) -> None:
+    """Check that all rows went to a step in batches of limited bytes; a limit is exceeded by one row at most."""
+    found = noted_in(path)
+    assert sum(rows for rows, _ in found) == 40
+    assert max(size for _, size in found) < LIMIT + ROW + 1_000
+
+
+def test_state_is_written_in_limited_batches(
+    spark: Any, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_checkpoint, "_MAX_BATCH_BYTES", LIMIT)
+    # A first run has no state before it, and writes more than a batch may have.
+    monkeypatch.setattr(job_checkpoint, "unpack_state", noting(tmp_path / "noted", unpack_state))
+    before = dict(spark.conf.getAll)
+    checkpoint.write_state(state_rows(spark, STORES, 1), FOLDER, ROW)
+    check_noted(tmp_path / "noted")
+    assert dict(spark.conf.getAll) == before
+    assert read_by(checkpoint, manifest_of(STORES), ["counts"]) == sorted(
+        row for rows in STORES.values() for row in rows
+    )
+
+
+def test_one_task_reads_all_partitions_in_limited_batches(
+    spark: Any, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_checkpoint, "_MAX_BATCH_BYTES", LIMIT)
+    monkeypatch.setattr(job_checkpoint, "_FILE_BYTES", ROW)
+    checkpoint.write_state(state_rows(spark, STORES, 20), FOLDER, ROW)
+    manifest = manifest_of(STORES)
+    # As the tasks of a cycle do; each partition has less than the limit.
+    with checkpoint.limited_batches(manifest):
+        frame = checkpoint.state(manifest, ["counts"])
+        assert frame is not None
+        repartition(frame, 1, 1).mapInArrow(noting(tmp_path / "noted", iter), arrow_rows.DDL).count()
+    check_noted(tmp_path / "noted")
