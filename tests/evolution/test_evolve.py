@@ -244,3 +244,8 @@ def test_removed_beginning(versions: Versions) -> None:
     with pytest.raises(TransportError, match="offsets 0 to 1 are gone"):
         ranges(plan, topic, Range(needs_beginning=True))
     assert ranges(plan, topic, Range(needs_beginning=True, tolerate_loss=True)) == [(0, 2, 3), (1, 0, 0)]
+    consumer = versions.log.transport.consumer(plan.application)
+    consumer.commit({TopicPartition(topic, 0): CommittedOffset(1)})
+    consumer.close()
+    left = Range(end="committed", tolerate_loss=True, continued={TopicPartition(topic, 0): 1})
+    assert ranges(plan, topic, left) == [(0, 2, 2), (1, 0, 0)]

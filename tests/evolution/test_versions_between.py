@@ -59,7 +59,7 @@ class WithoutSpark(Evolution):
             read.setdefault(place.topic, {})[str(place.partition)] = offset
         self.manifest = Manifest(1, self.versions.name, None, offsets=read)
 
-    def _checkpoint(self, spark: Any) -> Any:
+    def _checkpoint(self, spark: Any, stores: NewStores) -> Any:
         return self
 
     @contextmanager
@@ -132,3 +132,69 @@ def test_old_version_that_runs_while_changelogs_are_written(
     with pytest.raises(IncompatibleStateError, match="evolve OLD NEW"):
         versions.run(new)
     assert job.is_done(finish(job))
+
+
+ENDS = """\
+  ends:
+    stream: lines
+    steps:
+      - group_by: {key: "value[-1]", name: by-end}
+      - count: ends
+"""
+"""An aggregate on a repartition topic of its own."""
+
+
+def test_new_version_that_has_begun(versions: Versions) -> None:
+    old, new = versions.plan(), versions.plan((END, END + LENGTHS + ENDS))
+    versions.write("tea")
+    versions.run(old)
+    job = evolution(versions, old, new)
+    found = finish(job)
+    assert job.is_done(found)
+    assert not job.has_begun(found)
+    # Only one of both changelogs gets a record.
+    versions.log.write([(versions.changelog("ends"), b"a", one(1), 1000, None, 0)])
+    assert job.is_done(found)
+    assert job.has_begun(found)
+    versions.write("soda")
+    versions.run(old)
+    assert job.is_done(found)
+    job.finish(found, None, lambda line: None)  # type: ignore[arg-type]
+    assert versions.table(versions.changelog("ends")) == {b"a": one(1)}
+    other = evolution(versions, old, versions.plan((END, END + LENGTHS + ENDS.replace("[-1]", "[0]"))))
+    with pytest.raises(MigrationError, match="has run, and"):
+        other.begin(other.find())
+    assert job.is_done(found)
+
+
+def test_edited_expression(versions: Versions) -> None:
+    old, new = versions.plan(), versions.plan((END, END + ENDS))
+    versions.write("tea")
+    versions.run(old)
+    job = evolution(versions, old, new)
+    assert job.is_done(finish(job))
+    moved, edited = (
+        evolution(versions, old, versions.plan((END, END + text)))
+        for text in ("\n" + ENDS, ENDS.replace("value[-1]", "value[0]"))
+    )
+    assert moved.is_done(moved.find())
+    assert not edited.is_done(edited.find())
+
+
+def test_records_that_a_new_version_left(versions: Versions) -> None:
+    old, new = versions.plan(), versions.plan((END, END + ENDS))
+    versions.write("tea")
+    versions.run(old)
+    topic = f"{versions.name}-by-end-repartition"
+    versions.log.create(topic, 2)
+    versions.log.write([(topic, b"a", b"tea", 1000, None, 0)])
+    job = evolution(versions, old, new)
+    assert job.is_done(finish(job))
+    versions.run(new)
+    assert versions.table(versions.changelog("ends")) == {}
+
+
+def test_topic_that_both_versions_write(versions: Versions) -> None:
+    old = versions.plan()
+    new = versions.plan((END, END + ENDS.replace("lines", "counts").replace("value[-1]", "str(value)")))
+    assert evolution(versions, old, new).find().fresh == {f"{versions.name}.counts"}

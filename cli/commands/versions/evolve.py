@@ -82,7 +82,11 @@ def command(
             output.end("no store is new: `streamkit migrate` moves the state of the others", True)
             return None
         output.line(f"{after.application}: new stores: {', '.join(found.changelogs)}")
-        if evolution.is_done(found) or _take_steps(evolution, found, cluster, wait, output):
+        is_done = evolution.is_done(found)
+        if is_done and evolution.has_begun(found):
+            topics = ", ".join(topic.name for topic in found.changelogs.values())
+            output.step("done", f"{new} has run since; if {old} ran after it, delete {topics}, and repeat")
+        if is_done or _take_steps(evolution, found, cluster, wait, output):
             output.end(f"all steps are done: `streamkit run {new}` continues", True)
             return None
         output.end("", False)

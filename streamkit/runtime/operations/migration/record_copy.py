@@ -13,7 +13,7 @@ from streamkit.runtime.operations.migration.migration_journal import Entry, Jour
 from streamkit.runtime.operations.migration.row_conversion import Partitions, RowConversion, converted
 from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
 
-_TRANSACTION_SECONDS = 60
+TRANSACTION_SECONDS = 60
 """How long a copy waits for the end of an open transaction. The coordinator aborts those of a dead producer
 (transaction.timeout.ms, 10 s in Kafka Streams)."""
 _ID_SECONDS = 10
@@ -166,7 +166,7 @@ class Copy:
 
     def _ends(self, log: LogAccess, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets to read up to, when no transaction is open any more."""
-        deadline = time.monotonic() + _TRANSACTION_SECONDS
+        deadline = time.monotonic() + TRANSACTION_SECONDS
         with closing(log.transport.consumer(self.group, read_committed=True)) as consumer:
             while True:
                 ends = self._wanted(consumer, places)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,14 +19,15 @@ from streamkit.errors import ActiveGroupError, MigrationError
 from streamkit.plan.model import Plan
 from streamkit.runtime.operations.migration.migration import Migrator, State, shown_members
 from streamkit.runtime.operations.migration.migration_journal import HISTORY, Entry, Journal
-from streamkit.runtime.operations.migration.record_copy import LogAccess, new_id
+from streamkit.runtime.operations.migration.record_copy import TRANSACTION_SECONDS, LogAccess, new_id
 from streamkit.runtime.operations.reset import locked_state
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest
 from streamkit.runtime.spark.evolution.changelog_rows import Export, export
 from streamkit.runtime.spark.evolution.evolved_offsets import EvolvedOffsets
 from streamkit.runtime.spark.evolution.new_stores import NewStores, find_new_stores
+from streamkit.runtime.spark.evolution.topology_digest import digest
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.log_rows import Address, write_log
 from streamkit.runtime.spark.stages.split import repartition
@@ -64,6 +66,7 @@ class Evolution:
         self._old, self._new = old, new
         self._transport, self._renames = transport, renames
         self._folder = folder
+        """Has one checkpoint for each topology, so that none has rows of expressions that were edited since."""
         self._range = Range(end=COMMITTED, tolerate_loss=tolerate_loss, needs_beginning=True)
 
     def find(self) -> NewStores:
@@ -81,26 +84,37 @@ class Evolution:
         with closing(self._transport.admin()) as admin:
             return tuple(admin.group_members(self._new.application))
 
-    def is_done(self, stores: NewStores) -> bool:
-        """Return whether the changelogs are complete, and the old version has processed nothing since."""
+    @contextmanager
+    def _log(self) -> Iterator[LogAccess]:
         with closing(self._transport.admin()) as admin:
-            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
+            yield LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
+
+    def is_done(self, stores: NewStores) -> bool:
+        """Return whether the changelogs are complete, and either the new version has begun or the old one has done nothing since."""
+        with self._log() as log:
+            if not all(self._is_complete(log, stores, name) for name in stores.changelogs):
+                return False
+            if any(_has_grown(log, topic.name) for topic in stores.changelogs.values()):
+                return True
             offsets = self._offsets(stores).committed_of(log)
-            return all(self._is_complete(log, name, topic, offsets) for name, topic in stores.changelogs.items())
+            entries = [log.journal.get(topic.name) for topic in stores.changelogs.values()]
+            return all(entry is not None and entry.source_ends == offsets for entry in entries)
 
-    def _is_complete(self, log: LogAccess, name: str, topic: NewTopic, offsets: tuple[int, ...]) -> bool:
+    def has_begun(self, stores: NewStores) -> bool:
+        """Return whether the new version has written to a changelog since that was complete."""
+        with self._log() as log:
+            return any(_has_grown(log, topic.name) for topic in stores.changelogs.values())
+
+    def _is_complete(self, log: LogAccess, stores: NewStores, name: str) -> bool:
+        topic = stores.changelogs[name]
         entry = log.journal.get(topic.name)
-        places = log.partitions(topic.name)
-        if entry is None or not entry.done or entry.form != self._form(name, topic) or not places:
+        if entry is None or not entry.done or entry.form != self._form(stores, name):
             return False
-        if entry.target_id != log.topic_id(topic.name):
-            return False
-        # Records behind those that were written are of the new version, which has begun.
-        return log.ends(places) != entry.target_ends or entry.source_ends == offsets
+        return log.partitions(topic.name) != [] and entry.target_id == log.topic_id(topic.name)
 
-    def _form(self, name: str, topic: NewTopic) -> str:
-        rows = asdict(rows_of(self._new)[name])
-        return json.dumps({"rows": rows, "partitions": topic.partitions}, sort_keys=True)
+    def _form(self, stores: NewStores, name: str) -> str:
+        rows, partitions = asdict(rows_of(self._new)[name]), stores.changelogs[name].partitions
+        return json.dumps({"rows": rows, "partitions": partitions, "topology": digest(stores.plan)}, sort_keys=True)
 
     def _offsets(self, stores: NewStores) -> EvolvedOffsets:
         return EvolvedOffsets(stores)
@@ -110,22 +124,27 @@ class Evolution:
     def begin(self, stores: NewStores) -> None:
         """Note that the new stores are incomplete, so that the new version does not start with them empty.
 
-        Raises MigrationError where a changelog has records of another origin.
+        Raises MigrationError where a changelog has records of another origin, or of a new version that has begun.
         """
-        with closing(self._transport.admin()) as admin:
-            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
-            for topic in stores.changelogs.values():
-                _check_own(log, topic.name)
-            for name, topic in stores.changelogs.items():
-                entry = log.journal.get(topic.name)
+        topics = [topic.name for topic in stores.changelogs.values()]
+        with self._log() as log:
+            for topic in topics:
+                _check_own(log, topic)
+            if any(_has_grown(log, topic) for topic in topics):
+                raise MigrationError(
+                    f"a version that has these stores has run, and {self._new.file} computes them otherwise or has more of "
+                    f"them: if that version is in use, give it as OLD; if not, delete {', '.join(topics)}, and repeat"
+                )
+            for name, topic in zip(stores.changelogs, topics, strict=True):
+                entry = log.journal.get(topic)
                 own = None if entry is None else entry.target_id
                 if entry is None or entry.done:
-                    log.journal.put(topic.name, Entry(False, HISTORY, self._form(name, topic), target_id=own))
+                    log.journal.put(topic, Entry(False, HISTORY, self._form(stores, name), target_id=own))
 
     def catch_up(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
         """Process what the old version has processed since the last pass, up to its committed offsets."""
         read = replace(self._range, to_end=stores.fresh)
-        submit_next(stores.plan, JobOptions(range=read, checkpoint=self._folder, state_only=True), spark, report)
+        submit_next(stores.plan, JobOptions(range=read, checkpoint=self._place(stores), state_only=True), spark, report)
 
     def wait(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
         """Return when the group has no members; catch up meanwhile where much is new."""
@@ -138,17 +157,12 @@ class Evolution:
             paused.wait(_PAUSE_S)
 
     def _read(self, stores: NewStores, spark: SparkSession) -> int:
-        with self._checkpoint(spark).opened(stores.plan) as manifest:
-            return sum(
-                offset
-                for topic, found in manifest.offsets.items()
-                if topic not in stores.fresh
-                for offset in found.values()
-            )
+        with translated(), self._checkpoint(spark, stores).opened(stores.plan) as manifest:
+            read = self._offsets(stores).read(manifest)
+        return sum(offset for place, offset in read.items() if place.topic not in stores.fresh)
 
     def _processed(self, stores: NewStores) -> int:
-        with closing(self._transport.admin()) as admin:
-            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
+        with self._log() as log:
             return sum(max(0, offset) for offset in self._offsets(stores).committed_of(log, with_fresh=False))
 
     def finish(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
@@ -158,7 +172,9 @@ class Evolution:
         MigrationError, StateLockedError, TransportError, and what the old version raises while it drains topics.
         """
         self._check_stopped()
-        self._drain(report)
+        if self.is_done(stores):
+            return  # by another command, while this one waited
+        self._drain(stores, report)
         migration = self._migrator.prepare()
         if not migration.is_done:
             for step in migration.steps:
@@ -170,38 +186,57 @@ class Evolution:
         with (
             translated(),
             locked_state(self._new, directory),
-            self._checkpoint(spark).opened(stores.plan) as manifest,
-            closing(self._transport.admin()) as admin,
+            self._checkpoint(spark, stores).opened(stores.plan) as manifest,
+            self._log() as log,
         ):
-            log = LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
-            self._write(stores, log, manifest, spark, report)
+            self._check_stopped()
+            # The other command may also have been faster since.
+            if not self.is_done(stores):
+                self._write(stores, log, manifest, spark, report)
 
     def _check_stopped(self) -> None:
         members = self.members()
         if members:
             raise ActiveGroupError(f"{shown_members({self._new.application: members})}; stop all instances")
 
-    def _drain(self, report: Report) -> None:
+    def _drain(self, stores: NewStores, report: Report) -> None:
         """Let the old version read the repartition topics that the new stores read too: their records are in no store yet."""
-        unread = find_new_stores(self._old, self._new, self._transport, self._renames).unread
+        self._settle(stores)
+        unread = self._unread()
         if not unread:
             return
         shown = ", ".join(f"{name} ({count})" for name, count in unread.items())
         report(f"let {self._old.file} read what is left in {shown}, until it is idle")
         self._migrator.run_old()
-        left = find_new_stores(self._old, self._new, self._transport, self._renames).unread
+        left = self._unread()
         if left:
             raise MigrationError(f"{', '.join(left)} has unread records: stop all instances and producers, and repeat")
+
+    def _unread(self) -> Mapping[str, int]:
+        return find_new_stores(self._old, self._new, self._transport, self._renames).unread
+
+    def _settle(self, stores: NewStores) -> None:
+        """Return when no transaction is open in the repartition topics: its records may still become readable."""
+        deadline = time.monotonic() + TRANSACTION_SECONDS
+        with self._log() as log, closing(self._transport.consumer(None, read_committed=True)) as consumer:
+            topics = [topic.name for topic in stores.repartitions if topic.name not in stores.unshared]
+            places = [place for topic in topics for place in log.partitions(topic)]
+            while tuple(consumer.end_offsets(places)[place] for place in places) != log.ends(places):
+                if time.monotonic() > deadline:
+                    raise MigrationError(f"{', '.join(topics)}: a transaction is open: stop all instances, and repeat")
+                time.sleep(_PAUSE_S)
 
     def _check_unchanged(self, offsets: EvolvedOffsets, log: LogAccess, manifest: Manifest) -> None:
         """Raise MigrationError where the old version has run since it was drained and its state was moved."""
         offsets.check(log, manifest)
-        unread = find_new_stores(self._old, self._new, self._transport, self._renames).unread
-        if unread or not self._migrator.prepare().is_done:
+        if self._unread() or not self._migrator.prepare().is_done:
             raise MigrationError(f"{self._old.file} has run in the meantime: stop all instances, and repeat")
 
-    def _checkpoint(self, spark: SparkSession) -> Checkpoint:
-        return Checkpoint(spark, FileSystem(spark), self._folder)
+    def _checkpoint(self, spark: SparkSession, stores: NewStores) -> Checkpoint:
+        return Checkpoint(spark, FileSystem(spark), self._place(stores))
+
+    def _place(self, stores: NewStores) -> str:
+        return join(self._folder, digest(stores.plan))
 
     def _write(
         self, stores: NewStores, log: LogAccess, manifest: Manifest, spark: SparkSession, report: Report
@@ -211,13 +246,12 @@ class Evolution:
         ids = {}
         for name, topic in stores.changelogs.items():
             _check_own(log, topic.name)
-            ids[name] = self._recreate(log, name, topic)
+            ids[name] = self._recreate(log, topic, self._form(stores, name))
             describe_job(spark, f"streamkit {self._new.application}: {topic.name}")
-            with self._checkpoint(spark).limited_batches(manifest):
-                rows = self._rows(stores.plan, name, topic, manifest, spark)
+            with self._checkpoint(spark, stores).limited_batches(manifest):
+                rows = self._rows(stores, name, manifest, spark)
                 count = 0 if rows is None else write_log(rows, Address.of(self._new))
             report(f"{topic.name}: {count} records written")
-        log.admin.create_topics(stores.repartitions)
         self._check_stopped()
         topics = offsets.commit(log, manifest)
         if topics:
@@ -227,14 +261,13 @@ class Evolution:
         self._check_unchanged(offsets, log, manifest)
         for name, topic in stores.changelogs.items():
             ends = log.ends(log.partitions(topic.name))
-            form = self._form(name, topic)
+            form = self._form(stores, name)
             log.journal.put(
                 topic.name, Entry(True, HISTORY, form, source_ends=committed, target_id=ids[name], target_ends=ends)
             )
 
-    def _recreate(self, log: LogAccess, name: str, topic: NewTopic) -> str:
+    def _recreate(self, log: LogAccess, topic: NewTopic, form: str) -> str:
         """Create a changelog without records, in place of an incomplete one; return its id."""
-        form = self._form(name, topic)
         exists = bool(log.partitions(topic.name))
         before = log.topic_id(topic.name) if exists else None
         log.journal.put(topic.name, Entry(False, HISTORY, form, target_id=before))
@@ -245,11 +278,10 @@ class Evolution:
         log.journal.put(topic.name, Entry(False, HISTORY, form, target_id=found))
         return found
 
-    def _rows(
-        self, plan: Plan, name: str, topic: NewTopic, manifest: Manifest, spark: SparkSession
-    ) -> DataFrame | None:
+    def _rows(self, stores: NewStores, name: str, manifest: Manifest, spark: SparkSession) -> DataFrame | None:
         """Return the records of a changelog; None where the store has no rows."""
-        rows = self._checkpoint(spark).state(manifest, [name])
+        plan, topic = stores.plan, stores.changelogs[name]
+        rows = self._checkpoint(spark, stores).state(manifest, [name])
         if rows is None:
             return None
         sorted_rows = repartition(rows, topic.partitions, 1).sortWithinPartitions("partition", "offset")
@@ -257,6 +289,15 @@ class Evolution:
         found = sorted_rows.mapInArrow(partial(export, work), arrow_rows.DDL)
         versioned = plan.stores[name].type == "versioned"
         return found.sortWithinPartitions("partition", "order", "offset") if versioned else found
+
+
+def _has_grown(log: LogAccess, topic: str) -> bool:
+    """Return whether a complete changelog has further records, which are of the new version."""
+    entry = log.journal.get(topic)
+    places = log.partitions(topic)
+    if entry is None or not entry.done or entry.source != HISTORY or not places:
+        return False
+    return entry.target_id == log.topic_id(topic) and log.ends(places) != entry.target_ends
 
 
 def _check_own(log: LogAccess, topic: str) -> None:

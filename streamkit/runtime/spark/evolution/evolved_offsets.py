@@ -37,7 +37,7 @@ class EvolvedOffsets:
 
     def check(self, log: LogAccess, manifest: Manifest) -> None:
         """Raise MigrationError where the group has committed offsets since the last pass."""
-        read = self._read(manifest)
+        read = self.read(manifest)
         for place, found in self._committed(log, list(read)).items():
             if found.offset > read[place]:
                 raise MigrationError(
@@ -46,8 +46,12 @@ class EvolvedOffsets:
                 )
 
     def commit(self, log: LogAccess, manifest: Manifest) -> list[str]:
-        """Commit offsets of new topics, and the times of new stores; return the topics. Offsets that exist stay."""
-        read = self._read(manifest)
+        """Create the repartition topics, and commit offsets of new topics and the times of new stores; return the topics.
+
+        Offsets that exist stay, but for repartition topics that only the new stores read: what a new version that has run
+        before left in them is in the history, so that they continue at their ends.
+        """
+        read = self.read(manifest)
         texts = {
             TopicPartition(topic, number): text
             for memory in manifest.tasks.values()
@@ -58,11 +62,15 @@ class EvolvedOffsets:
             for topic in self._stores.repartitions
             for number in range(topic.partitions)
         }
+        existing = [place for topic in sorted(self._stores.unshared) for place in log.partitions(topic)]
+        begun.update(zip(existing, log.ends(existing), strict=True))
+        log.admin.create_topics(self._stores.repartitions)
         fresh = {place: offset for place, offset in read.items() if place.topic in self._stores.fresh}
         present = self._committed(log, [*read, *begun])
         wanted = {place: CommittedOffset(offset, texts.get(place, "")) for place, offset in {**begun, **fresh}.items()}
         for place, found in present.items():
-            wanted[place] = CommittedOffset(found.offset, self._merged(found.metadata, texts.get(place, "")))
+            offset = begun[place] if place.topic in self._stores.unshared else found.offset
+            wanted[place] = CommittedOffset(offset, self._merged(found.metadata, texts.get(place, "")))
         pending = {
             place: each if each.metadata else CommittedOffset(each.offset, metadata.encode(metadata.UNKNOWN))
             for place, each in wanted.items()
@@ -82,7 +90,8 @@ class EvolvedOffsets:
             return present
         return metadata.encode(max(time, later), {**found, **times, **own})
 
-    def _read(self, manifest: Manifest) -> dict[TopicPartition, int]:
+    def read(self, manifest: Manifest) -> dict[TopicPartition, int]:
+        """Return the next offsets to read, those of global tables left out."""
         return {
             TopicPartition(topic, int(number)): offset
             for topic, found in manifest.offsets.items()

@@ -28,13 +28,15 @@ class NewStores:
     """The stores to compute, and what is needed for them.
 
     plan: only the nodes that they depend on; changelogs: by store; repartitions: the repartition topics of `plan`; fresh: the
-    topics that the old version does not read; unread: the numbers of unread records in the repartition topics of `plan`.
+    topics that the old version does not read; unshared: the repartition topics that only new stores read; unread: the numbers
+    of unread records in the others.
     """
 
     plan: Plan
     changelogs: Mapping[str, NewTopic]
     repartitions: tuple[NewTopic, ...]
     fresh: frozenset[str]
+    unshared: frozenset[str]
     unread: Mapping[str, int]
 
 
@@ -57,16 +59,19 @@ def find_new_stores(old: Plan, new: Plan, transport: Transport, renames: Mapping
     plan = reduced(new, added, layout)
     refuse_clocks(plan)
     fresh = _read(plan, counts) - _read(old, counts)
-    problems = [*_refused(new, plan, added), *_refused_topics(new, fresh, added, set(names.values()))]
+    kept = set(names.values())
+    problems = [*_refused(new, plan, added), *_refused_topics(old, new, fresh, added, kept)]
     if problems:
         raise MigrationError("; ".join(problems))
     topics = {plan.internal_name(name) for name in plan.internal_topics}
-    unread = {name: count for name, count in on_log.unread.items() if name in topics and count}
+    unshared = _unshared(old, new, kept) & topics
+    unread = {name: count for name, count in on_log.unread.items() if name in topics - unshared and count}
     return NewStores(
         plan,
         _changelogs(new, added, layout),
         tuple(topic for topic in layout.repartitions if topic.name in topics),
         frozenset(fresh),
+        frozenset(unshared),
         {name: n for name in unread if (n := _unread(transport, new.application, name, existing[name]))},
     )
 
@@ -129,9 +134,27 @@ def _refused(new: Plan, plan: Plan, stores: Collection[str]) -> Iterator[str]:
             )
 
 
-def _refused_topics(new: Plan, fresh: Collection[str], added: Collection[str], kept: Collection[str]) -> Iterator[str]:
+def _unshared(old: Plan, new: Plan, kept: Collection[str]) -> set[str]:
+    """Return the repartition topics of the new version that the old one does not have, and that lead to no store of it."""
     graph = Graph(new)
-    written = {node.topic for node in graph.nodes.values() if isinstance(node, SinkNode) and not node.internal}
+    found = {new.internal_name(name) for name in new.internal_topics}
+    for name, node in graph.nodes.items():
+        if isinstance(node, SourceNode) and node.internal and graph.reached(name).intersection(kept):
+            found -= {new.internal_name(topic) for topic in node.topics}
+    return found - {old.internal_name(name) for name in old.internal_topics}
+
+
+def _written(plan: Plan) -> set[str]:
+    """Return the external topics that the tasks of a plan write."""
+    sinks = [node for node in Graph(plan).nodes.values() if isinstance(node, SinkNode)]
+    return {node.topic for node in sinks if node.topic is not None and not node.internal}
+
+
+def _refused_topics(
+    old: Plan, new: Plan, fresh: Collection[str], added: Collection[str], kept: Collection[str]
+) -> Iterator[str]:
+    graph = Graph(new)
+    written = _written(new) - _written(old)
     for topic in sorted(fresh):
         if topic in written:
             yield (

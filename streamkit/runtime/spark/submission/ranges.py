@@ -54,7 +54,8 @@ def find_ranges(
             warnings.append(text)
         start = max(start, beginnings[place])
         stop = min(stops.get(place, ends[place]), ends[place])
-        if requested.end == COMMITTED and place in requested.continued and stop < start:
+        is_behind = max(stop, beginnings[place]) < start
+        if requested.end == COMMITTED and place in requested.continued and is_behind:
             raise StateError(
                 f"{place.topic}-{place.partition}: the runs before read up to offset {start}, and group {group} has "
                 f"committed {stop}: it was set back; begin with a new checkpoint"
