@@ -81,8 +81,8 @@ def read_by(checkpoint: Checkpoint, manifest: Manifest, stores: Iterable[str]) -
 
 @pytest.fixture
 def checkpoint(spark: Any, tmp_path: Path) -> Checkpoint:
-    """A checkpoint without runs."""
-    return Checkpoint(spark, FileSystem(spark), str(tmp_path / "checkpoint"))
+    """A checkpoint without runs, in a folder whose name Hadoop could read as a pattern."""
+    return Checkpoint(spark, FileSystem(spark), str(tmp_path / "check[1]{point}"))
 
 
 LIMIT = 300_000
@@ -128,3 +128,10 @@ def test_one_task_reads_all_partitions_in_limited_batches(
         assert frame is not None
         repartition(frame, 1, 1).mapInArrow(noting(tmp_path / "noted", iter), arrow_rows.DDL).count()
     check_noted(tmp_path / "noted")
+
+
+def test_many_pieces_become_one() -> None:
+    first, more = Piece(FOLDER, "base", 100, 1), Piece(FOLDER, "delta", 1, 1)
+    for count, is_delta in ((job_checkpoint.MAX_PIECES - 2, True), (job_checkpoint.MAX_PIECES - 1, False)):
+        manifest = Manifest(1, "application", {}, state={"counts": {"0": (first, *[more] * count)}})
+        assert (("counts", 0) in Checkpoint.kept(manifest).deltas) is is_delta

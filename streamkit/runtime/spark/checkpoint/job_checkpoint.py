@@ -15,7 +15,7 @@ from streamkit.changes.forms.form_json import from_json, to_json
 from streamkit.changes.forms.of_plan import form_of
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem, escaped, join
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, damaged, parse_manifest
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import (
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 MAX_DELTA = 1.0
 """The number of rows in the deltas of a store, for each row of its base, beyond which a run writes a new base."""
+MAX_PIECES = 50
+"""The number of pieces of a store and partition from which on a run writes a new base."""
 _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
 _STATE_FOLDER, _UNPUBLISHED = r"folder=(\d{6})-[0-9a-f]{8}", r"_[0-9a-f]{8}-(\d{6})\.json"
@@ -137,7 +139,7 @@ class Checkpoint:
             (store, int(partition))
             for store, partitions in manifest.state.items()
             for partition, pieces in partitions.items()
-            if pieces and sum(each.rows for each in pieces[1:]) <= MAX_DELTA * pieces[0].rows
+            if 0 < len(pieces) < MAX_PIECES and sum(each.rows for each in pieces[1:]) <= MAX_DELTA * pieces[0].rows
         }
         return Kept(manifest.tasks, frozenset(deltas))
 
@@ -147,7 +149,9 @@ class Checkpoint:
         """Return the rows of stores as rows that come before all records of their partition; None where there are none."""
         from pyspark.sql import functions as sf
 
-        paths = [self._path(store, number, piece) for store, number, piece in manifest.pieces() if store in stores]
+        paths = [
+            escaped(self._path(store, number, piece)) for store, number, piece in manifest.pieces() if store in stores
+        ]
         if not paths:
             return None
         # Files as they are: a task reads a file of rows in a fraction of the time that Spark needs to move its rows.

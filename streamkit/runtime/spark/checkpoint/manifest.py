@@ -10,7 +10,7 @@ from typing import NamedTuple
 from streamkit.errors import StateError
 from streamkit.serdes.plain import Json
 
-VERSION = 1
+VERSION = 2
 
 
 class InputFile(NamedTuple):
@@ -106,7 +106,7 @@ class Manifest:
 
 
 def parse_manifest(text: str, place: str) -> Manifest:
-    """Return the manifest of a text. `place`: its path, for messages. Raises StateError where it is damaged or newer."""
+    """Return the manifest of a text. `place`: its path, for messages. Raises StateError where it is damaged, newer or older."""
     try:
         data = json.loads(text)
         version = data.pop("version")
@@ -114,6 +114,11 @@ def parse_manifest(text: str, place: str) -> Manifest:
             raise StateError(
                 f"{place}: written by a newer streamkit (version {version} of the format, this one reads {VERSION}); "
                 "use that release"
+            )
+        if version < VERSION:
+            raise StateError(
+                f"{place}: written by an older streamkit (version {version} of the format, this one reads {VERSION}); "
+                "begin with a new checkpoint and a new output"
             )
         return Manifest(
             run=data["run"],
