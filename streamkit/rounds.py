@@ -1,6 +1,7 @@
 """The bytes that the present thread has made since it last sent its task's output; a round ends before they are too many.
 
-The seconds that it has waited for calls since then are counted too, since it does not poll meanwhile. Only large values are added, where they are made: a record, a value or a list of matches of ordinary size costs nothing here.
+The seconds that it has waited for calls since then are counted too, since it does not poll meanwhile. Only large values are added,
+where they are made: a record, a value or a list of matches of ordinary size costs nothing here.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ class LookupStep(HoldingStep):
         super().__init__(replays, node, 0 if alone else size, fail)
         target, context = user
         self._join_forward = forward
-        self._patience = rt.poll_interval_ms / 1000 / 4
+        self._longest_wait = rt.poll_interval_ms / 1000 / 4
         self._cache = LookupCache(options.cache_size, options.cache_ttl) if options.cache_size else None
         self._lookup = Lookup(target, context, options, rt.stopping)
         self._hits = context.step_metric(UserCounter, "enrich", "cache_hits")
@@ -277,7 +277,7 @@ class LookupStep(HoldingStep):
                 return self._lookup.run(arguments)
             return self._through_cache(self._cache, arguments)
         finally:
-            rounds.waited(time.monotonic() - began, self._patience)
+            rounds.waited(time.monotonic() - began, self._longest_wait)
 
     def _through_cache(self, cache: LookupCache, arguments: list[Value]) -> list[Value | Failed]:
         """Return results; equal arguments are looked up once, those that have no key each for itself."""
