@@ -168,8 +168,9 @@ class Evolution:
     def finish(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
         """Move the state of the old version, process the rest, and write the changelogs and offsets of the new stores.
 
-        First the old version reads what it left in its repartition topics, so that this is in the state that moves. It may be repeated after a failure or a crash at any point. Raises ActiveGroupError where the group has members,
-        MigrationError, StateLockedError, TransportError, and what the old version raises while it drains topics.
+        First the old version reads what it left in its repartition topics, so that this is in the state that moves. It may be
+        repeated after a failure or a crash at any point. Raises ActiveGroupError where the group has members, MigrationError,
+        StateLockedError, TransportError, and what the old version raises while it drains topics.
         """
         self._check_stopped()
         if self.is_done(stores):
@@ -256,7 +257,7 @@ class Evolution:
         topics = offsets.commit(log, manifest)
         if topics:
             report(f"offsets and times committed for {', '.join(topics)}")
-        # Taken before the check: what the old version commits after it differs from these, so that the entries are no longer valid.
+        # Taken before the check: what the old version commits after it differs from these, so that the entries are not valid.
         committed = offsets.committed_of(log)
         self._check_unchanged(offsets, log, manifest)
         for name, topic in stores.changelogs.items():
