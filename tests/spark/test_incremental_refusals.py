@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -157,3 +158,21 @@ def test_timers_outside_init(spark: Any, tmp_path: Path) -> None:
     runs.add(lines(1))
     fails(runs.run, "topology.yaml:8", "step process", "outside `init`")
     assert not list(runs.out.glob("run=*"))
+
+
+def test_state_that_is_missing_or_damaged(two: Runs) -> None:
+    state = json.loads((two.checkpoint / "manifests" / "000002.json").read_text(encoding="utf-8"))["state"]
+    folder = state["counts"]["0"][0][0]
+    (file,) = two.checkpoint.glob(f"state/folder={folder}/store=counts/*/partition=0/*.parquet")
+    data = file.read_bytes()
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_bytes(data[:-20])
+    fails(two.run, "store counts, partition 0", "damaged", "put it back", kind=StateError)
+    # A session keeps what it has read, and a failed run is the last one of its session elsewhere.
+    two.spark.catalog.clearCache()
+    file.unlink()
+    fails(two.run, "store counts, partition 0", "are missing", "rows", "put it back", kind=StateError)
+    two.spark.catalog.clearCache()
+    file.write_bytes(data)
+    two.run()
+    assert two.last_run() == 3

@@ -141,7 +141,12 @@ class Checkpoint:
             for partition, pieces in partitions.items()
             if 0 < len(pieces) < MAX_PIECES and sum(each.rows for each in pieces[1:]) <= MAX_DELTA * pieces[0].rows
         }
-        return Kept(manifest.tasks, frozenset(deltas))
+        rows = {
+            (store, int(partition)): sum(each.rows for each in pieces)
+            for store, partitions in manifest.state.items()
+            for partition, pieces in partitions.items()
+        }
+        return Kept(manifest.tasks, frozenset(deltas), rows)
 
     # -- State ---------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.record import Headers
 from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.rows.packed_rows import unpack
+from streamkit.runtime.spark.workers.kept_tasks import unpack_rows
 from streamkit.runtime.spark.workers.spill import SpillingMap, SpillingStores
 from streamkit.runtime.spark.workers.worker import by_partition, mark_errors
 from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, unpack_long
@@ -130,7 +130,7 @@ class Export:
 
 @mark_errors
 def export(work: Export, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield changelog records for the files of a checkpoint, sorted by partition and by the runs that wrote them."""
+    """Yield changelog records for the files of a checkpoint, sorted by partition and by the runs that wrote them. Raises StateError."""
     plan = pickle.loads(work.plan)
     stores = SpillingStores(plan, _SPILL_BYTES)
     definition = plan.stores[work.store]
@@ -143,8 +143,7 @@ def export(work: Export, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
                     yield from _written(work, definition, current, rows)
                     current, rows = partition, _new_map(stores, partition)
                 for packed in part.column(part.schema.get_field_index("value")):
-                    columns = map(arrow_rows.values_of, unpack(packed.as_buffer()).columns)
-                    rows.put_many(list(zip(*columns, strict=True)))
+                    rows.put_many(unpack_rows(packed.as_buffer(), work.store, partition))
                     rows.commit()
         yield from _written(work, definition, current, rows)
         rows = None

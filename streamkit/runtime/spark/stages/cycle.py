@@ -18,6 +18,7 @@ from streamkit.runtime.spark.workers.worker import (
     BatchTask,
     Loaded,
     StageWork,
+    check_state,
     commit,
     drain,
     load,
@@ -72,6 +73,7 @@ class _Cycle:
         saved = {} if self._work.kept is None else self._work.kept.tasks
         for index in self._work.stage.subs:
             for partition in range(task_count(layout.sources[index], layout.partitions)):
+                check_state(self._work, self._loaded.subs[index], partition, self._stores)
                 task = new_task(self._loaded, self._work, index, partition, self._stores)
                 self._tasks[TaskId(index, partition)] = task
                 for place in task.inputs:

@@ -108,10 +108,16 @@ class KeptStores(SpillingStores):
         super().__init__(plan, limit)
         self._rows: dict[tuple[str, int], RecordingMap] = {}
         self._maps = count()
+        self._filled: dict[tuple[str, int], int] = {}
 
     def fill(self, name: str, partition: int, rows: Rows) -> None:
         """Add rows to a store that is not open yet; later ones replace earlier ones, None deletes."""
         self._map(name, partition).fill(rows)
+        self._filled[name, partition] = self.filled(name, partition) + len(rows)
+
+    def filled(self, name: str, partition: int) -> int:
+        """Return the number of rows that were added to a store by `fill`."""
+        return self._filled.get((name, partition), 0)
 
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Store:
         """Return a store of a task, with the rows that it was filled with."""

@@ -34,6 +34,7 @@ _BATCH = 20_000
 _BATCH_BYTES = 4 * 1024 * 1024
 """The number of rows of a store, and about the bytes of them, that become one row of Spark."""
 _KINDS = (DELTA, BASE)
+_PUT_BACK = "put it back, or begin with a new checkpoint and a new output"
 STATE_NAMES = ("store", "kind", "partition", "key", "value")
 STATE_DDL = "store string, kind string, partition int, key binary, value binary"
 """The columns of rows of stores in a checkpoint."""
@@ -52,6 +53,8 @@ class Kept:
     """What each task had beside its stores, by the task's id."""
     deltas: frozenset[tuple[str, int]] = frozenset()
     """The stores, with their partitions, of which only the changes are written; of the others all rows are."""
+    rows: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """How many rows the files of stores have, with their partitions."""
 
     def orders_of(self, subs: Collection[int]) -> dict[tuple[str, int], int]:
         """Return the highest timestamps (ms) by topic and partition that the tasks of sub-topologies had read."""
@@ -143,12 +146,37 @@ def leading_state(batch: pa.RecordBatch) -> int:
 
 
 def fill(stores: KeptStores, rows: pa.RecordBatch, partition: int) -> None:
-    """Fill stores with their rows of a checkpoint, of which each row of Spark has many."""
+    """Fill stores with their rows of a checkpoint, of which each row of Spark has many. Raises StateError."""
     names, values = rows.column(arrow_rows.TOPIC).to_pylist(), rows.column(arrow_rows.VALUE)
     for at, name in enumerate(names):
         if name.startswith(_STATE):
-            columns = map(arrow_rows.values_of, unpack(values[at].as_buffer()).columns)
-            stores.fill(name.removeprefix(_STATE), partition, list(zip(*columns, strict=True)))
+            store = name.removeprefix(_STATE)
+            stores.fill(store, partition, unpack_rows(values[at].as_buffer(), store, partition))
+
+
+def unpack_rows(data: pa.Buffer, store: str, partition: int) -> list[tuple[bytes, bytes | None]]:
+    """Return the rows of a store from a file of a checkpoint. Raises StateError where the file is damaged."""
+    import pyarrow as pa
+
+    try:
+        columns = map(arrow_rows.values_of, unpack(data).columns)
+        return list(zip(*columns, strict=True))
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise StateError(
+            f"--checkpoint: store {store}, partition {partition}: a file of the state is damaged ({reason}); {_PUT_BACK}"
+        ) from error
+
+
+def check_filled(kept: Kept, stores: KeptStores, names: Iterable[str], partition: int) -> None:
+    """Check that stores have all rows that the runs before wrote. Raises StateError."""
+    for name in names:
+        want, found = kept.rows.get((name, partition), 0), stores.filled(name, partition)
+        if found < want:
+            raise StateError(
+                f"--checkpoint: store {name}, partition {partition}: files of the state are missing ({found} of {want} rows "
+                f"were found); {_PUT_BACK}"
+            )
 
 
 def memories_in(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -226,10 +254,12 @@ __all__ = [
     "Kept",
     "Reading",
     "StateWriter",
+    "check_filled",
     "fill",
     "leading_state",
     "memories_in",
     "memory_of",
     "resume",
+    "unpack_rows",
     "unpack_state",
 ]

@@ -32,6 +32,7 @@ from streamkit.runtime.spark.workers.kept_tasks import (
     Kept,
     Reading,
     StateWriter,
+    check_filled,
     fill,
     leading_state,
     memories_in,
@@ -182,6 +183,12 @@ def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores
     return BatchTask(spec, environment)
 
 
+def check_state(work: StageWork, sub: SubTopology, partition: int, stores: SpillingStores) -> None:
+    """Check that the stores of a task have the state of the runs before. Raises StateError."""
+    if work.kept is not None and isinstance(stores, KeptStores):
+        check_filled(work.kept, stores, sub.stores, partition)
+
+
 def mark_errors(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
     """Decorate what runs in a worker: a StreamkitError gets a mark by which the driver finds it in Spark's exception."""
 
@@ -239,6 +246,7 @@ class _Running:
     def _open(self) -> BatchTask:
         """Make the task, once its stores have the rows of the checkpoint."""
         (index,) = self._work.stage.subs
+        check_state(self._work, self._loaded.subs[index], self.partition, self._stores)
         task = self._task = new_task(self._loaded, self._work, index, self.partition, self._stores)
         saved = None if self._work.kept is None else self._work.kept.tasks.get(task.task_id)
         resume(task, saved)
