@@ -119,6 +119,7 @@ def test_one_task_reads_all_partitions_in_limited_batches(
     spark: Any, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_checkpoint, "_MAX_BATCH_BYTES", LIMIT)
+    monkeypatch.setattr(job_checkpoint, "_LARGE_STATE_BYTES", LIMIT)
     monkeypatch.setattr(job_checkpoint, "_FILE_BYTES", ROW)
     checkpoint.write_state(state_rows(spark, STORES, 20), FOLDER, ROW)
     manifest = manifest_of(STORES)

@@ -45,6 +45,8 @@ _FILE_BYTES = 4 * 1024 * 1024
 _MAX_BATCH_BYTES = 32 * 1024 * 1024
 """About how many bytes of rows of stores Spark sends to a worker at once. It doubles the memory of a batch as it grows, and all
 tasks of a JVM share that memory: by default 1 GB."""
+_LARGE_STATE_BYTES = 4 * _MAX_BATCH_BYTES
+"""The bytes of all rows of stores beyond which the limits hold while a job reads: they make it slower, and it may send less at once."""
 _MAX_BATCH_ROWS = 1_000
 """How many rows Spark sends at once where it counts bytes, which takes time in proportion to the rows of the batch, for each row."""
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -113,7 +115,7 @@ class Checkpoint:
 
         The state of all partitions counts: the tasks of a cycle are one task of Spark.
         """
-        if manifest.state_bytes() <= _MAX_BATCH_BYTES:
+        if manifest.state_bytes() <= _LARGE_STATE_BYTES:
             yield
             return
         with self._limited_batches():
