@@ -139,8 +139,7 @@ def test_a_driver_that_is_killed(spark: Any, counting: Path, tmp_path: Path) -> 
     assert by_key(runs.written()) == by_key(reprocess(spark, plan, lines(60), tmp_path / "one", emit="updates"))
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
-def test_kills_at_random_times(seed: int, spark: Any, counting: Path, tmp_path: Path) -> None:
+def kill_at_random_times(seed: int, spark: Any, counting: Path, tmp_path: Path) -> None:
     draw = random.Random(seed)
     runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
 
@@ -313,3 +312,7 @@ def test_two_runs_at_once(spark: Any, counting: Path, tmp_path: Path, monkeypatc
     runs.run()
     assert runs.lines[-1] == "nothing is new since run 1"
     assert (runs.written(), list(runs.out.glob("_run*"))) == (written, [])
+
+
+if ROUNDS:
+    test_kills_at_random_times = pytest.mark.parametrize("seed", range(ROUNDS))(kill_at_random_times)
