@@ -107,7 +107,9 @@ def test_a_large_topology_fits_any_window(size: tuple[int, int], browser: Browse
 
 def test_the_graph_is_dragged_and_zoomed(browser: Browser, large: str) -> None:
     running(browser, large)
-    box = "(box => [box.left, box.top, box.width])(document.querySelector('#graph .box').getBoundingClientRect())"
+    # Within the frame, which moves where a status adds lines above it.
+    box = """((box, frame) => [box.left - frame.left, box.top - frame.top, box.width])(
+        document.querySelector('#graph .box').getBoundingClientRect(), byId('graph').getBoundingClientRect())"""
     left, top, width = browser.evaluate(box)
     browser.evaluate("byId('zoom-in').click()")
     assert browser.evaluate(box)[2] == pytest.approx(width * 1.4, rel=0.02)

@@ -130,7 +130,7 @@ def check_commands(left: Instance, killed: Instance, file: Path, servers: str) -
     assert f"{WAITING // 2:,} records wait" in shown[0]
     assert sum(killed.address in line for line in shown if line.startswith("events")) == 2
     lag = streamkit("lag", file, "--set", f"bootstrap.servers={servers}").out
-    assert f"2 active members, lag {WAITING // 2}" in lag.splitlines()[0]
+    assert f"2 active members, lag {WAITING // 2:,}" in lag.splitlines()[0]
 
 
 def test_partitions_without_an_owner_are_listed(tmp_path: Path, log: tuple[str, Transport]) -> None:
