@@ -84,7 +84,7 @@ def test_threads_come_and_go(tmp_path):
             removed = request(address, "/threads", method="DELETE").json
             assert removed["thread"] == added["thread"]
             until(lambda: settled(2), "two threads have the tasks")
-            assert request(address, "/stores/counts/all").status == 200
+            until(lambda: request(address, "/stores/counts/all").status == 200, "the moved tasks answer")
             assert request(address, "/pause", method="POST").json == {"paused": True}
             assert request(address, "/resume", method="POST").json == {"paused": False}
     finally:
