@@ -204,7 +204,8 @@ def test_a_stream_that_falls_behind_goes_on_from_the_end_and_reports_it(shop: st
 
 def test_a_client_that_reads_nothing_is_cut(tmp_path: Path, log: EmbeddedTransport) -> None:
     write_shop(log)
-    config = {"http.idle.timeout.ms": 1000}
+    # Long enough for the requests of the test itself, also where the machine is slow.
+    config = {"http.idle.timeout.ms": 3000}
     with served(tmp_path / "a", log, **config) as (address, _), streamed(address, "/topics/orders/changes"):
         value = json.dumps("x" * 50_000).encode()
         producer = log.producer()
