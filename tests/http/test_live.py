@@ -16,6 +16,7 @@ import pytest
 
 from streamkit.http.event_stream import MOST_STREAMS
 from streamkit.http.history import LogEvents
+from streamkit.http.server import acceptor
 from streamkit.transport import open_transport
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
@@ -251,7 +252,11 @@ def test_topics_of_kafka_are_read_and_followed(tmp_path: Path, broker: Broker) -
         transport.close()
 
 
-def test_streams_are_limited_and_end_with_the_server(tmp_path: Path, log: EmbeddedTransport) -> None:
+def test_streams_are_limited_and_end_with_the_server(
+    tmp_path: Path, log: EmbeddedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A server cuts after 2 s what goes on; here all streams have the time that they need to end.
+    monkeypatch.setattr(acceptor, "_GRACE_SECONDS", LIMIT_S)
     write_shop(log)
     with served(tmp_path / "a", log) as (address, _):
         open_streams = [streamed(address, "/status/changes") for _ in range(MOST_STREAMS)]
@@ -291,8 +296,9 @@ def test_status_and_history_are_pushed(shop: str) -> None:
     assert point["memory"] > 10_000_000
     kept = request(shop, "/history").json["instances"][0]
     assert point in kept["points"]
-    assert [each["kind"] for each in kept["events"]] == ["rebalance"]
-    assert "6 active and 0 standby tasks" in kept["events"][0]["text"]
+    # Beside it there may be warnings, where the machine is slow.
+    (rebalance,) = [each["text"] for each in kept["events"] if each["kind"] == "rebalance"]
+    assert "6 active and 0 standby tasks" in rebalance
 
 
 def test_equal_events_in_a_row_are_one() -> None:
