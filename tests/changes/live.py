@@ -26,10 +26,12 @@ from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, fresh, kill, until
 from tests.changes.pairs import PAIRS
 from tests.changes.versions import Pair
+from tests.cli import support
 from tests.java import build
 
 FILE = Path(__file__).with_name("outcomes.json")
 LIMIT_S = 25
+"""Within which a version reads everything, or `fails`."""
 ONCE = ("users", "right", "orders", "rates")
 """Topics that get records only while the old version runs: the new one finds them in its state, or not."""
 NAMES = (
@@ -46,8 +48,8 @@ NAMES = (
 class Runner:
     """Versions of one application on a log, in Java."""
 
-    def __init__(self, folder: Path, log: Log):
-        self.folder, self.log, self.own = folder, log, fresh("live")
+    def __init__(self, folder: Path, log: Log, limit_s: float):
+        self.folder, self.log, self.own, self.limit_s = folder, log, fresh("live"), limit_s
 
     def plan(self, text: str, name: str) -> Plan:
         """The plan of a version whose application and topics are this one's own; the topics exist."""
@@ -58,8 +60,7 @@ class Runner:
             "bootstrap.servers": self.log.address,
             "statestore.cache.max.bytes": 0,
             "commit.interval.ms": 100,
-            "session.timeout.ms": 1000,
-            "heartbeat.interval.ms": 300,
+            "session.timeout.ms": 60_000,
         }
         for topic, entry in document["topics"].items():
             document["topics"][topic] = {**entry, "topic": f"{self.own}.{topic}"}
@@ -79,9 +80,11 @@ class Runner:
                 yield process
                 assert process.stdin
                 process.stdin.close()
-                process.wait(timeout=40)
+                process.wait(timeout=support.LIMIT_S)
             finally:
                 kill([process])
+        # Java's instances do not leave their group: the next version would wait for the ends of their sessions.
+        self.log.remove_members(self.own)
 
     def feed(self, plan: Plan, batch: int) -> None:
         form = RecordJson(plan)
@@ -102,7 +105,7 @@ class Runner:
         }
         with self.running(plan, name):
             try:
-                until(lambda: self.log.is_read(self.own, sources), "everything is read", LIMIT_S)
+                until(lambda: self.log.is_read(self.own, sources), "everything is read", self.limit_s)
             except AssertionError:
                 return False
         return True
@@ -116,9 +119,9 @@ class Runner:
         )
 
 
-def outcome(pair: Pair, folder: Path, log: Log) -> str:
+def outcome(pair: Pair, folder: Path, log: Log, limit_s: float = LIMIT_S) -> str:
     """Return what becomes of a pair."""
-    first = Runner(folder, log)
+    first = Runner(folder, log, limit_s)
     old = first.plan(pair.old, "old")
     first.feed(old, 0)
     assert first.run(old, "old"), pair.name
@@ -131,7 +134,7 @@ def outcome(pair: Pair, folder: Path, log: Log) -> str:
     for row in before:
         if row in after:
             after.remove(row)
-    alone = Runner(folder, log)
+    alone = Runner(folder, log, limit_s)
     plan = alone.plan(pair.new, "alone")
     alone.feed(plan, 1)
     assert alone.run(plan, "alone"), pair.name

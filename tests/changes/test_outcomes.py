@@ -14,6 +14,7 @@ from tests.broker.support import Log
 from tests.changes import live
 from tests.changes.pairs import PAIRS
 from tests.changes.versions import forms
+from tests.cli.support import LIMIT_S
 
 BY_NAME = {pair.name: pair for pair in PAIRS}
 OUTCOMES = json.loads(live.FILE.read_text(encoding="utf-8"))
@@ -42,6 +43,7 @@ def test_verdicts_are_what_happens(name: str) -> None:
 def test_it_happens_today(broker: Broker, java: None, tmp_path: Path) -> None:
     log = Log(broker.address)
     try:
-        assert live.outcome(BY_NAME["store-renamed"], tmp_path, log) == OUTCOMES["store-renamed"] == "empty"
+        found = live.outcome(BY_NAME["store-renamed"], tmp_path, log, LIMIT_S)
+        assert found == OUTCOMES["store-renamed"] == "empty"
     finally:
         log.close()
