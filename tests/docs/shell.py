@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from tests.broker.kafka_broker import free_ports
 from tests.cli.support import LIMIT_S
 
 _END = "\x1e"
@@ -20,9 +20,9 @@ class Shell:
     """One bash in a folder; output and errors come together, as on a terminal. own_commands: streamkit is found."""
 
     def __init__(self, folder: Path, own_commands: bool = True):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.http = f"127.0.0.1:{free.getsockname()[1]}"
-            """An address that the page's commands may serve at."""
+        (port,) = free_ports(1)
+        self.http = f"127.0.0.1:{port}"
+        """An address that the page's commands may serve at."""
         environment = {key: value for key, value in os.environ.items() if key not in ("KAFKA", "STATE_DIR")}
         environment |= {"NO_COLOR": "1", "COLUMNS": "160"}
         if own_commands:
