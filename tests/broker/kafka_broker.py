@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +15,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
+from tests.ports import free_ports
 from tests.requirements import require
 
 # Not that of Java's programs: a broker of 4.3 that starts or stops takes a partition that has no leader for one that is
@@ -56,11 +55,6 @@ log.cleaner.backoff.ms={never}
 _NEVER_MS = 24 * 3_600_000
 
 
-_FIRST_PORT, _BLOCKS, _BLOCK = 20_000, 120, 100
-"""Ports of this module: up to 31,999; Linux chooses from 32,768 on."""
-_numbers = itertools.count()
-
-
 class BrokerFailed(RuntimeError):
     """The broker did not start; the text ends with the tail of its log."""
 
@@ -94,27 +88,6 @@ def _jar_folder() -> Path:
 
 def _jars_are_there() -> bool:
     return any(_jar_folder().glob("slf4j-simple-*.jar"))
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nothing listens on, for a server that starts later.
-
-    They are below those that the system chooses from, which another process may get before the server has bound them, or
-    while it restarts. Each process has ports of its own, as long as the ids of processes differ by less than _BLOCKS.
-    """
-    first = _FIRST_PORT + os.getpid() % _BLOCKS * _BLOCK
-    found: list[int] = []
-    for _ in range(_BLOCK):
-        port = first + next(_numbers) % _BLOCK
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise BrokerFailed(f"no {count} ports are free from {first} to {first + _BLOCK - 1}")
 
 
 def cluster_id() -> str:

@@ -14,8 +14,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.broker.kafka_broker import Broker, free_ports
+from tests.broker.kafka_broker import Broker
 from tests.cli.support import LIMIT_S
+from tests.ports import free_ports
 from tests.requirements import require
 
 PASSWORDS = {"alice": "alice-sesame-1", "bob": "bob-sesame-2", "dave": "dave-sesame-3"}

@@ -7,7 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
-from tests.broker.kafka_broker import Broker, cluster_id, free_ports
+from tests.broker.kafka_broker import Broker, cluster_id
+from tests.ports import free_ports
 
 
 class _Node(Broker):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import LIMIT_S, UPPER, Done, assert_one_clear_line, command, streamkit
+from tests.ports import free_ports
 
 
 @pytest.fixture
@@ -179,9 +179,7 @@ def test_a_topic_with_another_partition_count(upper: Path) -> None:
 @pytest.fixture
 def closed_port() -> str:
     """An address where no program listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 def test_a_broker_that_does_not_answer(closed_port: str, upper: Path) -> None:

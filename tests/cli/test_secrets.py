@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import LIMIT_S, UPPER, command, streamkit
+from tests.ports import free_ports
 
 SECRET = "sesame-7f3a"
 SETTINGS = {
@@ -26,9 +26,7 @@ SETTINGS = {
 
 @pytest.fixture
 def nobody() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 @pytest.fixture

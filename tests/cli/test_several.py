@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from urllib.request import urlopen
@@ -13,6 +12,7 @@ import pytest
 
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
+from tests.ports import free_ports
 
 TOPOLOGY = """streamkit: 1
 application: {name}
@@ -94,14 +94,8 @@ def _applications(port: int) -> list[dict]:
 def _free_ports() -> int:
     """Return a port whose next two are free as well."""
     while True:
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-                third.bind(("127.0.0.1", port + 2))
-            except OSError:
-                continue
+        port, *others = free_ports(3)
+        if others == [port + 1, port + 2]:
             return port
 
 

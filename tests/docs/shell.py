@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.broker.kafka_broker import free_ports
 from tests.cli.support import LIMIT_S
+from tests.ports import free_ports
 
 _END = "\x1e"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from tests.broker.support import until
 from tests.cli.support import LIMIT_S, command
 from tests.http import flood
 from tests.http.support import request
+from tests.ports import free_ports
 
 FILES = 256
 """That the application may open; the flood alone has eight times as many."""
@@ -64,14 +64,8 @@ class Written:
         return sum(self.last.values()) >= len(WORDS)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 def test_a_flood_changes_no_result_and_fills_no_log(tmp_path: Path):
-    file, port = tmp_path / "topology.yaml", free_port()
+    file, port = tmp_path / "topology.yaml", *free_ports(1)
     file.write_text(COUNTS.format(state=tmp_path / "state"))
     log = EmbeddedTransport(tmp_path / "state" / "embedded")
     admin = log.admin()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from streamkit.transport.log_interface import NewTopic, Transport
 from tests.broker.support import fresh, until
 from tests.cli.support import LIMIT_S, command
 from tests.http.support import request
+from tests.ports import free_ports
 
 KEYS = [f"key-{number:03d}" for number in range(60)]
 COUNTS = """\
@@ -37,18 +37,11 @@ pipelines:
 """
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 class Instance:
     """A process that runs the topology with its own state."""
 
     def __init__(self, folder: Path, file: Path, servers: str):
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
         folder.mkdir()
         self.log = folder / "log.txt"
         arguments = ["run", file, "--http", self.address]

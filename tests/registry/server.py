@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -18,6 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_ports
 from tests.requirements import require
 
 VERSION = "2.6.13.Final"
@@ -65,9 +65,7 @@ class SchemaRegistry:
     """One registry process; `url` is the address of its Confluent API, `apicurio_url` that of its own."""
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        (self._port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self._port}{_API}"
         self.apicurio_url = f"http://127.0.0.1:{self._port}/apis/registry/v2"
         self._log: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from streamkit.plan import load
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import assert_one_clear_line, streamkit
+from tests.ports import free_ports
 from tests.spark.support import write_lines
 
 HEAD = "streamkit: 1\napplication: bad\n"
@@ -145,9 +145,7 @@ def test_inputs_and_outputs_that_there_are_not(tmp_path: Path) -> None:
 
 
 def test_a_master_that_is_away(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     place = write_lines(tmp_path / "in", [])
     line = ["submit", topology(tmp_path), "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"]
     done = streamkit(*line, "--master", f"spark://127.0.0.1:{port}")

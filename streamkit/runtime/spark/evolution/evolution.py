@@ -96,7 +96,7 @@ class Evolution:
                 return False
             if any(_has_grown(log, topic.name) for topic in stores.changelogs.values()):
                 return True
-            offsets = self._offsets(stores).committed_of(log)
+            offsets = EvolvedOffsets(stores).committed_of(log)
             entries = [log.journal.get(topic.name) for topic in stores.changelogs.values()]
             return all(entry is not None and entry.source_ends == offsets for entry in entries)
 
@@ -115,9 +115,6 @@ class Evolution:
     def _form(self, stores: NewStores, name: str) -> str:
         rows, partitions = asdict(rows_of(self._new)[name]), stores.changelogs[name].partitions
         return json.dumps({"rows": rows, "partitions": partitions, "topology": digest(stores.plan)}, sort_keys=True)
-
-    def _offsets(self, stores: NewStores) -> EvolvedOffsets:
-        return EvolvedOffsets(stores)
 
     # -- Steps -----------------------------------------------------------------------------------------------------------
 
@@ -158,12 +155,12 @@ class Evolution:
 
     def _read(self, stores: NewStores, spark: SparkSession) -> int:
         with translated(), self._checkpoint(spark, stores).opened(stores.plan) as manifest:
-            read = self._offsets(stores).read(manifest)
+            read = EvolvedOffsets(stores).read(manifest)
         return sum(offset for place, offset in read.items() if place.topic not in stores.fresh)
 
     def _processed(self, stores: NewStores) -> int:
         with self._log() as log:
-            return sum(max(0, offset) for offset in self._offsets(stores).committed_of(log, with_fresh=False))
+            return sum(max(0, offset) for offset in EvolvedOffsets(stores).committed_of(log, with_fresh=False))
 
     def finish(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
         """Move the state of the old version, process the rest, and write the changelogs and offsets of the new stores.
@@ -242,7 +239,7 @@ class Evolution:
     def _write(
         self, stores: NewStores, log: LogAccess, manifest: Manifest, spark: SparkSession, report: Report
     ) -> None:
-        offsets = self._offsets(stores)
+        offsets = EvolvedOffsets(stores)
         self._check_unchanged(offsets, log, manifest)
         ids = {}
         for name, topic in stores.changelogs.items():
