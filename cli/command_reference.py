@@ -22,8 +22,8 @@ that before the default. In the environment a setting is called `STREAMKIT_` and
 FILE` shows each value and where it comes from. `--verbose` before the command shows tracebacks, with the lines of generated code that were running, and more
 of the log.
 
-`STREAMKIT_NATIVE=off` turns the native extension off, which reads and writes the records of Kafka where it was built; the default is
-`auto`. `streamkit doctor` shows whether it is in use.
+`STREAMKIT_NATIVE=off` turns the native extension off. Where it was built it reads and writes the records of Kafka, and checks values
+before they are encoded as JSON. The default is `auto`. `streamkit doctor` shows whether it is in use.
 
 <!-- Below: written by `make generate` from the commands' own help. -->
 """

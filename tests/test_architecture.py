@@ -17,6 +17,7 @@ LAYERS = (
     (
         "record",
         "errors",
+        "extension",
         "durations",
         "config",
         "latency",

@@ -1,4 +1,5 @@
 #include "link.h"
+#include "values.h"
 
 static PyObject *native_load(PyObject *module, PyObject *args) {
     (void)module;
@@ -13,6 +14,7 @@ static PyObject *native_load(PyObject *module, PyObject *args) {
 static PyMethodDef functions[] = {
     {"load", native_load, METH_VARARGS,
      "load(path)\n--\n\nUse the librdkafka that the loaded library at `path` uses; return its version. Raises ImportError."},
+    {"unused", values_unused, METH_O, "unused(value)\n--\n\nAs streamkit.serdes.size.unused."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {

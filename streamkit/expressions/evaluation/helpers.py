@@ -295,7 +295,7 @@ def merge(*parts: dict[Key, Value]) -> dict[Key, Value]:
     for part in parts:
         if not isinstance(part, dict):
             raise TypeError(f"merge() takes objects, not {type(part).__name__}")
-        result.update(part)
+        result |= part
     return result
 
 

@@ -8,7 +8,6 @@ confluent-kafka alone, and logs the reason once.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from threading import Lock
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer, cimpl
 
 from streamkit.errors import ConfigError
+from streamkit.extension import AUTO, OFF, SWITCH, switch
 
 if TYPE_CHECKING:
     from streamkit import _native
@@ -27,9 +27,6 @@ Settings = Mapping[str, object]
 Client = TypeVar("Client")
 Link = TypeVar("Link")
 
-SWITCH = "STREAMKIT_NATIVE"
-"""The environment variable that turns the extension off."""
-OFF, AUTO = "off", "auto"
 _PLUGINS = "plugin.library.paths"
 _NOT_BUILT = "it was not built, which takes a C compiler and the headers of Python during the installation"
 
@@ -75,10 +72,10 @@ def create_producer(settings: Settings, logger: logging.Logger) -> tuple[Produce
 
 def missing() -> str:
     """Return why clients are created without the extension; empty where they have it. Raises ConfigError."""
-    switch = os.environ.get(SWITCH, AUTO).lower()
-    if switch not in (AUTO, OFF):
-        raise ConfigError(f"{SWITCH} takes {AUTO} or {OFF}, not {switch!r}")
-    return f"{SWITCH} is {OFF}" if switch == OFF else _use.refused or _load()
+    chosen = switch()
+    if chosen not in (AUTO, OFF):
+        raise ConfigError(f"{SWITCH} takes {AUTO} or {OFF}, not {chosen!r}")
+    return f"{SWITCH} is {OFF}" if chosen == OFF else _use.refused or _load()
 
 
 def _create(make: Callable[[dict[str, object]], Client], settings: Settings) -> tuple[Client, bool]:
