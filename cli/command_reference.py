@@ -16,11 +16,11 @@ Exit codes: 0 success, 1 the topology or the job failed, 2 wrong usage. Results 
 
 ## Values of settings
 
-`--set NAME=value` goes before the environment, the environment before `--env-file`, that before `config` of the file, and
-that before the default. In the environment a setting is called `STREAMKIT_` and its name in capitals, with `_` for `.` and
-`-`: `STREAMKIT_NUM_STREAM_THREADS` is `num.stream.threads`, `STREAMKIT_SASL_PASSWORD` is `sasl.password`. `streamkit config
-FILE` shows each value and where it comes from. `--verbose` before the command shows tracebacks, with the lines of generated code that were running, and more
-of the log.
+The first of these that names a setting decides: `--set NAME=value`, the environment, `--env-file`, `config` of the file, the default.
+In the environment a setting is called `STREAMKIT_` and its name in capitals, with `_` for `.` and `-`: `STREAMKIT_NUM_STREAM_THREADS`
+is `num.stream.threads`. `streamkit config FILE` shows each value and where it comes from.
+
+`--verbose` before the command shows tracebacks, with the lines of generated code in them, and more of the log.
 
 `STREAMKIT_NATIVE=off` turns the native extension off. Where it was built it reads and writes the records of Kafka, and checks values
 before they are encoded as JSON. The default is `auto`. `streamkit doctor` shows whether it is in use.

@@ -20,7 +20,7 @@ Place = Annotated[
     str,
     typer.Argument(
         metavar="FILE|URL",
-        help="A topology whose application.server says where it answers, or http://HOST:PORT.",
+        help="A topology that sets application.server, or http://HOST:PORT.",
         show_default=False,
     ),
 ]

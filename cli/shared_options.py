@@ -42,5 +42,7 @@ Settings = Annotated[
 ]
 EnvFile = Annotated[
     str | None,
-    typer.Option("--env-file", metavar="FILE", help="Variables, as NAME=VALUE lines; the environment goes first."),
+    typer.Option(
+        "--env-file", metavar="FILE", help="Variables, as NAME=VALUE lines; those of the environment take precedence."
+    ),
 ]

@@ -50,6 +50,18 @@ def test_every_yaml_block_is_right(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_text_above_a_block_names_its_file(page: Path) -> None:
+    """The first line of a block, which has the name too, is not on the page that a reader sees."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    end = 0
+    for block in blocks_of(page):
+        if "file" in block.options:
+            name = Path(block.options["file"]).name
+            assert f"{name}`" in "\n".join(lines[end : block.line - 1]), f"{block}: save this as `{name}`?"
+        end = block.line + len(block.text.splitlines()) + 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):

@@ -74,7 +74,9 @@ Server = Annotated[
 
 ConfigFile = Annotated[
     str | None,
-    typer.Option("--config-file", metavar="FILE", help="Settings as a properties file, which --set goes before."),
+    typer.Option(
+        "--config-file", metavar="FILE", help="Settings as a properties file; those of --set take precedence."
+    ),
 ]
 
 EXAMPLES = (

@@ -126,7 +126,7 @@ def command(
 ) -> int | None:
     """Run a topology on its log, or several in one process.
 
-    The log is Kafka or the embedded one, as bootstrap.servers says. Ends in order by SIGTERM or SIGINT, exit code 0.
+    bootstrap.servers names the log: Kafka, or the embedded one. After SIGTERM or SIGINT it commits and ends, exit code 0.
     With --processes, SIGHUP restarts the instances one after the other, and each has its own port of --http, one up.
     Several topologies are separate applications, which end together; --http is then a page of all, and each of them has
     its own port, one up.

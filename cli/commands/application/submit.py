@@ -64,7 +64,9 @@ Until = Annotated[
 DataLoss = Annotated[
     str,
     typer.Option(
-        "--on-data-loss", metavar="error|warn", help="What to do where retention has removed what --from says."
+        "--on-data-loss",
+        metavar="error|warn",
+        help="What to do where retention has removed the beginning of the range.",
     ),
 ]
 Shadow = Annotated[
@@ -144,8 +146,8 @@ def command(
 ) -> int | None:
     """Run a topology over history, as one batch job on Spark.
 
-    Inputs are files or ranges of the log, outputs files or topics, in the form of records. What no option names is on the
-    log that bootstrap.servers says.
+    Inputs are files or ranges of the log, outputs files or topics, in the form of records. All other topics
+    are on the log that bootstrap.servers names.
     """
     from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES, JobOptions, Range
     from streamkit.runtime.spark.submission.request import inputs_of, outputs_of

@@ -42,8 +42,8 @@ def command(
 ) -> None:
     """Show every setting with its default and meaning; with FILE its value, and where that comes from.
 
-    --set goes before the environment, that before --env-file, that before the file, that before the default. Variables
-    are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
+    The first of these that names a setting decides: --set, the environment, --env-file, the file, the default.
+    Variables are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
     """
     rows = _settings() if file is None else _values(file, settings, env_file)
     if changed:
