@@ -10,13 +10,16 @@ import venv
 from collections.abc import Mapping
 from pathlib import Path
 
+from streamkit.extension import OFF, SWITCH
 from tests.bench.scenarios import Scenario
 from tests.java import build
 
 STREAMKIT, JAVA, BY_HAND, QUIX = "streamkit", "Kafka Streams", "by hand", "Quix"
+WITHOUT = "no extension"
+"""streamkit without its native extension."""
 BY_ENGINE = {f"streamkit, {name}": engine for name, engine in (("LevelDB", "leveldb"), ("RocksDB", "rocksdb"))}
 """streamkit with each engine of stores: the values are those of state.engine."""
-ENDS_ALONE = (STREAMKIT, BY_HAND, *BY_ENGINE)
+ENDS_ALONE = (STREAMKIT, WITHOUT, BY_HAND, *BY_ENGINE)
 """They end at the end of their input; the others need to be told."""
 _TOPOLOGIES = Path(__file__).with_name("topologies")
 _QUIX = "quixstreams==3.28.0"
@@ -28,6 +31,7 @@ def of(scenario: Scenario, with_quix: bool) -> list[str]:
         return [STREAMKIT]
     return [
         STREAMKIT,
+        WITHOUT,
         JAVA,
         *([BY_HAND] if scenario.by_hand else []),
         *([QUIX] if scenario.quix and with_quix else []),
@@ -38,12 +42,13 @@ def command(
     program: str, scenario: Scenario, names: Mapping[str, str], folder: Path, stays: bool = False
 ) -> tuple[list[str], dict[str, str]]:
     """The command line of a program, and its environment; `stays`: not until its input is read only."""
-    if program == STREAMKIT or program in BY_ENGINE:
+    if program in (STREAMKIT, WITHOUT, *BY_ENGINE):
         sets = [f"--set={key}={value}" for key, value in scenario.settings.items()]
         sets += [f"--set=state.engine={BY_ENGINE[program]}"] if program in BY_ENGINE else []
         sets += [f"--processes={scenario.processes}"] if scenario.processes > 1 else []
         run = [sys.executable, "-m", "streamkit_cli", "run", str(_TOPOLOGIES / f"{scenario.program}.yaml"), *sets]
         own = {key.upper(): value for key, value in names.items()}
+        own |= {SWITCH: OFF} if program == WITHOUT else {}
         return [*run, *([] if stays else ["--until-idle"])], {**os.environ, **own, "STATE": str(folder / "state")}
     if program == JAVA:
         own = {"application.id": names["application"], "bootstrap.servers": names["bootstrap"]}
@@ -69,7 +74,7 @@ def _quix_python() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.exists():
             venv.create(folder / "venv", with_pip=True, clear=True)
-            install = [str(folder / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", _QUIX]
+            install = [str(folder / "venv" / "bin" / "python"), "-I", "-m", "pip", "install", "--quiet", _QUIX]
             subprocess.run(install, check=True)
             ready.touch()
     return folder / "venv" / "bin" / "python"

@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.bench.programs import BY_HAND, JAVA, QUIX, STREAMKIT
+from tests.bench.programs import BY_HAND, JAVA, QUIX, STREAMKIT, WITHOUT
 
-PROGRAMS = (STREAMKIT, JAVA, BY_HAND, QUIX)
-COLOURS = {STREAMKIT: "#2563eb", JAVA: "#f59e0b", BY_HAND: "#9ca3af", QUIX: "#10b981"}
+PROGRAMS = (STREAMKIT, WITHOUT, JAVA, BY_HAND, QUIX)
+COLOURS = {STREAMKIT: "#2563eb", WITHOUT: "#93c5fd", JAVA: "#f59e0b", BY_HAND: "#9ca3af", QUIX: "#10b981"}
 
 
 def machine() -> str:
