@@ -4,7 +4,16 @@ from collections.abc import Sequence
 
 from streamkit.record import Headers, OutputTuple
 
-Group = tuple[str, int, list[bytes | None], list[bytes | None], list[int], list[Headers | None], list[int]]
+Group = tuple[
+    str,
+    int,
+    list[bytes | None],
+    list[bytes | None],
+    list[int],
+    list[Headers | None],
+    Sequence[int],
+    tuple[int, int],
+]
 Event = tuple[str | None, int, int, int, str]
 
 class Consumer:
@@ -16,6 +25,8 @@ class Consumer:
 class Producer:
     def __init__(self, client: object) -> None: ...
     def send(self, rows: Sequence[OutputTuple], first: int, /) -> tuple[int, int]: ...
+    def begin(self, rows: Sequence[OutputTuple], /) -> bool: ...
+    def finish(self) -> tuple[int, int]: ...
     def failures(self) -> list[tuple[OutputTuple, int]]: ...
     def close(self) -> None: ...
 

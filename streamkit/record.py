@@ -74,14 +74,14 @@ OutputTuple: TypeAlias = tuple[str, bytes | None, bytes | None, int | None, Head
 class Columns(NamedTuple):
     """Consecutive records of one partition as parallel columns, all of one length.
 
-    keys, values: bytes or None; timestamps: milliseconds; headers: Headers or None; offsets: int.
+    keys, values: bytes or None; timestamps: milliseconds; headers: Headers or None; offsets: int, a range where there are no gaps.
     """
 
     keys: list[bytes | None]
     values: list[bytes | None]
     timestamps: list[int]
     headers: list[Headers | None]
-    offsets: list[int]
+    offsets: Sequence[int]
 
     def slice(self, start: int, stop: int) -> Columns:
         """Return the records from place `start` up to `stop`."""
@@ -105,14 +105,18 @@ class Columns(NamedTuple):
 
 
 class RecordBatch:
-    """Consecutive records of a partition: its topic and number, and their columns."""
+    """Consecutive records of a partition: its topic and number, and their columns.
 
-    __slots__ = ("columns", "headers", "keys", "offsets", "partition", "timestamps", "topic", "values")
+    `times`: the lowest and the highest timestamp (ms), where the client library knows them.
+    """
 
-    def __init__(self, topic: str, partition: int, columns: Columns):
+    __slots__ = ("columns", "headers", "keys", "offsets", "partition", "times", "timestamps", "topic", "values")
+
+    def __init__(self, topic: str, partition: int, columns: Columns, times: tuple[int, int] | None = None):
         self.topic = topic
         self.partition = partition
         self.columns = columns
+        self.times = times
         self.keys, self.values, self.timestamps, self.headers, self.offsets = columns
 
     def __len__(self) -> int:

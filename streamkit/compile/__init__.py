@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
+from operator import length_hint
 
 from streamkit.code import NONE, Code, call, literal, mapping_of
 from streamkit.compile.bound_program import BoundProgram
@@ -26,6 +28,7 @@ from streamkit.errors import (
     TransportError,
 )
 from streamkit.operators.core.task_services import FailedRecord
+from streamkit.operators.kernels.calls.replays import Batch
 from streamkit.plan.model import Plan, PlanNode, SourceNode, SubTopology
 from streamkit.record import Headers
 
@@ -38,11 +41,16 @@ def bind(rt):
     dropped = rt.dropped
     kb = vb = None
     o = -1
+    spot = None
     here = (None, -1)
-    batch = ((), ())
+    batch = ((), (), ())
+
+    def offset():
+        return o if spot is None else offset_at(batch, spot)
 
     def failed(k, v, t):
-        return FailedRecord(here[0], here[1], o, t, kb, vb, source_headers(batch, o), k, v)
+        at = offset()
+        return FailedRecord(here[0], here[1], at, t, kb, vb, source_headers(batch, at), k, v)
 
     def fail(node, error, k, v, t, c):
         if isinstance(error, FATAL):
@@ -60,11 +68,11 @@ def bind(rt):
         rt.on_refusal(node, error, failed(k, v, t), True)
 
     def leave():
-        nonlocal kb, vb, o, here, batch
-        kb = vb = None
+        nonlocal kb, vb, o, here, batch, spot
+        kb = vb = spot = None
         o = -1
         here = (None, -1)
-        batch = ((), ())
+        batch = ((), (), ())
 
     def initialise(node, call):
         try:
@@ -73,16 +81,17 @@ def bind(rt):
             raise ProcessorStartError(not_initialised(NODES[node], error)) from error
 
     def undecodable(node, error, t, h):
-        rt.on_deserialization_error(node, error, FailedRecord(here[0], here[1], o, t, kb, vb, h))
+        rt.on_deserialization_error(node, error, FailedRecord(here[0], here[1], offset(), t, kb, vb, h))
 """
 
 _REPLAY = """
     def origin():
-        return kb, vb, o, here, batch
+        return kb, vb, offset(), here, batch
 
     def switch(found):
-        nonlocal kb, vb, o, here, batch
+        nonlocal kb, vb, o, here, batch, spot
         kb, vb, o, here, batch = found
+        spot = None
         rt.current_topic.size = len(here[0] or "")
 
 """
@@ -96,7 +105,7 @@ _TAIL = """
         timestamp_policies={policies},
         init={init},
         close={close},
-        position=lambda: (*here, o),
+        position=lambda: (*here, offset()),
         leave=leave,
         replays={replays},
         instances={instances},
@@ -148,6 +157,7 @@ def compile_sub_topology(
         ProcessorStartError=ProcessorStartError,
         RefusedError=RefusedError,
         not_initialised=_not_initialised,
+        offset_at=_offset_at,
         source_headers=_source_headers,
     )
     tail = _TAIL.format(
@@ -177,9 +187,15 @@ def compile_sub_topology(
     return Program(name, source, gen.nodes, gen.namespace, gen.sinks_by_topic or {})
 
 
-def _source_headers(batch: tuple[list[int], list[Headers | None]], offset: int) -> Headers | None:
+def _offset_at(batch: Batch, left: Iterator[int]) -> int:
+    """Return the offset of the current record, by the iterator over the timestamps that are left after it."""
+    offsets, _, times = batch
+    return offsets[len(times) - length_hint(left) - 1]
+
+
+def _source_headers(batch: Batch, offset: int) -> Headers | None:
     """Return the headers of a source record; only a failed record needs them, so they are looked up here."""
-    offsets, headers = batch
+    offsets, headers, _ = batch
     at = bisect_left(offsets, offset)
     return headers[at] if at < len(offsets) and offsets[at] == offset else None
 

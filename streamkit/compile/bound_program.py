@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from streamkit.record import Headers
 _Bytes: TypeAlias = list[bytes | None]
 _Headers: TypeAlias = list[Headers | None]
 
-Run: TypeAlias = Callable[[_Bytes, _Bytes, list[int], _Headers, list[int], int], "Iterator[None] | None"]
+Run: TypeAlias = Callable[[_Bytes, _Bytes, list[int], _Headers, Sequence[int], int], "Iterator[None] | None"]
 """(keys, values, timestamps, headers, offsets, partition): process these records of one partition, in order.
 
 In a program that is `stepwise`, return the loop that does so, one record at each step.
@@ -27,7 +27,7 @@ class BoundProgram:
     """By topic on the log."""
     patterns: dict[str, Callable[[str], Run]]
     """By the regex of a pattern source: the function that returns the run of a topic that matches it."""
-    extractors: dict[str, Callable[[_Bytes, _Bytes, list[int], _Headers, list[int], int], list[int | Exception]]]
+    extractors: dict[str, Callable[[_Bytes, _Bytes, list[int], _Headers, Sequence[int], int], list[int | Exception]]]
     """By topic whose entry has a timestamp expression: the function of columns and partition that returns timestamps, or exceptions in their places."""
     stepwise: bool = False
     """Whether each run is a loop of steps, so that a task can merge the records of several topics."""

@@ -11,9 +11,11 @@ from streamkit.code import (
     NONE,
     Code,
     all_of,
+    any_of,
     attribute,
     call,
     either,
+    is_none,
     is_not_none,
     item,
     literal,
@@ -136,7 +138,7 @@ class RecordWriter(StatementWriter):
             assert slot.raw is not None
             assert slot.serde is not None
             variable = self.var("d")
-            self.assign(variable, self.decoded(slot.serde, slot.raw, slot.never_none))
+            self.assign_decoded(variable, slot.serde, slot.raw, never_none=slot.never_none)
             slot.var = variable
         return slot.var
 
@@ -145,11 +147,49 @@ class RecordWriter(StatementWriter):
         slot.raw_used[0] = True
         if slot.raw is None or slot.serde != serde:
             variable = self.var("b")
-            self.assign(
-                variable, self._unchanged(slot, serde, self.encoded(serde, self.object_of(slot), slot.never_none))
-            )
-            slot.raw, slot.serde = variable, serde
+            self._assign_encoded(variable, slot, serde)
+            slot.raw, slot.serde, slot.unchecked = variable, serde, False
+        elif slot.unchecked:
+            slot.shown, slot.raw, slot.unchecked = slot.raw, self._checked(slot.raw, serde), False
         return slot.raw
+
+    def assign_decoded(
+        self, variable: Code, serde: Serde, raw: Code, again: Code | None = None, *, never_none: bool = False
+    ) -> None:
+        """Write the decoding of bytes, None staying None; `again`: a variable for the bytes that Java writes again."""
+        quick = serde.well_formed_source(raw)
+        if quick is None:
+            self.assign(variable, self.decoded(serde, raw, never_none))
+            return
+        with self.attempt():
+            self.assign(variable, quick[0] if never_none else unless_none(raw, quick[0]))
+            if again is not None:
+                self.assign(again, raw)
+        with self.block("except UnicodeDecodeError:"):
+            self.assign(variable, self.decoded(serde, raw, never_none=True))
+            if again is not None:
+                self.assign(again, self.encoded(serde, variable, never_none=True))
+
+    def _assign_encoded(self, variable: Code, slot: Slot, serde: Serde) -> None:
+        value = self.object_of(slot)
+        encoded = self.encoded(serde, value, slot.never_none)
+        quick = serde.well_formed_source(value)
+        if quick is None:
+            self.assign(variable, self._unchanged(slot, serde, encoded))
+            return
+        with self.attempt():
+            self.assign(variable, quick[1] if slot.never_none else unless_none(value, quick[1]))
+        with self.block("except UnicodeEncodeError:"):
+            self.assign(variable, encoded)
+
+    def _checked(self, raw: Code, serde: Serde) -> Code:
+        """Return a variable for bytes of a source as Java writes them again, of a serde that decodes all bytes."""
+        test, value = serde.canonical_source(raw), serde.decode_source(raw)
+        assert test is not None
+        assert value is not None
+        variable = self.var("b")
+        self.assign(variable, either(any_of(is_none(raw), test), raw, self.encoded(serde, value, never_none=True)))
+        return variable
 
     def _unchanged(self, slot: Slot, serde: Serde, encoded: Code) -> Code:
         """Return a piece without the encoding where it gives the bytes that the slot was decoded from."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamkit.code import (
+    NONE,
     TRUE,
     Code,
     all_of,
@@ -35,6 +36,8 @@ COLUMNS = ("keys", "values", "timestamps", "headers", "offsets", "partition")
 """The parameters of a source's function (compile.bound_program.Run)."""
 KEY, VALUE = symbol("kb"), symbol("vb")
 """The bytes of the record that a source reads."""
+AGAIN = {"k": symbol("kw"), "v": symbol("vw")}
+"""By the variable of a decoded value: that of the bytes that Java writes again."""
 
 
 def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
@@ -44,15 +47,16 @@ def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
     with gen.function(factory, "topic"):
         run = symbol("run")
         with gen.function(run, *COLUMNS):
-            gen.line("nonlocal kb, vb, o, here, batch")
+            gen.line("nonlocal kb, vb, o, here, batch, spot")
             lazy = _read_below(node, gen, keys, values)
             if _decodes_by_batch(node, values, lazy):
                 gen.assign(symbol("decode"), call(gen.name_of(values.batch_decoder, "decoder"), symbol("values")))
             gen.assign(symbol("place"), tuple_of(symbol("topic"), symbol("partition")))
-            gen.assign(symbol("rows"), tuple_of(symbol("offsets"), symbol("headers")))
+            gen.assign(symbol("rows"), tuple_of(symbol("offsets"), symbol("headers"), symbol("timestamps")))
+            targets, columns = _columns(gen)
             if not gen.stepwise:
                 _set_place(gen)
-            with gen.each(tuple(map(symbol, ("kb", "vb", "t", "c", "o"))), call("zip", *map(symbol, COLUMNS[:5]))):
+            with gen.each(targets, call("zip", *columns)):
                 if gen.stepwise:
                     # Between two steps the loops of other topics process their records.
                     _set_place(gen)
@@ -64,8 +68,25 @@ def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
     return factory
 
 
+def _columns(gen: Generator) -> tuple[tuple[Code, ...], tuple[Code, ...]]:
+    """Return the variables of a record that a loop sets, and the columns that it goes through.
+
+    Where no node reads offsets, the place of the current record follows from how many timestamps are left.
+    """
+    found = {"t": "timestamps", "kb": "keys", "vb": "values", "c": "headers"}
+    if gen.full_context:
+        gen.assign(symbol("times"), NONE)
+        found["o"] = "offsets"
+    else:
+        gen.assign(symbol("times"), call("iter", symbol("timestamps")))
+        found["t"] = "times"
+    return tuple(map(symbol, found)), tuple(map(symbol, found.values()))
+
+
 def _set_place(gen: Generator) -> None:
-    gen.assign_each((symbol("here"), symbol("batch")), (symbol("place"), symbol("rows")))
+    gen.assign_each(
+        (symbol("here"), symbol("batch"), symbol("spot")), (symbol("place"), symbol("rows"), symbol("times"))
+    )
     if gen.stepwise and any(gen.is_cached(store) for store in gen.sub_topology.stores):
         current = gen.prologue(("topic",), "current", attribute(symbol("rt"), "current_topic"))
         gen.assign(attribute(current, "size"), call("len", symbol("topic")))
@@ -92,11 +113,11 @@ def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: R
         _slot("k", KEY, keys, lazy.key), _slot("v", VALUE, values, lazy.value), symbol("t"), symbol("c")
     )
     with gen.attempt() as decoding:
-        _decode(gen, symbol("k"), KEY, keys, lazy.key)
+        _decode(gen, "k", KEY, keys, lazy.key)
         if by_batch:
             gen.assign(symbol("v"), unless_none(VALUE, call("decode", VALUE)))
         elif node.value_kind == "plain":
-            _decode(gen, symbol("v"), VALUE, values, lazy.value)
+            _decode(gen, "v", VALUE, values, lazy.value)
         elif node.value_kind == "changed":
             new, old = symbol("nb"), symbol("ob")
             gen.unpack((new, old), call(gen.name_of(split_changed, "split_changed"), VALUE))
@@ -130,26 +151,38 @@ def _encoded_record(node: SourceNode, keys: Serde, values: Serde) -> RecordVaria
 
 
 def _slot(variable: str, raw: Code, serde: Serde, seen: Slot) -> Slot:
-    if seen.var_used[0]:
-        return Slot(var=symbol(variable), source_bytes=(raw, serde))
-    return Slot(raw=raw, serde=serde)
+    if not seen.var_used[0]:
+        return Slot(raw=raw, serde=serde, unchecked=_is_total(serde, raw))
+    if seen.raw_used[0] and serde.well_formed_source(raw) is not None:
+        return Slot(symbol(variable), AGAIN[variable], serde)
+    return Slot(var=symbol(variable), source_bytes=(raw, serde))
 
 
-def _decode(gen: Generator, variable: Code, raw: Code, serde: Serde, seen: Slot) -> None:
+def _is_always_canonical(serde: Serde, raw: Code) -> bool:
+    canonical = serde.canonical_source(raw)
+    return canonical is not None and canonical.source == TRUE.source
+
+
+def _is_total(serde: Serde, raw: Code) -> bool:
+    """Return whether bytes need no check here, but one where they are written."""
+    return serde.spec in TOTAL and not _is_always_canonical(serde, raw)
+
+
+def _decode(gen: Generator, variable: str, raw: Code, serde: Serde, seen: Slot) -> None:
     """Write the decoding that Java does here; where no node reads the value, only the part that gives the bytes that Java writes again."""
+    value = symbol(variable)
     if seen.var_used[0]:
-        gen.assign(variable, gen.decoded(serde, raw))
+        gen.assign_decoded(value, serde, raw, AGAIN[variable] if seen.raw_used[0] else None)
+        return
+    if _is_always_canonical(serde, raw) or serde.spec in TOTAL:
         return
     canonical = serde.canonical_source(raw)
-    always = canonical is not None and canonical.source == TRUE.source
-    if always or (not seen.raw_used[0] and serde.spec in TOTAL):
-        return
     # Names are made in the order in which the code reads them.
-    again = gen.encoded(serde, variable)
+    again = gen.encoded(serde, value)
     gen.namespace.update(serde.inline_globals)
     present = is_not_none(raw)
     with gen.when(present if canonical is None else all_of(present, negated(canonical))):
-        gen.assign(variable, gen.decoded(serde, raw, never_none=True))
+        gen.assign(value, gen.decoded(serde, raw, never_none=True))
         if seen.raw_used[0]:
             gen.assign(raw, again)
 

@@ -17,6 +17,9 @@ typedef struct {
     rd_kafka_topic_t *topic;
     int32_t partition;
     Py_ssize_t count, filled;
+    int64_t first, last; /* offsets */
+    int has_gaps;
+    int64_t lowest, highest; /* timestamps in ms */
     PyObject *keys, *values, *timestamps, *headers, *offsets;
 } Group;
 
@@ -168,11 +171,16 @@ static int arrange(Taken *taken) {
             last = taken->table[place];
             if (last < 0) {
                 last = taken->table[place] = taken->group_count++;
-                taken->groups[last] = (Group){.topic = message->rkt, .partition = message->partition};
+                taken->groups[last] = (Group){.topic = message->rkt, .partition = message->partition,
+                                              .first = message->offset, .last = message->offset - 1,
+                                              .lowest = INT64_MAX, .highest = INT64_MIN};
             }
         }
         taken->group_of[i] = last;
-        taken->groups[last].count++;
+        Group *group = &taken->groups[last];
+        group->count++;
+        if (message->offset != group->last + 1) group->has_gaps = 1;
+        group->last = message->offset;
     }
     return 1;
 }
@@ -187,10 +195,11 @@ static int add_record(Group *group, const rd_kafka_message_t *message) {
     if (librdkafka.message_headers(message, &headers)) headers = NULL;
     PyObject *key = optional_bytes(message->key, message->key_len);
     PyObject *value = optional_bytes(message->payload, message->len);
-    PyObject *timestamp = PyLong_FromLongLong(librdkafka.message_timestamp(message, &kind));
+    int64_t time = librdkafka.message_timestamp(message, &kind);
+    PyObject *timestamp = PyLong_FromLongLong(time);
     PyObject *pairs = headers ? headers_to_python(headers) : Py_NewRef(Py_None);
-    PyObject *offset = PyLong_FromLongLong(message->offset);
-    if (!key || !value || !timestamp || !pairs || !offset) {
+    PyObject *offset = group->offsets ? PyLong_FromLongLong(message->offset) : NULL;
+    if (!key || !value || !timestamp || !pairs || (group->offsets && !offset)) {
         Py_XDECREF(key);
         Py_XDECREF(value);
         Py_XDECREF(timestamp);
@@ -203,7 +212,9 @@ static int add_record(Group *group, const rd_kafka_message_t *message) {
     PyList_SET_ITEM(group->values, at, value);
     PyList_SET_ITEM(group->timestamps, at, timestamp);
     PyList_SET_ITEM(group->headers, at, pairs);
-    PyList_SET_ITEM(group->offsets, at, offset);
+    if (group->offsets) PyList_SET_ITEM(group->offsets, at, offset);
+    if (time < group->lowest) group->lowest = time;
+    if (time > group->highest) group->highest = time;
     return 1;
 }
 
@@ -228,7 +239,7 @@ static PyObject *event(const rd_kafka_message_t *message) {
 static int make_lists(Group *group) {
     return (group->keys = PyList_New(group->count)) && (group->values = PyList_New(group->count)) &&
            (group->timestamps = PyList_New(group->count)) && (group->headers = PyList_New(group->count)) &&
-           (group->offsets = PyList_New(group->count));
+           (!group->has_gaps || (group->offsets = PyList_New(group->count)));
 }
 
 static PyObject *to_python(Taken *taken) {
@@ -253,8 +264,14 @@ static PyObject *to_python(Taken *taken) {
         Group *group = &taken->groups[i];
         PyObject *topic = topic_text(group->topic);
         if (!topic) goto failed;
-        PyObject *row = Py_BuildValue("(NiOOOOO)", topic, (int)group->partition, group->keys, group->values,
-                                      group->timestamps, group->headers, group->offsets);
+        if (!group->offsets)
+            group->offsets = PyObject_CallFunction((PyObject *)&PyRange_Type, "LL", (long long)group->first, (long long)group->last + 1);
+        PyObject *row = !topic || !group->offsets
+                            ? NULL
+                            : Py_BuildValue("(OiOOOOO(LL))", topic, (int)group->partition, group->keys, group->values,
+                                            group->timestamps, group->headers, group->offsets, (long long)group->lowest,
+                                            (long long)group->highest);
+        Py_XDECREF(topic);
         if (!row) goto failed;
         PyList_SET_ITEM(groups, i, row);
     }
@@ -315,8 +332,8 @@ static PyMethodDef methods[] = {
     {"forward", (PyCFunction)Consumer_forward, METH_VARARGS,
      "forward(topic, partition)\n--\n\nLead the partition's records and events to this consumer; return whether the client knows it."},
     {"take", (PyCFunction)Consumer_take, METH_VARARGS,
-     "take(most, wait_ms)\n--\n\nReturn available records as (topic, partition, keys, values, timestamps, headers, offsets) for each "
-     "partition,\nand events as (topic, partition, offset, error, reason). Waits for the first of either."},
+     "take(most, wait_ms)\n--\n\nReturn available records as (topic, partition, keys, values, timestamps, headers, offsets,\n(lowest timestamp, highest one)) for each "
+     "partition, and events as (topic, partition, offset, error, reason). Waits for the first of either."},
     {"close", (PyCFunction)Consumer_close, METH_NOARGS, "close()\n--\n\nFree what librdkafka keeps for this consumer."},
     {NULL, NULL, 0, NULL}};
 

@@ -1,4 +1,4 @@
-#include "link.h"
+#include "sender.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +14,9 @@ typedef struct {
     PyObject *topic_places; /* dict: name -> place in link->topics */
     PyObject *last_name;
     Py_ssize_t last_place;
+    Sender *sender;    /* NULL until it is needed */
+    PyObject *sending; /* the rows that it has or had; NULL: none */
 } Producer;
-
-/* A row as librdkafka takes it; the bytes belong to the row, which the caller keeps. */
-typedef struct {
-    Py_ssize_t topic;
-    const char *key, *value;
-    Py_ssize_t key_size, value_size;
-    int64_t timestamp;
-    int32_t partition;
-    rd_kafka_headers_t *headers;
-} Row;
 
 static PyObject *Producer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"client", NULL};
@@ -47,6 +39,7 @@ static int Producer_traverse(Producer *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->client);
     Py_VISIT(self->topic_places);
+    Py_VISIT(self->sending);
     return 0;
 }
 
@@ -54,12 +47,20 @@ static int Producer_clear(Producer *self) {
     Py_CLEAR(self->client);
     Py_CLEAR(self->topic_places);
     Py_CLEAR(self->last_name);
+    /* The bytes of rows stay until the sender has ended. */
+    if (!self->sender) Py_CLEAR(self->sending);
     return 0;
 }
 
 static void Producer_dealloc(Producer *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    if (self->sender) {
+        Py_BEGIN_ALLOW_THREADS
+        sender_end(self->sender);
+        Py_END_ALLOW_THREADS
+        self->sender = NULL;
+    }
     if (self->link) {
         link_close(self->link);
         link_unreference(self->link);
@@ -204,27 +205,6 @@ static int read_row(Producer *self, PyObject *object, Row *row, int *error) {
     return 1;
 }
 
-/* Hand rows over, up to the first one that librdkafka refuses; return how many it took, or -1 where the client is closed. */
-static Py_ssize_t produce(Link *link, Row *rows, Py_ssize_t count, int *error) {
-    Py_ssize_t done = 0;
-    pthread_mutex_lock(&link->lock);
-    link_producing = 1;
-    for (; link->client && done < count; done++) {
-        Row *row = &rows[done];
-        *error = librdkafka.producev(link->client, V_MSGFLAGS, MESSAGE_COPY, V_RKT, link->topics[row->topic].topic,
-                                     V_PARTITION, row->partition, V_KEY, row->key, (size_t)row->key_size, V_VALUE, row->value,
-                                     (size_t)row->value_size, V_TIMESTAMP, row->timestamp, V_HEADERS, row->headers, V_END);
-        if (*error) break;
-        row->headers = NULL; /* librdkafka's now */
-    }
-    link_producing = 0;
-    int closed = !link->client;
-    pthread_mutex_unlock(&link->lock);
-    for (Py_ssize_t i = done; i < count; i++)
-        if (rows[i].headers) librdkafka.headers_destroy(rows[i].headers);
-    return closed ? -1 : done;
-}
-
 static PyObject *Producer_send(Producer *self, PyObject *args) {
     PyObject *given;
     Py_ssize_t at;
@@ -248,7 +228,7 @@ static PyObject *Producer_send(Producer *self, PyObject *args) {
         }
         /* The rows before one that can't be read are written. */
         Py_BEGIN_ALLOW_THREADS
-        done = produce(self->link, chunk, count, &error);
+        done = produce_rows(self->link, chunk, count, &error);
         Py_END_ALLOW_THREADS
         if (done < 0) closed = 1;
         else at += done;
@@ -262,6 +242,50 @@ static PyObject *Producer_send(Producer *self, PyObject *args) {
         return NULL;
     }
     return Py_BuildValue("(ni)", at, error);
+}
+
+static PyObject *Producer_begin(Producer *self, PyObject *given) {
+    if (self->sending) {
+        PyErr_SetString(PyExc_RuntimeError, "earlier rows are not finished");
+        return NULL;
+    }
+    PyObject *rows = PySequence_Tuple(given);
+    if (!rows) return NULL;
+    Py_ssize_t total = PyTuple_GET_SIZE(rows), count = 0;
+    int read = 1, refused;
+    Row *found = malloc((size_t)(total ? total : 1) * sizeof *found);
+    if (found && !self->sender) self->sender = sender_start(self->link);
+    if (found && self->sender)
+        while (count < total && (read = read_row(self, PyTuple_GET_ITEM(rows, count), &found[count], &refused)) == 1) count++;
+    if (!found || !self->sender || count < total || self->sending) {
+        /* `send` raises what is wrong with a row, after those before it. */
+        PyErr_Clear();
+        for (Py_ssize_t i = 0; i < count; i++)
+            if (found[i].headers) librdkafka.headers_destroy(found[i].headers);
+        free(found);
+        Py_DECREF(rows);
+        Py_RETURN_FALSE;
+    }
+    self->sending = rows;
+    sender_give(self->sender, found, total);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *Producer_finish(Producer *self, PyObject *unused) {
+    (void)unused;
+    if (!self->sending) return Py_BuildValue("(ii)", 0, 0);
+    Py_ssize_t done;
+    int error;
+    Py_BEGIN_ALLOW_THREADS
+    done = sender_wait(self->sender, &error);
+    Py_END_ALLOW_THREADS
+    /* Another thread may have waited too, and have begun with other rows. */
+    if (!sender_is_busy(self->sender)) Py_CLEAR(self->sending);
+    if (done < 0) {
+        PyErr_SetString(PyExc_RuntimeError, "the client is closed");
+        return NULL;
+    }
+    return Py_BuildValue("(ni)", done, error);
 }
 
 static PyObject *failure_to_python(const Failure *failure) {
@@ -303,6 +327,10 @@ static PyMethodDef methods[] = {
     {"send", (PyCFunction)Producer_send, METH_VARARGS,
      "send(rows, first)\n--\n\nHand over the rows (topic, key, value, timestamp, headers, partition) from place `first` on; return the "
      "place\nof the first row that librdkafka refused and its error, or the number of rows and 0."},
+    {"begin", (PyCFunction)Producer_begin, METH_O,
+     "begin(rows)\n--\n\nLet a thread hand over rows, and return at once; return whether it does, else they are for `send`."},
+    {"finish", (PyCFunction)Producer_finish, METH_NOARGS,
+     "finish()\n--\n\nWait until the thread has handed over its rows; return as `send` does."},
     {"failures", (PyCFunction)Producer_failures, METH_NOARGS,
      "failures()\n--\n\nReturn the rows that were not delivered since the last call, each as (row, error)."},
     {"close", (PyCFunction)Producer_close, METH_NOARGS, "close()\n--\n\nFree what librdkafka keeps for this producer."},

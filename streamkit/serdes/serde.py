@@ -116,6 +116,14 @@ class Serde(ABC):
         """Return inline Python that decodes `variable`, or None when it must call `decode`."""
         return None
 
+    def well_formed_source(self, variable: Code) -> tuple[Code, Code] | None:
+        """Return cheaper pieces that decode bytes and encode a value, where these are well-formed; None where there are none.
+
+        For others they raise UnicodeError, and the caller uses `decode_source` or `encode_source`. What the first one
+        decodes has the same bytes again.
+        """
+        return None
+
     batch_decoder: Callable[[Sequence[bytes | None]], Callable[[bytes], Value]] | None = None
     """Where a check of a whole batch makes decoding cheaper: takes the values of a batch and returns the decoder of one."""
 

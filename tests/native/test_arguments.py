@@ -71,6 +71,9 @@ def test_a_consumer_refuses_what_it_can_not_use(
 def test_a_producer_refuses_what_it_can_not_use(producer: tuple[Producer, Any], rows: Any, first: Any) -> None:
     with suppress(*REFUSALS):
         producer[1].send(rows, first)
+    with suppress(*REFUSALS):
+        producer[1].begin(rows)
+    producer[1].finish()
 
 
 @pytest.mark.parametrize("kind", [_native.Consumer, _native.Producer])
@@ -158,6 +161,25 @@ def test_a_row_that_librdkafka_refuses_is_named(producer: tuple[Producer, Any]) 
     assert producer[1].failures() == []
 
 
+def test_a_thread_hands_rows_over_up_to_one_that_is_refused(producer: tuple[Producer, Any]) -> None:
+    client, link = producer
+    row, before = ("words", b"k", b"v", 1, [("name", b"value")], None), len(client)
+    assert link.begin([row] * 2000)
+    assert link.finish() == (2000, 0)
+    assert link.finish() == (0, 0)
+    assert link.begin([*[row] * 1500, ("words", b"k", bytes(2_000_000), 1, [("a", b"")], None), row])
+    with pytest.raises(RuntimeError, match="earlier rows are not finished"):
+        link.begin([row])
+    assert link.finish() == (1500, 10)  # MSG_SIZE_TOO_LARGE
+    # Its length counts log lines of the lost connection too.
+    assert 3500 <= len(client) - before < 4000
+    assert not link.begin([row, ("words", b"k", "text", 0, None, None)])
+    link.close()
+    assert link.begin([row])
+    with pytest.raises(RuntimeError, match="closed"):
+        link.finish()
+
+
 def test_no_reference_is_kept(producer: tuple[Producer, Any]) -> None:
     topic, key, value, header = "".join(["wor", "ds"]), bytes([1, 2, 3]), bytes([4, 5]), bytes([6, 7, 8])
     name, time, place = "".join(["na", "me"]), 10**15, int("300")
@@ -172,6 +194,9 @@ def test_no_reference_is_kept(producer: tuple[Producer, Any]) -> None:
         producer[1].send([row, row], 0)
         with pytest.raises(TypeError):
             producer[1].send([row, wrong], 0)
+        assert producer[1].begin([row, row])
+        assert producer[1].finish() == (2, 0)
+        assert not producer[1].begin([row, wrong])
     assert [sys.getrefcount(each) for each in objects] == before
 
 

@@ -102,6 +102,23 @@ def test_rows_that_are_not_delivered_come_back(way: str, monkeypatch: pytest.Mon
     producer.close()
 
 
+def test_one_row_of_many_that_is_refused_is_named_and_the_others_are_written(transport: KafkaTransport) -> None:
+    topic = create(transport, 1)
+    rows = [*numbered(topic, 0, 1_000)]
+    rows[700] = (topic, b"large", bytes(2_000_000), 0, [("a", b"1")], 0)
+    settings = {"producer": {"queue.buffering.max.messages": "100", "linger.ms": "0"}}
+    producer = KafkaTransport(transport.bootstrap, settings).producer()
+    with pytest.raises(ProductionError, match="too large") as caught:
+        written(producer, rows)
+    assert caught.value.rows == [rows[700]]
+    producer.flush()
+    producer.close()
+    consumer = transport.consumer(None)
+    consumer.assign({TopicPartition(topic, 0): 0})
+    assert [row[1] for row in columns(read(consumer, 999))[topic, 0]] == [row[2] for row in rows if row[1] != b"large"]
+    consumer.close()
+
+
 def written(producer: Producer, rows: list[Any]) -> None:
     producer.send(rows)
     producer.flush()

@@ -166,7 +166,7 @@ def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter)
         with gen.otherwise():
             gen.assign_each((old, time), (item(entry, VALUE), item(entry, TIME)))
             # A read makes the entry the most recently used one, even if its value does not change.
-            gen.assign(item(entry, USED), call(tick))
+            gen.assign(item(entry, USED), tick)
         with gen.when(compare(record.time, ">", time)):
             gen.assign(time, record.time)
         if processor.aggregation.kind == "reduce":
@@ -184,11 +184,11 @@ def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter)
 
 
 def _cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
-    """Return the functions of a store's cache that get an entry, return the next stamp, and renew an entry."""
+    """Return the function of a store's cache that gets an entry, the piece of the next stamp, and the function that renews an entry."""
     store = gen.store(name)
     return (
         gen.prologue(("entries", name), "entry_of", attribute(store, "entries", "get")),
-        gen.prologue(("tick", name), "tick", attribute(store, "cache", "tick")),
+        call("next", gen.prologue(("ticks", name), "ticks", attribute(store, "cache", "ticks"))),
         gen.prologue(("renew", name), "renew", attribute(store, "cache", "renew")),
     )
 
@@ -208,7 +208,7 @@ def _mark_updated(gen: CodeWriter, entry: Code, renew: Code, key: Code, tick: Co
         if tick is None:
             gen.assign(item(entry, PUT), item(entry, USED))
         else:
-            gen.assign_all((item(entry, PUT), item(entry, USED)), call(tick))
+            gen.assign_all((item(entry, PUT), item(entry, USED)), tick)
     with gen.otherwise():
         gen.do(call(renew, key, entry, record.context))
 
@@ -310,7 +310,7 @@ def _tumble_in_cache(
     with gen.otherwise():
         with gen.when(compare(time, ">", observed)):
             gen.assign(observed, time)
-        gen.assign(item(entry, USED), call(tick))
+        gen.assign(item(entry, USED), tick)
         if processor.aggregation.kind == "count":
             gen.add_to(item(entry, VALUE), ONE)
             _mark_updated(gen, entry, renew, row)

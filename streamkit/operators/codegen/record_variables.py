@@ -14,6 +14,7 @@ class Slot:
 
     `var` is the variable of the decoded value, `raw` that of its bytes under `serde`; at least one is set.
     `source_bytes`: the variable of the bytes that `var` was decoded from, and their serde.
+    `unchecked`: whether `raw` has the bytes of a source as they came, which may not be those that Java writes again.
     `never_none`: whether the part is known not to be None here. `var_used` and `raw_used` note in the first pass
     whether any node uses the decoded value, or the bytes. `shown`: what a failure reports where `var` is not set.
     """
@@ -23,6 +24,7 @@ class Slot:
     serde: Serde | None = None
     never_none: bool = False
     source_bytes: tuple[Code, Serde] | None = None
+    unchecked: bool = False
     var_used: list[bool] = field(default_factory=lambda: [False])
     raw_used: list[bool] = field(default_factory=lambda: [False])
     shown: Code | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias, cast
@@ -18,7 +18,7 @@ from streamkit.runtime.execution.reasons import human_reason, place_of
 from streamkit.runtime.execution.runs import Part, Run, merged_order
 
 Extractor: TypeAlias = Callable[
-    [list[bytes | None], list[bytes | None], list[int], list[Headers | None], list[int], int], list[int | Exception]
+    [list[bytes | None], list[bytes | None], list[int], list[Headers | None], Sequence[int], int], list[int | Exception]
 ]
 """Returns the timestamps of records, given by their columns and partition. An item may be an Exception."""
 
@@ -66,17 +66,17 @@ class RecordQueue:
 
     def add(self, batch: RecordBatch) -> None:
         """Append a batch, and extract the timestamps of its records."""
-        columns = batch.columns
+        columns, times = batch.columns, batch.times
         if not columns.offsets:
             return
         if self._extractor is not None:
-            columns = self._extract(columns)
+            columns, times = self._extract(columns), None
         elif self._policy == "wallclock":
-            columns = columns._replace(timestamps=[self._services.now()] * len(columns.offsets))
-        elif min(columns.timestamps) < 0:
-            columns = self._repair(columns)
+            columns, times = columns._replace(timestamps=[self._services.now()] * len(columns.offsets)), None
+        elif (times[0] if times else min(columns.timestamps)) < 0:
+            columns, times = self._repair(columns), None
         if columns.offsets:
-            highest = max(columns.timestamps)
+            highest = times[1] if times else max(columns.timestamps)
             self._assigned_time = max(self._assigned_time, highest)
             self._chunks.append((columns, highest))
             self.size += len(columns.offsets)

@@ -83,6 +83,9 @@ class StringSerde(Serde):
     def decode_source(self, variable: Code) -> Code:
         return method(variable, "decode", literal("utf-8"), literal(JAVA))
 
+    def well_formed_source(self, variable: Code) -> tuple[Code, Code]:
+        return method(variable, "decode"), call("_s_encode", variable)
+
     def canonical_source(self, variable: Code) -> Code:
         return method(variable, "isascii")
 

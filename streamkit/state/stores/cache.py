@@ -60,14 +60,16 @@ def _characters(text: str) -> int:
 class CacheBudget:
     """The bytes that all caches of one thread share (ThreadCache)."""
 
-    __slots__ = ("max_bytes", "miscounted", "roomy_bytes", "tick", "used")
+    __slots__ = ("max_bytes", "miscounted", "roomy_bytes", "tick", "ticks", "used")
 
     def __init__(self, max_bytes: int):
         self.resize(max_bytes)
         self.used = 0
         """The total that Java counts; the real size of all entries is this minus `miscounted`."""
         self.miscounted = 0
-        self.tick = count(1).__next__
+        self.ticks = count(1)
+        """The stamps: generated code calls `next`, which costs half of a call of `tick`."""
+        self.tick = self.ticks.__next__
 
     def resize(self, max_bytes: int) -> None:
         """Set how many bytes the caches may have; the next put evicts what is above it."""
@@ -101,7 +103,7 @@ class Cache:
         self, budget: CacheBudget, apply: Apply, topic: CurrentTopic, key_overhead: int = 0, value_overhead: int = 0
     ):
         self.budget = budget
-        self.tick = budget.tick
+        self.tick, self.ticks = budget.tick, budget.ticks
         self.entries: dict[bytes, CacheEntry] = {}
         self.size = 0
         """Bytes of all entries."""

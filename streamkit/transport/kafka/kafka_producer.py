@@ -33,6 +33,8 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 _FULL_QUEUE_WAIT = 0.05
+_MANY_ROWS = 256
+"""Rows from which a thread of the extension hands them over, while the next records are processed."""
 _SECONDS_AFTER_LOSS = 3.0
 """Seconds for the offsets of a transaction, or its abort, once a broker was lost: librdkafka may wait for the former
 coordinator without a limit, while a new producer ends the transaction at once."""
@@ -64,6 +66,8 @@ class KafkaProducer(Producer):
         """Whether a broker was lost since offsets were last added to a transaction."""
         self._failure: StreamkitError | None = None
         self._failed_rows: list[OutputTuple] = []
+        self._sending: tuple[OutputTuple, ...] = ()
+        """The rows that the extension's thread has."""
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error, "error_cb": self._on_client_error}
         try:
             self._client, self._link = create_producer({**for_librdkafka(config), **reports}, logger)
@@ -79,7 +83,22 @@ class KafkaProducer(Producer):
         self._raise_failure()
 
     def _produce_through(self, link: _native.Producer, rows: Sequence[OutputTuple]) -> None:
-        place, code = link.send(rows, 0)
+        self._finish_sending()
+        if len(rows) >= _MANY_ROWS:
+            given = tuple(rows)
+            if link.begin(given):
+                self._sending = given
+                return
+        self._hand_over(link, rows, *link.send(rows, 0))
+
+    def _finish_sending(self) -> None:
+        """Wait until librdkafka has the rows of the last call."""
+        rows, self._sending = self._sending, ()
+        if rows and self._link is not None:
+            self._hand_over(self._link, rows, *self._link.finish())
+
+    def _hand_over(self, link: _native.Producer, rows: Sequence[OutputTuple], place: int, code: int) -> None:
+        """Hand over the rows from the one on that librdkafka has refused; `code`: its error, or 0."""
         while code:
             if code == KafkaError._QUEUE_FULL:
                 self._run_callbacks(self._client.poll, _FULL_QUEUE_WAIT)
@@ -128,6 +147,7 @@ class KafkaProducer(Producer):
                 return self._note_failure(row, kafka_error(error), error)
 
     def flush(self) -> None:
+        self._finish_sending()
         # The queue is empty after delivery.timeout.ms at the latest: rows that were not delivered fail then.
         while self._run_callbacks(self._client.flush, 1.0):
             self._raise_failure()
@@ -161,11 +181,13 @@ class KafkaProducer(Producer):
 
     def abort(self) -> None:
         self._require_transactional_id()
+        self._drop_sending()
         seconds = min(_SECONDS_AFTER_LOSS, self._timeout) if self._disconnected else self._timeout
         self._call(self._client.abort_transaction, "the transaction could not be aborted", seconds)
         self._clear_failure()
 
     def close(self) -> None:
+        self._drop_sending()
         # The client of an unusable one may not return from any call.
         if not self._unusable:
             # A fenced producer raises this from every call, and an earlier call has raised it to the owner.
@@ -178,6 +200,12 @@ class KafkaProducer(Producer):
                 self._client.poll(0)
         if self._link is not None:
             self._link.close()
+
+    def _drop_sending(self) -> None:
+        """Wait until the extension's thread has no rows; those that librdkafka refused are lost."""
+        if self._sending and self._link is not None:
+            self._sending = ()
+            self._link.finish()
 
     def _run_callbacks(self, function: Callable[[float], Result], seconds: float) -> Result:
         """Run librdkafka's callbacks. It raises fatal errors (fenced), also wrapped by the callback that they interrupt."""

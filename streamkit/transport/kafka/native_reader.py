@@ -75,8 +75,8 @@ class NativeReader:
 
 def _taken(groups: Sequence[_native.Group], events: Sequence[_native.Event]) -> Taken:
     batches = [
-        RecordBatch(topic, partition, Columns(keys, values, timestamps, headers, offsets))
-        for topic, partition, keys, values, timestamps, headers, offsets in groups
+        RecordBatch(topic, partition, Columns(keys, values, timestamps, headers, offsets), times)
+        for topic, partition, keys, values, timestamps, headers, offsets, times in groups
     ]
     found = [Event(topic, place, offset, KafkaError(code, reason)) for topic, place, offset, code, reason in events]
     return batches, found

@@ -12,8 +12,8 @@ from streamkit.record import FullContext, Headers, Key, RecordContext, Value
 
 log = logging.getLogger(__name__)
 
-Batch: TypeAlias = tuple[list[int], list[Headers | None]]
-"""Offsets and headers of the records of a run."""
+Batch: TypeAlias = tuple[Sequence[int], list[Headers | None], list[int]]
+"""Offsets, headers and timestamps of the records of a run."""
 
 Origin: TypeAlias = tuple[bytes | None, bytes | None, int, tuple[str | None, int], Batch]
 """Key bytes, value bytes and offset of the source record, its (topic, partition), and its batch."""

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from streamkit.errors import StateError
@@ -23,6 +24,8 @@ CHECKPOINT_AFTER = 10_000
 RUNNING = -2
 """The offset sum of a running task, whose stores are up to date (Task.LATEST_OFFSET)."""
 
+
+_topic_of = itemgetter(0)
 
 ChangelogNames = Mapping[str, tuple[TopicPartition, bool]]
 """By store: the partition of the log that is its changelog, and whether that is an input of the task."""
@@ -153,7 +156,7 @@ class LocalTask:
 
     def count_output(self, rows: Sequence[OutputTuple]) -> None:
         """Count a batch of rows by topic, and record the latencies at the sinks that wrote them."""
-        topics = [row[0] for row in rows]
+        topics = [*map(_topic_of, rows)]
         first = topics[0]
         same = topics.count(first)
         counts = {first: same} if same == len(topics) else Counter(topics)
