@@ -17,7 +17,7 @@ from streamkit.transport.log_interface import (
     LATEST,
     CommittedOffset,
 )
-from tests.contracts.records import PATIENCE, create, numbered, produce, reach_end, read, values
+from tests.contracts.records import PATIENCE, attempts, create, numbered, produce, reach_end, read, values
 
 
 def test_positions_follow_what_poll_gave(transport, consumer, topic):
@@ -112,6 +112,28 @@ def test_a_position_that_is_gone_is_an_error(transport, consumer, topic):
     with pytest.raises(OffsetOutOfRangeError, match="out of range") as caught:
         read(consumer, 1)
     assert (caught.value.topic, caught.value.partition) == place
+
+
+def test_positions_of_several_partitions_that_are_gone_cost_no_record(transport, consumer):
+    """Each one is an error of its own, and the records that came with an error are read too."""
+    topic = create(transport, 4)
+    places = [TopicPartition(topic, number) for number in range(4)]
+    produce(transport, [(topic, b"k", b"%d" % n, 1000, None, n) for n in range(4)])
+    consumer.assign({places[0]: EARLIEST, **dict.fromkeys(places[1:], 1000)})
+    gone: list[TopicPartition] = []
+    found: list[bytes | None] = []
+    for _ in attempts(lambda: f"three errors and four records: {gone} and {found} came"):
+        if len(gone) == 3 and len(found) == 4:
+            break
+        try:
+            found.extend(values(consumer.poll(500, 200)))
+        except OffsetOutOfRangeError as error:
+            place = TopicPartition(error.topic, error.partition)
+            gone.append(place)
+            consumer.remove([place])
+            consumer.add({place: EARLIEST})
+    assert sorted(gone) == places[1:]
+    assert sorted(found) == [b"0", b"1", b"2", b"3"]  # type: ignore[type-var]
 
 
 @pytest.mark.broker

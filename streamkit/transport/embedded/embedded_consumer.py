@@ -107,7 +107,13 @@ class EmbeddedConsumer(Consumer):
         for partition in list(self._positions):
             if partition in self._paused:
                 continue
-            batches = self._read_partition(partition, left)
+            try:
+                batches = self._read_partition(partition, left)
+            except TransportError:
+                if ready:
+                    # Their positions have advanced; the next poll begins with this partition, and raises its error.
+                    break
+                raise
             if not batches:
                 continue
             # Move the partition to the end of the dict, so that with small limits each one is read in turn.

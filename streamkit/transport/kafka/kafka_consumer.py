@@ -63,6 +63,8 @@ class KafkaConsumer(Consumer):
         self._paused: set[TopicPartition] = set()
         self._paused_in_client: set[TopicPartition] = set()
         self._buffered: dict[TopicPartition, deque[RecordBatch]] = {}
+        self._late_events: list[Event] = []
+        """Events that came together with one that raised an error."""
         self._down_since: float | None = None
         try:
             self._client, link = create_consumer({**for_librdkafka(config), "error_cb": self._on_error}, logger)
@@ -97,11 +99,15 @@ class KafkaConsumer(Consumer):
             del self._positions[partition]
             self._ends.pop(partition, None)
             self._buffered.pop(partition, None)
+        self._late_events = [event for event in self._late_events if (event.topic, event.partition) not in gone]
         self._paused.difference_update(gone)
         self._paused_in_client.difference_update(gone)
         self._reader.forget(gone)
 
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
+        if self._late_events:
+            events, self._late_events = self._late_events, []
+            self._note_events(events, [])
         if self._buffered:
             ready = self._take_buffered(max_records)
             if ready:
@@ -235,9 +241,12 @@ class KafkaConsumer(Consumer):
             self._positions[TopicPartition(batch.topic, batch.partition)] = batch.offsets[-1] + 1
 
     def _note_events(self, events: list[Event], batches: list[RecordBatch]) -> None:
-        """Note the ends of partitions; raise the first error that is not transient, after the records that came with it are kept."""
+        """Note the ends of partitions; raise the first error that is not transient.
+
+        The records that came with it, and the events after it, are kept for the next polls: librdkafka reports each once.
+        """
         self._down_since = None
-        for event in events:
+        for number, event in enumerate(events, 1):
             error, place = event.error, TopicPartition(event.topic or "", event.partition)
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ends[place] = event.offset
@@ -246,6 +255,7 @@ class KafkaConsumer(Consumer):
             elif error.name() not in _TRANSIENT:
                 # librdkafka's position is past the records that came with the error.
                 self._buffer(batches)
+                self._late_events = events[number:]
                 place_text = f"{place.topic} [{place.partition}]" if event.topic is not None else "records"
                 where = f"{place_text} could not be read"
                 if error.name() in OUT_OF_RANGE:
@@ -257,16 +267,20 @@ class KafkaConsumer(Consumer):
             self._buffered.setdefault(TopicPartition(batch.topic, batch.partition), deque()).append(batch)
 
     def _buffer_paused(self, batches: list[RecordBatch]) -> list[RecordBatch]:
-        ready = []
-        for batch in batches:
-            place = TopicPartition(batch.topic, batch.partition)
-            if place not in self._paused:
-                ready.append(batch)
-                continue
-            self._buffer([batch])
-            if place not in self._paused_in_client and sum(map(len, self._buffered[place])) >= MAX_BUFFERED_RECORDS:
-                self._call(self._client.pause, "partitions could not be paused", _kafka([place]))
-                self._paused_in_client.add(place)
+        ready = [batch for batch in batches if (batch.topic, batch.partition) not in self._paused]
+        self._buffer([batch for batch in batches if (batch.topic, batch.partition) in self._paused])
+        full = [
+            place
+            for place in self._paused.difference(self._paused_in_client).intersection(self._buffered)
+            if sum(map(len, self._buffered[place])) >= MAX_BUFFERED_RECORDS
+        ]
+        if full:
+            try:
+                self._call(self._client.pause, "partitions could not be paused", _kafka(full))
+            except TransportError:
+                self._buffer(ready)
+                raise
+            self._paused_in_client.update(full)
         return ready
 
     def _take_buffered(self, max_records: int) -> list[RecordBatch]:
