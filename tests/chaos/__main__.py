@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -29,19 +30,27 @@ def main() -> int:
     names = [name_of(kind) for kind, _ in KINDS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="KIND", help=f"of {', '.join(names)}")
     parser.add_argument("--kills", type=int, default=1, metavar="N", help="SIGKILL instances N times as often as usual")
-    parser.add_argument("--folder", type=Path, default=None, help="keep everything there, logs of instances included")
+    parser.add_argument("--folder", type=Path, default=None, help="keep everything there, also where it passes")
     options = parser.parse_args()
     check_engine(options.engine)
-    with tempfile.TemporaryDirectory(prefix="streamkit-chaos-") as temporary:
-        folder = options.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        print(f"seed {options.seed}, {options.guarantee}, {options.log}, {options.engine}", flush=True)
-        if options.log == "embedded":
-            return _run(options, folder, f"embedded:{folder / 'log'}", None)
-        several = options.brokers > 1
-        made = Brokers(folder / "broker", options.brokers, options.seed) if several else Broker(folder / "broker")
-        with made as broker:
-            return _run(options, folder, broker.address, broker)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="streamkit-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"seed {options.seed}, {options.guarantee}, {options.log}, {options.engine}", flush=True)
+    code = _run_on_log(options, folder)
+    if code:
+        print(f"logs of the instances, and the log itself: {folder}")
+    elif options.folder is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _run_on_log(options: argparse.Namespace, folder: Path) -> int:
+    if options.log == "embedded":
+        return _run(options, folder, f"embedded:{folder / 'log'}", None)
+    several = options.brokers > 1
+    made = Brokers(folder / "broker", options.brokers, options.seed) if several else Broker(folder / "broker")
+    with made as broker:
+        return _run(options, folder, broker.address, broker)
 
 
 def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker | None) -> int:

@@ -15,7 +15,7 @@ from tests.chaos.instances import moment, traces
 
 EXACTLY_ONCE = "exactly_once_v2"
 PATIENCE_S = 300
-"""How long nothing may come out before the application counts as hung."""
+"""How long the application may make no progress before it counts as hung."""
 
 
 @dataclass
@@ -34,7 +34,8 @@ class Verdict:
     @property
     def passed(self) -> bool:
         found = self.found
-        return not (found.gaps or found.repeats or found.wrong or self.deaths or self.hung or self.traces)
+        wrong = found.gaps or found.repeats or found.wrong or found.unwritten or found.unread
+        return not (wrong or self.deaths or self.hung or self.traces)
 
     def text(self) -> str:
         found = self.found
@@ -42,6 +43,9 @@ class Verdict:
             f"{self.faults} faults in {self.seconds:.0f} s, {self.killed} SIGKILLs among them, {found.records} counts: "
             f"{found.gaps} gaps, {found.repeats} repeats, {found.wrong} other results wrong"
         ]
+        if found.unwritten:
+            lines.append(f"{found.unwritten} keys of the input are not what the feeder wrote")
+        lines += [f"not read: {count} records of {name}" for name, count in found.unread.items()]
         for name in ("deaths", "hung", "traces"):
             lines += [f"{name}: {text}" for text in getattr(self, name)]
         return "\n".join([*lines, *found.samples, "PASSED" if self.passed else "FAILED"])
@@ -116,7 +120,10 @@ def _progress(app: App, cluster: faults.Cluster) -> list[str]:
 def _finished(app: App, cluster: faults.Cluster, truth: workload.Truth) -> list[str]:
     """Wait until so much came out as went in."""
     wanted = (sum(truth.events.values()), sum(truth.words.values()), truth.pairs)
-    return _wait(cluster, lambda before: _enough(app, wanted), app, "all results are there")
+    # As long as records are read the application is slow, not hung: how much it has to read does not grow any more.
+    return _wait(
+        cluster, lambda before: _enough(app, wanted), app, "all results are there", lambda: workload.unread(app)
+    )
 
 
 def _enough(app: App, wanted: tuple[int, int, int]) -> bool:
@@ -135,10 +142,20 @@ def _ends(app: App) -> list[int]:
     return [sum(app.log.ends(app.topic(name))) for name in ("counts", "words", "pairs")]
 
 
-def _wait(cluster: faults.Cluster, holds: Callable[[list[int]], bool], app: App, what: str) -> list[str]:
+def _wait(
+    cluster: faults.Cluster,
+    holds: Callable[[list[int]], bool],
+    app: App,
+    what: str,
+    state: Callable[[], object] = lambda: None,
+) -> list[str]:
+    """Wait until `holds` is true; return `what` where it is not for PATIENCE_S, counted from the last change of `state`."""
     pause = threading.Event()
-    before, deadline = _ends(app), moment() + PATIENCE_S
+    before, last, deadline = _ends(app), state(), moment() + PATIENCE_S
     while not holds(before):
+        now = state()
+        if now != last:
+            last, deadline = now, moment() + PATIENCE_S
         if moment() > deadline:
             cluster.note(f"never: {what}")
             return [f"never: {what}"]

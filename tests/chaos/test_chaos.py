@@ -10,7 +10,7 @@ import pytest
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, Raw
 from tests.chaos.faults import BROKER_KINDS, KINDS, name_of
-from tests.chaos.soak import soak
+from tests.chaos.soak import Verdict, soak
 from tests.chaos.workload import Found, _compare, _running
 
 pytestmark = pytest.mark.broker
@@ -55,3 +55,16 @@ def test_the_checker_sees_what_is_missing_and_too_much() -> None:
     least = Found()
     _compare(least, "words", {"a": 3}, {"a": 2, "b": 1}, False)
     assert (least.wrong, least.samples) == (1, ["wrong: words: b is 0, must be 1"])
+
+
+def test_a_verdict_distinguishes_lost_results_from_input_that_is_not_read_or_not_written() -> None:
+    found = Found(unread={"events": 3})
+    _compare(found, "input events", Counter(a=1), Counter(a=2), True, "unwritten")
+    verdict = Verdict(1, 0, 2.0, found)
+    assert not verdict.passed
+    assert verdict.text().splitlines()[1:] == [
+        "1 keys of the input are not what the feeder wrote",
+        "not read: 3 records of events",
+        "unwritten: input events: a is 1, must be 2",
+        "FAILED",
+    ]

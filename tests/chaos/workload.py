@@ -176,6 +176,10 @@ class Found:
     repeats: int = 0
     wrong: int = 0
     """Final results that are not as they must be: words, pairs, and rows of changelogs."""
+    unwritten: int = 0
+    """Keys of which the input is not what the feeder wrote: then the results can't be right."""
+    unread: dict[str, int] = field(default_factory=dict)
+    """Records of inputs behind the committed offsets: their results are not lost, but not there yet."""
     records: int = 0
     samples: list[str] = field(default_factory=list)
 
@@ -188,6 +192,8 @@ class Found:
 def check(app: App, truth: Truth, *, exactly_once: bool) -> Found:
     """Compare the topics with the truth; at least once only asks that nothing is missing."""
     log, found = app.log, Found()
+    found.unread = unread(app)
+    _check_inputs(app, truth, found)
     counts = log.read(app.topic("counts"), committed_only=True)
     found.records = len(counts)
     last = _running(counts, found, exactly_once)
@@ -199,6 +205,29 @@ def check(app: App, truth: Truth, *, exactly_once: bool) -> Found:
         rows = log.read(f"{app.application}-{store}-changelog", committed_only=True)
         _compare(found, f"changelog of {store}", _latest(rows), wanted, exactly_once)
     return found
+
+
+def unread(app: App) -> dict[str, int]:
+    """Return how many records of each input are behind the committed offsets, for inputs that have any."""
+    lags = {
+        name: sum(app.log.ends(app.topic(name))) - app.log.read_so_far(app.application, app.topic(name))
+        for name in INPUTS
+    }
+    return {name: lag for name, lag in lags.items() if lag}
+
+
+def _check_inputs(app: App, truth: Truth, found: Found) -> None:
+    """Compare the inputs on the log with what the feeder wrote."""
+    read = {name: app.log.read(app.topic(name)) for name in INPUTS}
+    events = Counter(raw.key.decode() for raw in read["events"] if raw.key)
+    words = Counter(word for raw in read["lines"] if raw.value for word in raw.value.decode().split())
+    _compare(found, "input events", events, truth.events, True, "unwritten")
+    _compare(found, "input lines", words, truth.words, True, "unwritten")
+    pairs = Counter({f"p{number}": 1 for number in range(truth.pairs)})
+    for side in ("left", "right"):
+        _compare(
+            found, f"input {side}", Counter(raw.key.decode() for raw in read[side] if raw.key), pairs, True, "unwritten"
+        )
 
 
 def _running(counts: list[Raw], found: Found, exactly_once: bool) -> dict[str, int]:
@@ -215,15 +244,13 @@ def _running(counts: list[Raw], found: Found, exactly_once: bool) -> dict[str, i
     return last
 
 
-def _compare(found: Found, what: str, have: Any, want: Any, exactly_once: bool) -> None:
+def _compare(found: Found, what: str, have: Any, want: Any, exactly_once: bool, kind: str = "") -> None:
+    """Note the keys whose numbers differ, as `kind`; by default as gaps, repeats or wrong results."""
     for key in sorted({*have, *want}):
         one, other = have.get(key, 0), want.get(key, 0)
-        if one < other:
-            kind = "gaps" if what in ("counts", "pairs") else "wrong"
-            found.note(kind, f"{what}: {key} is {one}, must be {other}")
-        elif one > other and exactly_once:
-            kind = "repeats" if what in ("counts", "pairs") else "wrong"
-            found.note(kind, f"{what}: {key} is {one}, must be {other}")
+        if one < other or (one > other and exactly_once):
+            result = ("gaps" if one < other else "repeats") if what in ("counts", "pairs") else "wrong"
+            found.note(kind or result, f"{what}: {key} is {one}, must be {other}")
 
 
 def _latest(rows: list[Raw]) -> dict[str, int]:
