@@ -20,20 +20,19 @@ from streamkit.errors import (
     DeserializationError,
     ProcessingError,
     ProcessorStartError,
-    ProductionError,
     RefusedError,
     StateError,
     StoppedError,
     StreamkitError,
-    TransportError,
 )
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.operators.kernels.calls.replays import Batch
 from streamkit.plan.model import Plan, PlanNode, SourceNode, SubTopology
 from streamkit.record import Headers
 
-# Failures that a handler of a node has already raised, or that no handler may handle.
-FATAL = (ProcessingError, DeserializationError, ProductionError, StateError, StoppedError, TransportError)
+# Failures that a handler of a node has already raised, or that no handler may handle. Errors of a log are not among them: a
+# program calls none, so they are those of the user's code, and a thread would take them for a pause of its own log.
+FATAL = (ProcessingError, DeserializationError, StateError, StoppedError)
 
 _HEAD = """
 def bind(rt):

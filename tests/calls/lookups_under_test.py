@@ -12,7 +12,7 @@ MODULE = """
     import asyncio
     import threading
 
-    from streamkit import RetriableError
+    from streamkit import RetriableError, errors
 
     CALLS = []
 
@@ -48,11 +48,17 @@ MODULE = """
     async def never(value):
         await asyncio.Event().wait()
 
-    RELEASE = threading.Event()
+    RELEASE, LATE = threading.Event(), threading.Event()
 
     def stuck(value):
         if value == 2:
             RELEASE.wait()
+            LATE.set()
+            return "late"
+        if value == 3:
+            # The answer of the call that was given up comes while this one has none.
+            RELEASE.set()
+            LATE.wait()
         return value
 
     async def stops_loop(value):
@@ -75,6 +81,18 @@ MODULE = """
             asyncio.current_task().cancel()
             await asyncio.sleep(0)
         return value
+
+    async def cancels_all(value):
+        if value == 20:
+            for task in asyncio.all_tasks():
+                task.cancel()
+        await asyncio.sleep(0)
+        return value
+
+    async def raises(value):
+        raise getattr(errors, NAME)("from elsewhere")
+
+    NAME = ""
 
     def generated(values):
         return (value if value != 20 else {}["none"] for value in values)

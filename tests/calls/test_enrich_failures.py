@@ -60,10 +60,19 @@ def test_failures_are_one_clear_line(options: str, message: str, tmp_path: Path)
     task.close()
 
 
-def test_a_loop_that_ends_loses_nothing_although_failures_are_dropped(tmp_path: Path) -> None:
-    task = task_of(one_step(tmp_path, 'call: "user_code:stops_loop", on_error: continue, concurrency: 1'))
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("stops_loop", "the event loop of the functions has ended"),
+        ("cancels_all", "a function cancelled the calls of others"),
+    ],
+)
+def test_calls_that_end_without_an_answer_lose_nothing_although_failures_are_dropped(
+    function: str, message: str, tmp_path: Path
+) -> None:
+    task = task_of(one_step(tmp_path, f'call: "user_code:{function}", on_error: continue, concurrency: 1'))
     task.add(batch(RECORDS[:40]))
-    with pytest.raises(EventLoopError, match="the event loop of the functions has ended"):
+    with pytest.raises(EventLoopError, match=message):
         task.process(100)
     assert (task.dropped_total, task.commit_needed) == (0, False)
     task.close()

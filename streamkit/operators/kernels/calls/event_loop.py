@@ -76,8 +76,9 @@ class EventLoop:
             if waited_for_stop > grace:
                 future.cancel()
                 raise StoppedError("stopped while calls were unanswered; they are repeated after the next start")
-        if future.cancelled() and not self._is_running:
-            raise self._dead()
+        if future.cancelled():
+            # Not an error of one record: no handler may drop those whose calls had no answer yet.
+            raise EventLoopError("a function cancelled the calls of others") if self._is_running else self._dead()
         return future.result()
 
     def _beat(self) -> threading.Event:

@@ -11,7 +11,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamkit import rounds
-from streamkit.errors import ProcessingError, RetriableError, StoppedError, StreamkitError
+from streamkit.errors import (
+    DeserializationError,
+    ProcessingError,
+    RetriableError,
+    StateError,
+    StoppedError,
+    StreamkitError,
+)
 from streamkit.operators.kernels.calls.call_times import backoff_before, longest_call
 from streamkit.operators.kernels.calls.daemon_threads import DaemonThreads
 from streamkit.operators.kernels.calls.event_loop import EventLoop, acquire, release
@@ -31,6 +38,8 @@ STOP_SECONDS = 5.0
 LARGEST_KEY = 20_000
 """Types, values and lengths in the key of an argument; twice the parts of the argument."""
 
+_RESERVED = (ProcessingError, DeserializationError, StateError, StoppedError)
+"""Errors that no handler handles, since they are not those of a record; from the user's function they are."""
 _PLAIN = frozenset((str, int, bytes, bool, type(None)))
 
 JoinForward: TypeAlias = Callable[[Key, Value, Value, int, FullContext], None]
@@ -220,6 +229,8 @@ class Lookup(UserCode):
             if self._is_async:
                 return await self._function(argument)
             return await self._in_thread(argument)
+        except _RESERVED as error:
+            raise StreamkitError(f"{self.name} raised {type(error).__name__}: {error}") from error
         except (SystemExit, KeyboardInterrupt) as error:
             # Outside of a task they would end the loop.
             raise StreamkitError(f"{self.name} raised {type(error).__name__}") from error

@@ -163,6 +163,8 @@ class StreamThread:
                 self._round()
             clean = True
         except StoppedError as error:
+            if not self._stop.is_set():
+                self.error = error
             log.warning("%s: %s", self.name, error)
         except BaseException as error:
             self.error = error
