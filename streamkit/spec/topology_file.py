@@ -36,6 +36,13 @@ def load(
     return load_text(read_text(path), os.fspath(path), operators, environment)
 
 
+_REQUIRED = {
+    "streamkit": ": add 'streamkit: 1' as the first line",
+    "application": ": add 'application: NAME'; names of its group and internal topics begin with it",
+}
+"""By required key, how to add it."""
+
+
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a file. Raises UsageError when it can't be read, TopologyError where it is not UTF-8."""
     name = os.fspath(path)
@@ -106,7 +113,7 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
     if joined is None:
         return None
     root = joined
-    options = reader.options(root, "A topology", TOP_LEVEL, ("streamkit", "application"))
+    options = reader.options(root, "A topology", TOP_LEVEL, tuple(_REQUIRED), _REQUIRED)
     _check_version(reader, options)
     application = _application(reader, options)
     description = reader.text(options["description"], "'description'") if "description" in options else None

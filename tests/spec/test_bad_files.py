@@ -43,7 +43,13 @@ CASES = {
     "missing": (
         "application: a",
         [
-            "1:1: A topology needs 'streamkit'",
+            "1:1: A topology needs 'streamkit': add 'streamkit: 1' as the first line",
+        ],
+    ),
+    "no application": (
+        "streamkit: 1",
+        [
+            "1:1: A topology needs 'application': add 'application: NAME'; names of its group and internal topics begin with it",
         ],
     ),
     "unknown top level": (

@@ -152,8 +152,18 @@ class Reader:
                 found.setdefault(key.value, (key, value))
         return found
 
-    def options(self, node: Node, what: str, keys: Iterable[str], required: Iterable[str] = ()) -> dict[str, Node]:
-        """Return the values of a mapping with these keys; a null value is an absent one."""
+    def options(
+        self,
+        node: Node,
+        what: str,
+        keys: Iterable[str],
+        required: Iterable[str] = (),
+        hints: Mapping[str, str] | None = None,
+    ) -> dict[str, Node]:
+        """Return the values of a mapping with these keys; a null value is an absent one.
+
+        hints: by required key, what the message adds.
+        """
         found = self.entries(node, what)
         keys = tuple(keys)
         known = {}
@@ -166,7 +176,7 @@ class Reader:
             for name in required:
                 if name not in known:
                     place = found[name][0] if name in found else node
-                    self.report(place, f"{what} needs {name!r}")
+                    self.report(place, f"{what} needs {name!r}{(hints or {}).get(name, '')}")
         return known
 
     def unknown(self, key: Node, what: str, keys: Iterable[str]) -> None:
