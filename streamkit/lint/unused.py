@@ -31,8 +31,9 @@ def _topics(subject: Subject) -> Iterable[Place]:
     if any(isinstance(part, SinkSpec) and part.route is not None for part in subject.parts):
         return  # A `route` may choose each topic of the file.
     patterns = [re.compile(part.pattern) for part in subject.parts if isinstance(part, Ref) and part.pattern]
+    letters = subject.plan.config.get("errors.dead.letter.queue.topic.name")
     for name, topic in subject.model.topics.items():
-        matched = any(pattern.fullmatch(topic.topic) for pattern in patterns)
+        matched = topic.topic == letters or any(pattern.fullmatch(topic.topic) for pattern in patterns)
         if name not in used and not matched and subject.is_own(topic.position):
             yield topic.position, f"No pipeline reads or writes the topic {name!r}"
 

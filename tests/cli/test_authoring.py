@@ -173,6 +173,10 @@ def test_topics_are_listed_and_created(upper: Path) -> None:
         ["words-out", "output", "2", "2"],
     ]
     assert streamkit("topics", "create", upper).out == created.out
+    text = upper.read_text().replace("topics:", "topics:\n  failed: {topic: words-dead, partitions: 1}")
+    upper.write_text(text.replace("config: {", "config: {errors.dead.letter.queue.topic.name: words-dead, "))
+    shown = streamkit("topics", "list", upper).out.splitlines()
+    assert [line.split("  ")[1] for line in shown if line.startswith("words-dead")] == ["dead letters"]
 
 
 # -- completion -----------------------------------------------------------------------------------------------------

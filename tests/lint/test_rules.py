@@ -63,6 +63,11 @@ def test_a_store_is_found_once_where_it_is_made(tmp_path: Path) -> None:
     assert codes(text, tmp_path) == ["unnamed-state"]
 
 
+def test_a_topic_of_dead_letters_is_used(tmp_path: Path) -> None:
+    config = "config: {errors.dead.letter.queue.topic.name: old}\n"
+    assert codes(RULES["unused-topic"].bad.replace("topics:", config + "topics:"), tmp_path) == []
+
+
 def test_a_function_may_be_used_by_another_one_alone(tmp_path: Path) -> None:
     text = RULES["unused-function"].good.replace(
         "functions: {", "functions: {four: {params: [n], expr: double(double(n))}, unused: {params: [n], expr: n}, "

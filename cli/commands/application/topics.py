@@ -13,7 +13,7 @@ from streamkit_cli.shared_options import EnvFile, File, Format, Settings, Shown
 from streamkit_cli.tables import table
 
 if TYPE_CHECKING:
-    from streamkit.plan.model import Plan
+    from streamkit.plan.model import ExternalTopic, Plan
     from streamkit.serdes.plain import Json
     from streamkit.transport.log_interface import TopicInfo
 
@@ -64,12 +64,19 @@ def command(
         print(table(("TOPIC", "KIND", "PARTITIONS", "DECLARED"), [tuple(row.values()) for row in rows], numbers=(2, 3)))
 
 
+def _kind(topic: ExternalTopic, letters: set[str]) -> str:
+    uses = [word for word, used in (("input", topic.read), ("output", topic.written)) if used]
+    if topic.name in letters:
+        uses.append("dead letters")
+    return ", ".join(uses) or "unused"
+
+
 def _rows(plan: Plan, existing: dict[str, TopicInfo]) -> list[dict[str, Json]]:
     """Return the topics of a plan; partitions None: not there; declared None: the file doesn't say."""
-    kinds = {(True, False): "input", (False, True): "output", (True, True): "input, output", (False, False): "unused"}
-    found = [
-        (topic.name, kinds[topic.read, topic.written], topic.partitions) for topic in plan.external_topics.values()
-    ]
+    from streamkit.runtime.execution.dead_letters import dead_letter_topics
+
+    letters = set(dead_letter_topics(plan))
+    found = [(topic.name, _kind(topic, letters), topic.partitions) for topic in plan.external_topics.values()]
     found += [(plan.internal_name(name), topic.kind, topic.partitions) for name, topic in plan.internal_topics.items()]
     known = {name for name, _, _ in found}
     changelogs = {plan.changelog_name(store): None for store in plan.stores}
