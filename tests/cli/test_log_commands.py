@@ -54,6 +54,16 @@ def test_timestamps_are_written_as_in_test_files(upper: Path) -> None:
     assert [record["timestamp"] for record in found] == [7, 90_000, 120_000, 180_000, 240_000, 300_000]
 
 
+def test_the_folder_beside_the_file_is_named_at_first_use(tmp_path: Path) -> None:
+    path = tmp_path / "upper.yaml"
+    path.write_text(UPPER.format(state="").replace(", state.dir: ", ""))
+    place = tmp_path / ".streamkit"
+    first, second = (streamkit("produce", path, "words", "--lines", stdin="a\n") for _ in range(2))
+    assert (first.code, first.err) == (0, f"streamkit: the log and the state are kept in {place} (state.dir)\n")
+    assert (second.code, second.err) == (0, "")
+    assert place.is_dir()
+
+
 def test_run_until_idle_processes_everything_once(upper: Path) -> None:
     streamkit("produce", upper, "words", "--lines", stdin="a\nb\nc\n")
     for _ in range(2):
