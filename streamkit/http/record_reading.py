@@ -14,7 +14,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.operations.reading.record_filter import KeyCondition, RecordFilter
 from streamkit.runtime.operations.reading.record_range import Range, first_offsets
 from streamkit.runtime.operations.reading.topic_forms import TopicForms
-from streamkit.runtime.operations.reading.topic_reading import Found, Offsets, Reading, record_json
+from streamkit.runtime.operations.reading.topic_reading import Found, Reading, record_json
 from streamkit.runtime.operations.reset_targets import Target
 from streamkit.serdes.plain import Json
 
@@ -93,7 +93,7 @@ def read_page(service: Service, selection: Selection, limit: int, *, last: bool)
             reading = Reading(consumer, record_filter, late)
             first = first_offsets(consumer, selection.span.start, places)
             ends = consumer.end_offsets(places)
-            found = reading.last(limit, first, ends) if last else _first(reading, first, ends, limit)
+            found = reading.last(limit, first, ends) if last else reading.first(limit, first, ends)
         finally:
             consumer.close()
     return {
@@ -114,15 +114,6 @@ class _Late:
     def __call__(self) -> bool:
         self.hit = self.hit or time.monotonic() > self._deadline
         return self.hit
-
-
-def _first(reading: Reading, first: Offsets, ends: Offsets, limit: int) -> list[Found]:
-    found: list[Found] = []
-    for each in reading.between(first, ends):
-        found += each
-        if len(found) >= limit:
-            break
-    return found[:limit]
 
 
 def shown(found: Found) -> dict[str, Json]:

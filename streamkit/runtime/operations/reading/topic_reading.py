@@ -91,16 +91,30 @@ class Reading:
             if not batches and until_idle and self._is_past(self._consumer.end_offsets(list(first))):
                 return
 
-    def between(self, first: Offsets, ends: Offsets) -> Iterator[list[Found]]:
-        """Yield the selected records before these ends."""
+    def between(
+        self, first: Offsets, ends: Offsets, enough: Callable[[TopicPartition], bool] = lambda place: False
+    ) -> Iterator[list[Found]]:
+        """Yield the selected records before these ends; of a partition none after the poll that was enough."""
         left = {place: offset for place, offset in first.items() if offset < ends[place]}
         self._consumer.assign(left)
         while left and not self._stopped():
             yield list(self._wanted(self._consumer.poll(POLL_RECORDS, POLL_MS), ends))
-            done = [place for place in left if self._consumer.position(place) >= ends[place]]
+            done = [place for place in left if self._consumer.position(place) >= ends[place] or enough(place)]
             self._consumer.remove(done)
             for place in done:
                 del left[place]
+
+    def first(self, number: int, first: Offsets, ends: Offsets) -> list[Found]:
+        """Return the first of the selected records before these ends.
+
+        Of the first `number` of each partition, by offset, the `number` with the earliest timestamps; in the order of
+        timestamp, partition and offset.
+        """
+        kept: dict[TopicPartition, list[Found]] = {place: [] for place in first}
+        for found in self.between(first, ends, lambda place: len(kept[place]) >= number):
+            for each in found:
+                kept[TopicPartition(each.row.topic, each.row.partition)].append(each)
+        return sorted((each for rows in kept.values() for each in rows[:number]), key=_order)[:number]
 
     def last(self, number: int, first: Offsets, ends: Offsets) -> list[Found]:
         """Return the last of the selected records before these ends.
