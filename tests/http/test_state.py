@@ -211,7 +211,7 @@ def test_dropped_records_and_dead_letters_are_shown_by_task_and_reason(tmp_path:
         "topic results, partition 0, offset "
     )
     assert text.splitlines()[0].startswith(
-        f"dropping: DEAD LETTERS: {address} wrote 1 dead letters, the last in task 0_0"
+        f"dropping: DEAD LETTERS: {address} wrote 1 dead letter, the last in task 0_0"
     )
     assert "topic numbers does not decode" in text
     assert 'reason="topic numbers does not decode"' in metrics

@@ -61,10 +61,11 @@ def _problem(condition: str, text: str) -> Problem:
 def _unowned(inputs: list[Object], rebalancing: bool) -> Iterator[Problem]:
     missing = [each for each in inputs if each["state"] == "UNOWNED"]
     if missing:
+        have = "has" if len(missing) == 1 else "have"
         during = ", during a rebalance" if rebalancing else ""
         yield _problem(
             "UNOWNED",
-            f"{_partitions(missing)} of {len(inputs)} have no owner{during}: {_waiting(missing)}",
+            f"{_partitions(missing)} of {len(inputs)} {have} no owner{during}: {_waiting(missing)}",
         )
     if any(each["lag"] is None and each["state"] != "RESTORING" for each in inputs):
         yield _problem(
@@ -88,7 +89,10 @@ def _of_instance(instance: Object, inputs: list[Object]) -> Iterator[Problem]:
         yield _problem(instance["shown_state"], f"{where} is {instance['shown_state']}")
     if instance["restoring"]:
         left = sum(each["total"] - each["restored"] for each in instance["restoring"])
-        yield _problem("RESTORING", f"{where} restores {len(instance['restoring'])} changelogs, {left:,} records left")
+        yield _problem(
+            "RESTORING",
+            f"{where} restores {_counted(len(instance['restoring']), 'changelog')}, {_counted(left, 'record')} left",
+        )
     yield from _dropped(where, instance["drops"])
 
 
@@ -100,13 +104,17 @@ def _dropped(where: str, drops: list[Object]) -> Iterator[Problem]:
     last = max(drops, key=lambda each: (bool(each["dead_letters"]), each["at_ms"]))
     text = f"the last in task {last['task'] or '-'}: {last['reason']}"
     if letters:
-        yield _problem("DEAD LETTERS", f"{where} wrote {letters:,} dead letters, {text}")
+        yield _problem("DEAD LETTERS", f"{where} wrote {_counted(letters, 'dead letter')}, {text}")
     else:
-        yield _problem("DROPPED", f"{where} dropped {dropped:,} records, {text}")
+        yield _problem("DROPPED", f"{where} dropped {_counted(dropped, 'record')}, {text}")
 
 
 def _partitions(inputs: list[Object]) -> str:
-    return f"{len(inputs)} input partition{'' if len(inputs) == 1 else 's'}"
+    return _counted(len(inputs), "input partition")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _waiting(inputs: list[Object]) -> str:
@@ -114,4 +122,5 @@ def _waiting(inputs: list[Object]) -> str:
     named = [f"{each['topic']} {each['partition']}" for each in inputs[:_MOST]]
     more = "" if len(inputs) <= _MOST else f" and {len(inputs) - _MOST} more"
     lag = total_lag(each["lag"] for each in inputs)
-    return f"{', '.join(named)}{more}; {'an unknown number of' if lag is None else f'{lag:,}'} records wait"
+    waiting = "1 record waits" if lag == 1 else f"{'an unknown number of' if lag is None else f'{lag:,}'} records wait"
+    return f"{', '.join(named)}{more}; {waiting}"
