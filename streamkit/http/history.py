@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import StreamkitError
 from streamkit.runtime.execution.reasons import one_line
+from streamkit.runtime.local.instance.status_model import total_lag
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ class Point(NamedTuple):
     rate: float
     """Records a second."""
     lag: int | None
+    """Of all inputs of the application; of those of other instances from their last commits."""
+    own_lag: int | None
+    """Of the inputs that this instance processes."""
+    own_committed_lag: int | None
+    """Of the same inputs from their last commits, as the other instances know it; None before the first commit."""
+    owned: int
+    """The number of these inputs."""
+    partitions: int
+    """The number of all inputs."""
     latency: float | None
     """The highest 99th percentile (ms) of the end-to-end latencies at the nodes; None where no record came lately."""
     memory: int | None
@@ -115,7 +125,23 @@ class History:
         except StreamkitError:
             return
         latency = max((each.p99 for task in status.tasks for each in task.latency), default=None)
-        self._points.append(Point(now_ms, round(status.rate, 1), status.lag, latency, resident_bytes()))
+        own = [each for each in status.inputs if each.position is not None]
+        point = Point(
+            now_ms,
+            round(status.rate, 1),
+            status.lag,
+            total_lag(each.lag for each in own),
+            total_lag(_difference(each.end, each.committed) for each in own),
+            len(own),
+            len(status.inputs),
+            latency,
+            resident_bytes(),
+        )
+        self._points.append(point)
+
+
+def _difference(end: int | None, committed: int | None) -> int | None:
+    return None if end is None or committed is None else max(0, end - committed)
 
 
 def resident_bytes() -> int | None:

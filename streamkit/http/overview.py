@@ -60,6 +60,7 @@ def listed(served: Sequence[Served]) -> list[dict[str, Json]]:
                 "application": application.plan.application,
                 "file": application.plan.file,
                 "state": status.state,
+                "shown_state": status.shown_state,
                 "tasks": len(status.tasks),
                 "rate": status.rate,
                 "lag": status.lag,

@@ -117,6 +117,12 @@ class Browser:
         self._call("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
 
+    def reload(self) -> None:
+        """Load the page again, and wait until that is done."""
+        self.evaluate("window.beforeReload = true")
+        self._call("Page.reload")
+        self.until("!window.beforeReload && document.readyState === 'complete'")
+
     def evaluate(self, expression: str) -> Any:
         """Return what a JavaScript expression gives, as JSON would have it."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

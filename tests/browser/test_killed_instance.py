@@ -25,4 +25,8 @@ def test_a_killed_instance_is_gone_and_its_partitions_are_red(browser: Browser, 
         red = browser.evaluate("getComputedStyle(document.querySelector('#waiting tr.lost td')).color")
         assert red == "rgb(185, 28, 28)"
         assert browser.evaluate("document.querySelectorAll('#instances .task.lost').length") == 2
+        # Partitions that no member of the group owns are red too. In one call: the next status comes within a second.
+        unowned = "{...current, inputs: current.inputs.map(each => ({...each, state: 'UNOWNED', owner: null}))}"
+        found = browser.evaluate(f"(show({unowned}), {rows})")
+        assert [row.split("\t")[:2] for row in found] == [[f"events {n}", "no owner"] for n in range(4)]
         assert severe(browser) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def test_the_charts_are_there_again_after_a_reload(browser: Browser, shop: str) 
     running(browser, shop)
     points = "Number((document.querySelector('.chart[data-name=memory]') || {dataset: {points: 0}}).dataset.points)"
     before = browser.until(points)
-    running(browser, shop)
+    browser.reload()
     # A new point may come before the answer with the earlier ones.
     browser.until(f"{points} >= {before}")
     assert browser.evaluate(
@@ -101,6 +102,24 @@ def test_the_charts_are_there_again_after_a_reload(browser: Browser, shop: str) 
     )
 
 
+_TITLES_UNDER_RATES = """(() => {
+    const labels = [...document.querySelectorAll('#graph text.live[data-kind=in]')];
+    labels.forEach(each => { each.textContent = '178/s · lag 40'; });
+    const boxes = labels.map(each => each.getBoundingClientRect());
+    return [...document.querySelectorAll('#graph .heading')].filter(each => (title => boxes.some(box =>
+        box.left < title.right && title.left < box.right && box.top < title.bottom - 3 && title.top < box.bottom - 3)
+    )(each.getBoundingClientRect())).map(each => each.textContent);
+})()"""
+_DETAILS_OVER_NODE = """(() => {
+    const left = each => each.getBoundingClientRect().left;
+    const nodes = [...document.querySelectorAll('#graph .node.store')].sort((a, b) => left(a) - left(b));
+    const node = 'PLACE' === 'first' ? nodes[0] : nodes[nodes.length - 1];
+    node.dispatchEvent(new MouseEvent('click', {bubbles: true}));
+    const box = node.getBoundingClientRect(), over = byId('details').getBoundingClientRect();
+    return over.left < box.right && box.left < over.right && over.top < box.bottom && box.top < over.bottom;
+})()"""
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_large_topology_fits_any_window(size: tuple[int, int], browser: Browser, large: str) -> None:
     browser.resize(*size)
@@ -112,6 +131,23 @@ def test_a_large_topology_fits_any_window(size: tuple[int, int], browser: Browse
     if size[0] >= 1024:
         heights = "[...document.querySelectorAll('#graph .processor .title')].map(each => each.getBoundingClientRect().height)"
         assert browser.evaluate(f"Math.min(...{heights})") >= 7
+        still(browser)
+        assert browser.evaluate(_TITLES_UNDER_RATES) == []
+        for place in ("first", "last"):
+            assert browser.evaluate(_DETAILS_OVER_NODE.replace("PLACE", place)) is False
+
+
+def test_the_lag_of_the_charts_counts_positions_and_what_no_instance_processes(browser: Browser, shop: str) -> None:
+    running(browser, shop)
+    # Two instances with 20 and 22 records to process, and 2,000 and 2,500 that they have not committed.
+    one = {"lag": 2522, "own_lag": 20, "own_committed_lag": 2000, "owned": 4, "partitions": 8}
+    two = {"lag": 2022, "own_lag": 22, "own_committed_lag": 2502, "owned": 4, "partitions": 8}
+    assert browser.evaluate(f"lagOf({json.dumps([one, two])})") == 42
+    # A third one is gone: 300 records wait in its partitions.
+    three = [{**each, "lag": each["lag"] + 300, "partitions": 12} for each in (one, two)]
+    assert browser.evaluate(f"lagOf({json.dumps(three)})") == 342
+    before_a_commit = [{**each, "own_committed_lag": None} for each in three]
+    assert browser.evaluate(f"lagOf({json.dumps(before_a_commit)})") == 2322
 
 
 def test_the_graph_is_dragged_and_zoomed(browser: Browser, large: str) -> None:
@@ -139,7 +175,7 @@ def test_the_graph_is_dragged_and_zoomed(browser: Browser, large: str) -> None:
     browser.press("0")
     assert browser.evaluate(box) == pytest.approx([left, top, width], abs=1)
     # A sub-topology is shown on its own.
-    browser.click("#graph .box text")
+    browser.click("#graph .heading")
     assert browser.evaluate(box)[2] > width
 
 
@@ -206,10 +242,15 @@ def test_dead_letters_are_shown_and_replayed(browser: Browser, tmp_path: Path, l
     with bills(tmp_path, log) as address:
         running(browser, address)
         browser.until("byId('letters-total').innerText === '2'")
-        assert "paid.map_values" in browser.evaluate("byId('drops').innerText")
+        drops = browser.evaluate("byId('drops').innerText")
+        assert "paid.map_values failed: KeyError" in drops
+        assert "topic bills, partition 0, offset 1: field 'euros' is missing" in drops
         browser.evaluate("byId('tab-letters').click()")
         browser.until("document.querySelectorAll('#letter-rows tbody tr').length === 2")
         assert "KeyError" in browser.evaluate("byId('letter-rows').innerText")
+        # No word is broken, however small the screen is.
+        browser.resize(*PHONE)
+        assert browser.evaluate("document.querySelector('#letter-rows button').getBoundingClientRect().height") < 40
         browser.evaluate("document.querySelector('#letter-rows button').click()")
         browser.until("byId('letters-note').innerText.startsWith('1 replayed')")
         # It fails again, and is a letter again.
@@ -275,6 +316,8 @@ def test_the_page_of_a_phone_has_nothing_beside_the_screen(browser: Browser, sho
         browser.evaluate(f"byId('tab-{view}').click()")
         assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), view
     browser.evaluate("byId('tab-overview').click()")
+    places = browser.evaluate("[...document.querySelectorAll('header .figure')].map(each => each.offsetTop)")
+    assert len(set(places)) == 1
     assert inside(browser)
     background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == "rgb(11, 16, 23)"

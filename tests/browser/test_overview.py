@@ -16,7 +16,7 @@ from tests.http.support import SHOP
 def test_a_token_is_asked_for_and_all_applications_are_shown(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text(SHOP)
     plan = load(tmp_path / "shop.yaml")
-    status = SimpleNamespace(state="RUNNING", tasks=[1, 2], rate=1234.5, lag=None)
+    status = SimpleNamespace(state="RUNNING", shown_state="PAUSED", tasks=[1, 2], rate=1234.5, lag=None)
     application: Any = SimpleNamespace(plan=plan, status=lambda: status)
     server = HttpServer("127.0.0.1", 0, "s3cret")
     try:
@@ -28,7 +28,7 @@ def test_a_token_is_asked_for_and_all_applications_are_shown(browser: Browser, t
         browser.evaluate("byId('token').value = 's3cret'; byId('token-form').requestSubmit()")
         browser.until("byId('applications').rows.length === 1 && byId('login').hidden")
         cells = "[...byId('applications').rows[0].cells].map(each => each.textContent)"
-        assert browser.evaluate(cells) == ["shop", str(tmp_path / "shop.yaml"), "RUNNING", "2", "1,235", ""]
+        assert browser.evaluate(cells) == ["shop", str(tmp_path / "shop.yaml"), "PAUSED", "2", "1,235", ""]
         assert browser.evaluate("document.querySelector('#applications a').href") == "http://127.0.0.1:4711/"
         assert severe(browser) == []
     finally:

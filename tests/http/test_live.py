@@ -123,6 +123,8 @@ def test_records_are_chosen_by_key_time_offset_and_partition(shop: str) -> None:
     assert times(key="user-07") == [1, 3001, 30_001]
     assert times(key="user-07", **{"from": "3000", "to": "30000"}) == [3001]
     assert times(key="absent") == []
+    # The first ones by time, of all partitions.
+    assert times(offset=0, limit=len(USERS) + 1) == [1] * len(USERS) + [3001]
     first = request(shop, "/topics/orders/records", offset=2, partition=1, limit=3).json["records"]
     assert [(each["partition"], each["offset"]) for each in first] == [(1, 2), (1, 3), (1, 4)]
 
@@ -292,7 +294,7 @@ def test_status_and_history_are_pushed(shop: str) -> None:
         assert events.next("status")["instances"][0]["address"] == shop
         point = events.next("history")["instances"][0]["points"][-1]
     assert point["time"] % 5000 == 0
-    assert point["lag"] == 0
+    assert (point["lag"], point["own_lag"], point["owned"]) == (0, 0, point["partitions"])
     assert point["memory"] > 10_000_000
     kept = request(shop, "/history").json["instances"][0]
     assert point in kept["points"]

@@ -21,12 +21,21 @@ function takeHistory(found) {
   showCharts(newest);
   showEvents();
 }
-/* Each instance counts its own records and memory; lag is that of all inputs, which the instance with the least knows best. */
+/* Each instance counts its own records and memory. */
 function value(name, instances) {
   const found = [...instances.values()].map(each => each[name]).filter(each => each !== null && each !== undefined);
   if (!found.length) return null;
-  if (name === "lag") return Math.min(...found);
+  if (name === "lag") return lagOf([...instances.values()]);
   return name === "latency" ? Math.max(...found) : sum(found, each => each);
+}
+/* The lag of all inputs. An instance knows the positions of its own tasks, and of the others only what they have committed: so
+   each one's own lag counts, and that of partitions which no instance here processes, as committed. */
+function lagOf(list) {
+  const all = list.filter(each => each.lag !== null), own = sum(all, each => each.own_lag);
+  if (sum(all, each => each.owned) >= all[0].partitions) return own;
+  if (all.some(each => typeof each.own_committed_lag !== "number")) return Math.min(...all.map(each => each.lag));
+  const committed = sum(all, each => each.own_committed_lag);
+  return own + Math.max(0, Math.min(...all.map(each => each.lag - each.own_lag - (committed - each.own_committed_lag))));
 }
 function showCharts(newest) {
   const times = [...past.points.keys()].sort((a, b) => a - b);
@@ -55,7 +64,7 @@ function figure(chart, times, first, newest) {
     shape("path", {class: "area", d: area}), shape("path", {class: "curve", d: path}));
   const element = make("figure", {class: "chart"},
     make("figcaption", {}, chart.title, make("b", {}, chart.shown(now))), svg,
-    make("div", {class: "times"}, make("span", {}, new Date(first).toLocaleTimeString()), make("span", {}, "max " + chart.shown(points.length ? most : null))));
+    make("div", {class: "times"}, make("span", {}, minute(first)), make("span", {}, "max " + chart.shown(points.length ? most : null))));
   element.dataset.name = chart.name;
   element.dataset.points = points.length;
   return element;
@@ -73,9 +82,9 @@ function showEvents() {
   const all = [...past.events].flatMap(([address, list]) => list.map(each => ({...each, address}))).sort((a, b) => b.time - a.time).slice(0, 200);
   byId("no-events").hidden = all.length > 0;
   byId("event-rows").hidden = all.length === 0;
-  rows("event-rows", all.map(each => row(time(each.time).replace("T", " ").slice(0, 19),
+  rows("event-rows", all.map(each => row({w: moment(each.time)},
     make("span", {class: "badge " + {error: "bad", warning: "warn"}[each.kind]}, each.kind),
-    each.text + (each.count > 1 ? " (" + each.count + " times)" : ""), each.address || "this instance")));
+    each.text + (each.count > 1 ? " (" + each.count + " times)" : ""), {w: each.address || "this instance"})));
   const bad = all.filter(each => each.kind !== "rebalance");
   if (!byId("events").hidden) seen = Date.now();
   const fresh = bad.filter(each => each.time > seen).length;

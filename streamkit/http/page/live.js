@@ -66,6 +66,10 @@ function duration(ms) {
   if (ms === null) return "–";
   return ms < 1000 ? ms.toFixed(ms < 10 ? 1 : 0) + " ms" : ms < 60e3 ? (ms / 1000).toFixed(1) + " s" : span(ms / 1000);
 }
+/* Times of the last hours are those of the reader's clock; times of records are in UTC, as everywhere else. */
+const clock = ms => new Date(ms).toLocaleTimeString("en", {hourCycle: "h23"});
+const minute = ms => clock(ms).slice(0, 5);
+const moment = ms => (new Date(ms).toDateString() === new Date().toDateString() ? "" : new Date(ms).toLocaleDateString("sv") + " ") + clock(ms);
 const time = ms => ms >= 1e12 && ms < 8.64e15 ? new Date(ms).toISOString().replace(".000Z", "Z") : String(ms);
 const sum = (list, of) => list.reduce((total, each) => total + of(each), 0);
 const sumKnown = list => list.includes(null) ? null : sum(list, each => each);

@@ -31,7 +31,7 @@ function draw(applications) {
     const row = byId("applications").insertRow();
     cell(row, linkTo(each));
     cell(row, each.file);
-    cell(row, each.state);
+    cell(row, each.shown_state);
     cell(row, each.tasks, "n");
     cell(row, Math.round(each.rate).toLocaleString("en"), "n");
     cell(row, each.lag === null ? "" : each.lag.toLocaleString("en"), "n");

@@ -21,11 +21,10 @@ function parameters(names) {
 }
 function recordRow(record) {
   const shown = record.error ? [make("div", {class: "problem"}, record.error)] : [];
-  return make("tr", {}, ...[
-    {n: record.partition}, {n: record.offset}, time(record.timestamp), keyText(record.key),
-    (record.headers || []).map(([name, value]) => name + "=" + text(value)).join(" "),
-  ].map(cell => make("td", {class: typeof cell === "object" && cell !== null ? "n" : ""}, typeof cell === "object" && cell !== null ? cell.n : cell)),
-  make("td", {class: "json"}, ...shown, text(record.value)));
+  const cells = row({n: record.partition}, {n: record.offset}, {w: time(record.timestamp)}, keyText(record.key),
+    (record.headers || []).map(([name, value]) => name + "=" + text(value)).join(" "));
+  cells.append(make("td", {class: "json"}, ...shown, text(record.value)));
+  return cells;
 }
 function recordTable(list) {
   const head = ["partition", "offset", "time", "key", "headers", "value"].map((name, at) => make("th", {class: at < 2 ? "n" : ""}, name));
@@ -83,10 +82,10 @@ async function letters() {
 }
 function letterRow(letter) {
   const place = letter.dead_letter, source = letter.topic ? letter.topic + "-" + letter.partition + "@" + letter.offset : "no record";
-  return row(time(letter.timestamp), make("span", {}, make("b", {}, letter.error), " " + letter.message), letter.step, source,
+  return row({w: time(letter.timestamp)}, make("span", {}, make("b", {}, letter.error), " " + letter.message), {w: letter.step}, {w: source},
     keyText(letter.key), letter.large ? "too large to be shown" : text(letter.value),
-    letter.replayable ? make("button", {type: "button", "aria-label": "replay " + place.topic + "-" + place.partition + "@" + place.offset,
-      onclick: () => replay("?" + new URLSearchParams(place))}, "replay") : "–");
+    {w: letter.replayable ? make("button", {type: "button", "aria-label": "replay " + place.topic + "-" + place.partition + "@" + place.offset,
+      onclick: () => replay("?" + new URLSearchParams(place))}, "replay") : "–"});
 }
 async function replay(query) {
   let note;

@@ -9,7 +9,7 @@ function problem(list) {
   byId("problem").classList.toggle("warning", list.every(each => each.level === "warning"));
   const texts = list.map(each => each.text);
   // A live region that is written again with the same text is read out again.
-  if (texts.join("\n") !== byId("problem").innerText) byId("problem").replaceChildren(...texts.map(each => make("p", {}, each)));
+  if (texts.join("\n") !== byId("problem").innerText) byId("problem").replaceChildren(...list.map(each => make("p", {class: each.level}, each.text)));
 }
 
 function show(state) {
@@ -45,7 +45,7 @@ const estimate = part => (part.bytes === null || part.rows === null ? "" : "~") 
 function showParts(parts) {
   byId("parts").hidden = parts.length === 0;
   rows("parts", parts.map(part => row(part.store, part.task, {n: estimate(part)}, {n: known(part.bytes)}, {n: known(part.offset)},
-    {n: known(part.end)}, part.committed_ms === null ? "–" : new Date(part.committed_ms).toLocaleTimeString())));
+    {n: known(part.end)}, {w: part.committed_ms === null ? "–" : clock(part.committed_ms)})));
 }
 
 /* ---- instances, and what changes them ---- */
@@ -113,7 +113,7 @@ function showInputs(inputs, tasks) {
   const waiting = inputs.filter(each => !OWNED.includes(each.state));
   byId("waiting-part").hidden = waiting.length === 0;
   rows("waiting", waiting.map(each => {
-    const found = row(each.topic + " " + each.partition, each.owner ? each.owner + (each.state === "GONE" ? " (gone)" : "") : "nothing owns it",
+    const found = row(each.topic + " " + each.partition, each.owner ? each.owner + (each.state === "GONE" ? " (gone)" : "") : "no owner",
       {n: count(each.lag)});
     if (["UNOWNED", "GONE"].includes(each.state)) found.className = "lost";
     return found;
@@ -132,9 +132,9 @@ function showTasks(tasks) {
 }
 function showDrops(drops) {
   byId("drops-card").hidden = drops.length === 0;
-  rows("drops", drops.map(each => row(each.task || "–", make("span", {}, each.reason, make("br"),
-    make("span", {class: "hint"}, each.message + (each.at_ms ? " · " + new Date(each.at_ms).toLocaleTimeString() : ""))),
-    {n: count(each.dropped)}, {n: count(each.dead_letters)})));
+  rows("drops", drops.flatMap(each => [row(each.task || "–", each.reason, {n: count(each.dropped)}, {n: count(each.dead_letters)}),
+    make("tr", {class: "message"}, make("td", {}), make("td", {colSpan: 3, class: "hint"},
+      (each.at_ms ? clock(each.at_ms) + " " : "") + each.message))]));
   const letters = sum(drops, each => each.dead_letters);
   byId("letters-total").textContent = letters ? count(letters) : "";
 }

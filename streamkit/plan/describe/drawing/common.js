@@ -13,8 +13,9 @@ function make(tag, options, ...children) {
 function rows(table, list) { byId(table).tBodies[0].replaceChildren(...list); }
 function row(...cells) {
   return make("tr", {}, ...cells.map(cell => {
-    const number = typeof cell === "object" && cell !== null && "n" in cell && !(cell instanceof Node);
-    return make("td", {class: number ? "n" : ""}, number ? cell.n : cell);
+    // {n: …} is a number, {w: …} a word that is not to be broken.
+    const kind = typeof cell === "object" && cell !== null && !(cell instanceof Node) ? Object.keys(cell)[0] : "";
+    return make("td", {class: kind}, kind ? cell[kind] : cell);
   }));
 }
 function pairs(list) {

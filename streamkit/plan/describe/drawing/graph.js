@@ -7,6 +7,7 @@ const graph = (() => {
   // A picture can't contain buttons.
   svg.setAttribute("role", "group");
 
+  const heading = box => frame.querySelector('.heading[data-sub="' + box.dataset.sub + '"]');
   const scale = () => Math.min(frame.clientWidth / view.w, frame.clientHeight / view.h);
   function draw() {
     svg.setAttribute("viewBox", [view.x, view.y, view.w, view.h].map(each => each.toFixed(1)).join(" "));
@@ -24,10 +25,10 @@ const graph = (() => {
       title.setAttribute("dominant-baseline", size < 0.7 ? "central" : "auto");
     }
     for (const box of frame.querySelectorAll(".box")) {
-      const rect = box.querySelector("rect").getBBox(), text = box.querySelector("text");
-      const font = Math.max(12, Math.min(11 / size, 30, rect.width / (0.6 * text.textContent.length)));
+      const rect = box.getBBox(), text = heading(box);
+      const font = Math.max(12, Math.min(11 / size, 24, rect.width / (0.6 * text.textContent.length)));
       text.style.fontSize = font + "px";
-      text.setAttribute("y", (rect.y + 8 + font * 0.85).toFixed(1));
+      text.setAttribute("y", (rect.y + 5 + font * 0.85).toFixed(1));
     }
     for (const text of frame.querySelectorAll("text.live")) text.style.fontSize = Math.max(11, Math.min(10 / size, 18)) + "px";
   }
@@ -127,14 +128,22 @@ const graph = (() => {
   const kind = node => [...node.classList].find(each => each !== "node" && each !== "selected").replace("-", " ");
   for (const node of frame.querySelectorAll(".node")) button(node, kind(node) + " " + lines(node)[0].replace(/^(store|topic) /, ""), () => select(node));
   for (const box of frame.querySelectorAll(".box")) {
-    button(box, "zoom to " + box.querySelector("text").textContent, () => show(box.getBBox()));
+    button(box, "zoom to " + heading(box).textContent, () => show(box.getBBox()));
+    heading(box).addEventListener("click", () => { if (!dragged) show(box.getBBox()); });
   }
   function select(node) {
     if (selected) selected.classList.remove("selected");
     selected = node;
     byId("details").hidden = node === null;
-    if (node) { node.classList.add("selected"); details(); }
+    if (!node) return;
+    node.classList.add("selected");
+    // The details stand on the side where the node is not.
+    const middle = each => (box => box.left + box.width / 2)(each.getBoundingClientRect());
+    byId("details").classList.toggle("left", middle(node) > middle(frame));
+    details();
   }
+  const labelled = line => [["changelog", "changelog "], ["pipeline", "pipeline "]].filter(([, start]) => line.startsWith(start))
+    .map(([label, start]) => [label, line.slice(start.length)])[0] || [selected.classList.contains("store") ? "type" : "place", line];
   function details() {
     if (!selected) return;
     const [name, ...rest] = lines(selected), step = (TOPOLOGY.nodes || {})[selected.dataset.id];
@@ -142,7 +151,7 @@ const graph = (() => {
       make("button", {class: "close", type: "button", "aria-label": "close", onclick: () => { const last = selected; select(null); last.focus(); }}, "×"),
       make("h3", {}, kind(selected) + " " + name.replace(/^(store|topic) /, "")),
       pairs([
-        ...(step ? [["pipeline", step.pipeline], ["step", step.step]] : rest.map(line => ["", line])),
+        ...(step ? [["pipeline", step.pipeline], ["step", step.step]] : rest.map(labelled)),
         ...extra(selected),
         ["place", step ? step.file.split("/").pop() + ":" + step.line : null],
       ]),

@@ -8,7 +8,7 @@ from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.plan.describe.drawing.layered import Layout, Size, lay_out
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 
-PADDING, TITLE, LABELS = 16.0, 26.0, 20.0
+PADDING, TITLE, LABELS = 16.0, 34.0, 20.0
 _GAP, _LAYER_GAP = 26.0, 30.0
 _OUTER_GAP, _OUTER_LAYER_GAP = 36.0, 34.0
 _TITLE_CHARACTER, _DETAIL_CHARACTER = 7.7, 6.2

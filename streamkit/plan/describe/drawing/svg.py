@@ -19,7 +19,7 @@ font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 .t-graph .detail{fill:var(--soft);font-size:10px}
 .t-graph .title{font-weight:600}
 .t-graph .box rect{fill:var(--box);stroke:var(--edge)}
-.t-graph .box text{text-anchor:start;fill:var(--soft);font-size:12px;font-weight:600;paint-order:stroke;stroke:var(--box);
+.t-graph .heading{text-anchor:start;fill:var(--soft);font-size:12px;font-weight:600;paint-order:stroke;stroke:var(--box);
 stroke-width:4px}
 .t-graph .node rect{fill:var(--card);stroke:var(--line)}
 .t-graph .source rect,.t-graph .sink rect{fill:var(--io);stroke:var(--edge)}
@@ -52,6 +52,8 @@ def svg_of(picture: Picture, title: str) -> str:
         f'<g transform="translate({MARGIN:.0f} {MARGIN:.0f})">',
         *map(_box, picture.sub_topologies),
         *map(_edge, picture.edges),
+        # Above the edges, which may cross them.
+        *map(_heading, picture.sub_topologies),
         *map(_shape, picture.shapes),
         *map(_live, (edge for edge in picture.edges if edge.kind in ("in", "out"))),
         "</g></svg>",
@@ -62,9 +64,12 @@ def svg_of(picture: Picture, title: str) -> str:
 def _box(box: Box) -> str:
     return (
         f'<g class="box" data-sub="{box.id}"><rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
-        f'height="{box.height:.1f}" rx="10"/>'
-        f'<text x="{box.x + 14:.1f}" y="{box.y + 20:.1f}">{escape(box.title)}</text></g>'
+        f'height="{box.height:.1f}" rx="10"/></g>'
     )
+
+
+def _heading(box: Box) -> str:
+    return f'<text class="heading" data-sub="{box.id}" x="{box.x + 14:.1f}" y="{box.y + 20:.1f}">{escape(box.title)}</text>'
 
 
 def _shape(shape: Shape) -> str:
