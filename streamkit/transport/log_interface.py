@@ -157,7 +157,7 @@ class Producer(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Abort the transaction."""
+        """Abort the transaction. Raises FencedError for a producer that another one has fenced: it can't be used any more."""
 
     @abstractmethod
     def close(self) -> None:

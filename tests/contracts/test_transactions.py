@@ -74,6 +74,8 @@ def test_a_second_producer_fences_the_first(transport, consumer, topic):
     second.begin()
     with pytest.raises(FencedError):
         first.commit({place: CommittedOffset(1)}, consumer.group_metadata())
+    with pytest.raises(FencedError):
+        first.abort()
     second.send(numbered(topic, 5, 6))
     second.commit({}, None)
     consumer.assign({place: EARLIEST})

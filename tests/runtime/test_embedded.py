@@ -11,6 +11,7 @@ from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.embedded.log_tables import MAX_BATCH_BYTES, MAX_READ_BYTES
 from streamkit.transport.log_interface import NewTopic
+from tests.broker.support import until
 from tests.cli.support import LIMIT_S
 from tests.runtime.plans import pass_through
 
@@ -99,3 +100,23 @@ def test_two_instances_share_the_tasks(log, tmp_path, guarantee):
         thread.join(LIMIT_S)
     assert errors == []
     assert written(log) == 300
+
+
+def test_a_thread_goes_on_after_its_transactional_id_was_taken(log, tmp_path):
+    """It gives its tasks up, and processes them with a new producer when the group has assigned them again."""
+    config = {"processing.guarantee": "exactly_once_v2", "commit.interval.ms": 10}
+    application = Application(pass_through(tmp_path, **config), log)
+    application.start()
+    try:
+        for total in (30, 60):
+            fill(log, 30)
+            until(lambda total=total: application._maintain() or written(log) >= total, f"{total} results")
+            if total == 30:
+                for thread in application.threads:
+                    other = log.producer(transactional_id=thread._transactional_id)
+                    other.begin()
+                    other.close()
+    finally:
+        application.stop()
+    application.raise_error()
+    assert written(log) == 60

@@ -84,6 +84,9 @@ class EmbeddedProducer(Producer):
     def abort(self) -> None:
         self._require_transactional_id()
         self._open = None
+        if self._epoch is not None:
+            with self._database.read() as execute:
+                self._check_epoch(execute)
 
     def close(self) -> None:
         self._database.close()
