@@ -105,8 +105,10 @@ def _tasks(status: ApplicationStatus, room: int) -> Table:
 
 def _topics(status: ApplicationStatus) -> Table:
     made = _table("TOPIC", "READ/S:", "WRITTEN/S:", "LAG:")
+    read = {each.topic for each in status.inputs}
     for each in status.topics:
-        made.add_row(each.topic, f"{each.consumed_rate:,.0f}", f"{each.produced_rate:,.0f}", count(each.lag))
+        lag = count(each.lag) if each.topic in read else "-"
+        made.add_row(each.topic, f"{each.consumed_rate:,.0f}", f"{each.produced_rate:,.0f}", lag)
     return made
 
 

@@ -56,9 +56,12 @@ def task(number: int, lag: int | None) -> TaskStatus:
 
 def status(*tasks: TaskStatus, restoring: tuple[RestoreStatus, ...] = ()) -> ApplicationStatus:
     thread = made(ThreadStatus, name="app-1-StreamThread-1", state="RUNNING", error=None, tasks=tasks)
-    topic = made(TopicStatus, topic="in", consumed_rate=12.0, lag=7)
+    topics = (
+        made(TopicStatus, topic="in", consumed_rate=12.0, lag=7),
+        made(TopicStatus, topic="out", produced_rate=5.0, lag=None),
+    )
     inputs = tuple(made(InputStatus, topic="in", lag=part.lag) for each in tasks for part in each.inputs)
-    parts = {"threads": (thread,), "restoring": restoring, "topics": (topic,), "inputs": inputs, "error": None}
+    parts = {"threads": (thread,), "restoring": restoring, "topics": topics, "inputs": inputs, "error": None}
     return made(ApplicationStatus, application="app", state="RUNNING", uptime_seconds=61.0, rate=56.7, **parts)
 
 
@@ -74,6 +77,8 @@ def test_the_table_has_tasks_topics_and_restoring() -> None:
     assert lines[0].split() == ["app", "RUNNING", "up", "0:01:01", "57", "records/s", "lag", "7"]
     assert ["0_0", "StreamThread-1", "RUNNING", "57", "7", "1,234", "0", "counts"] in [line.split() for line in lines]
     assert ["in", "12", "0", "7"] in [line.split() for line in lines]
+    # It is read by no task: its lag is not unknown, it has none.
+    assert ["out", "0", "5", "-"] in [line.split() for line in lines]
     (bar,) = [line for line in lines if line.startswith("counts")]
     assert "250 of 1,000" in bar
     assert "0:00:15 left" in bar
