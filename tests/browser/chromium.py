@@ -60,6 +60,7 @@ class Browser:
         self._buffer = b""
         self._last = 0
         self._session: str | None = None
+        self._loads = 0
         self.errors: list[str] = []
         """What the page logged as errors, uncaught exceptions included."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
@@ -119,9 +120,13 @@ class Browser:
 
     def reload(self) -> None:
         """Load the page again, and wait until that is done."""
-        self.evaluate("window.beforeReload = true")
+        before = self._loads
         self._call("Page.reload")
-        self.until("!window.beforeReload && document.readyState === 'complete'")
+        # Nothing is evaluated meanwhile: the old page is no longer there, and the new one not yet.
+        deadline = time.monotonic() + LIMIT_S
+        while self._loads == before:
+            assert time.monotonic() < deadline, "the page is never loaded again"
+            self._read(0.05, lambda message: False)
 
     def evaluate(self, expression: str) -> Any:
         """Return what a JavaScript expression gives, as JSON would have it."""
@@ -188,6 +193,7 @@ class Browser:
 
     def _note(self, message: dict[str, Any]) -> None:
         parameters = message.get("params", {})
+        self._loads += message.get("method") == "Page.loadEventFired"
         if message.get("method") == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
