@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +39,7 @@ class State:
     """What a checkpoint would have: rows of stores by (store, partition), as they were written, and the tasks' memory."""
 
     stores: dict[tuple[str, int], list[pa.Table]] = field(default_factory=dict)
-    tasks: dict[str, object] = field(default_factory=dict)
+    tasks: dict[str, Any] = field(default_factory=dict)
 
     def kept(self, draw: random.Random) -> Kept:
         """What the next run continues from; a random half of the stores gets a new base."""

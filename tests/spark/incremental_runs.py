@@ -103,6 +103,12 @@ class Runs:
         found = [*self.checkpoint.rglob("*"), *self.out.rglob("*")]
         return {str(path): path.read_bytes() for path in found if path.is_file() and path.name != "_lock"}
 
+    def manifest(self) -> dict[str, Any]:
+        """The last manifest."""
+        text = (self.checkpoint / "manifests" / f"{self.last_run():06}.json").read_text(encoding="utf-8")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
     def last_run(self) -> int:
         """The number of the last run that counts, 0 before the first."""
         names = [path.stem for path in (self.checkpoint / "manifests").glob("[0-9]*.json")]

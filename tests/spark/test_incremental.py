@@ -18,8 +18,8 @@ from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place
 from streamkit.transport.log_interface import NewTopic
 from tests.conformance_cases import CASES, parse
+from tests.spark.as_one import check_as_one, cut
 from tests.spark.incremental_runs import PARQUET, Range, Runs, fails, lines
-from tests.spark.support import by_key, live_order, reprocess
 
 # All cases take an hour; tests/spark/test_parts.py runs all of them without Spark.
 SOME = ("suppress-tumbling-final", "foreign-key-join-left", "stream-global-join")
@@ -30,18 +30,12 @@ CHOSEN = [case for case in CASES if case.name in SOME or "STREAMKIT_ALL_CASES" i
 def test_runs_are_as_one_job(case: Path, spark: Any, tmp_path: Path) -> None:
     plan = load(case / "topology.yaml")
     records = [record for record in parse((case / "input.jsonl").read_text(encoding="utf-8")) if "topic" in record]
-    (tmp_path / "one").mkdir()
-    want = by_key(reprocess(spark, plan, records, tmp_path / "one", emit="updates"))
-    ordered = live_order(plan, records)
     topics = tuple(sorted({record["topic"] for record in records}))
-    first = {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
-    globals_ = sum(record["topic"] in first for record in ordered)
     runs = Runs(spark, case / "topology.yaml", tmp_path / "runs", topics)
-    cut = random.Random(case.name).randrange(globals_ + 1, len(ordered))
-    for part in (ordered[:cut], ordered[cut:]):
+    for part in cut(plan, records, random.Random(case.name), 2):
         runs.add(part)
         runs.run()
-    assert by_key(runs.written()) == want
+    check_as_one(runs, plan, records)
 
 
 def test_parquet_and_the_state_are_for_others(spark: Any, counting: Path, tmp_path: Path) -> None:

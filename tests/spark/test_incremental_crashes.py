@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import random
 import shutil
-import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,15 +16,8 @@ from streamkit.runtime.spark.checkpoint import run_outputs
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, Place
-from tests.broker.support import until
-from tests.cli.support import command
 from tests.spark.incremental_runs import PARQUET, Runs, fails, lines
-from tests.spark.support import SETTINGS, by_key, reprocess
-
-# Kills at random times take minutes each; a kill at a fixed point, and an end at each change of a file, run always.
-ROUNDS = int(os.environ.get("STREAMKIT_KILLS", "0"))
-LONGEST_S = float(os.environ.get("STREAMKIT_KILLS_WITHIN_S", "20"))
-"""The seconds within which a run is killed."""
+from tests.spark.support import by_key, reprocess
 
 
 class Ending:
@@ -87,76 +75,6 @@ def test_a_run_that_ends_early(spark: Any, counting: Path, tmp_path: Path, monke
     assert {each["folder"] for each in listing["runs"]} | {"_manifest.json"} == {
         each.name for each in runs.out.glob("[!.]*")
     }
-
-
-def killed(runs: Runs, when: Callable[[subprocess.Popen], None], worker: bool = False) -> None:
-    """Start the next run as a command of its own, and kill it, or one of its workers, after `when`; return when it has ended."""
-    conf = [each for name, value in SETTINGS.items() for each in ("--conf", f"{name}={value}")]
-    line = command(
-        *("submit", runs.path, "--master", "local[1]", *conf, "--emit", "updates", "--checkpoint", runs.checkpoint),
-        *("--input", f"lines={runs.folder / 'lines'},format=json", "--output", f"*={runs.out}"),
-    )
-    process = subprocess.Popen(line, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    when(process)
-    workers = workers_of(process.pid) if worker else []
-    if workers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(workers[0], signal.SIGKILL)
-    elif process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def workers_of(session: int) -> list[int]:
-    """The Python workers of a driver that leads a session; they have a process group of their own."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and "pyspark.daemon" in (stat.parent / "cmdline").read_text():
-                found.append(int(stat.parent.name))
-    return sorted(found, reverse=True)
-
-
-def test_a_driver_that_is_killed(spark: Any, counting: Path, tmp_path: Path) -> None:
-    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
-    runs.add(lines(30))
-    runs.run()
-    before = runs.content()
-    runs.add(lines(30, 30))
-
-    def writing(process: subprocess.Popen) -> None:
-        until(lambda: list(runs.out.glob("_run-000002-*")) or process.poll() is not None, "the second run writes")
-
-    killed(runs, writing)
-    if runs.last_run() == 1:  # else it was faster than the signal
-        assert before.items() <= runs.content().items()
-        assert len(runs.written()) == len(before_written(runs))
-    runs.run()
-    assert runs.last_run() == 2
-    (tmp_path / "one").mkdir()
-    plan = load(counting)
-    assert by_key(runs.written()) == by_key(reprocess(spark, plan, lines(60), tmp_path / "one", emit="updates"))
-
-
-def kill_at_random_times(seed: int, spark: Any, counting: Path, tmp_path: Path) -> None:
-    draw = random.Random(seed)
-    runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
-
-    def after_a_while(process: subprocess.Popen) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(1, LONGEST_S))
-
-    for start in (0, 20, 40):
-        runs.add(lines(20, start))
-        for _ in range(2):
-            before, run = runs.written(), runs.last_run()
-            killed(runs, after_a_while, worker=draw.random() < 0.5)
-            assert runs.last_run() > run or runs.written() == before
-    runs.run()
-    (tmp_path / "one").mkdir()
-    plan = load(counting)
-    assert by_key(runs.written()) == by_key(reprocess(spark, plan, lines(60), tmp_path / "one", emit="updates"))
 
 
 @pytest.mark.parametrize("format", [PARQUET, JSON_LINES])
@@ -256,11 +174,6 @@ def test_an_input_that_grows_during_a_run(
     assert list(runs.out.glob("_run*")) == []
 
 
-def before_written(runs: Runs) -> list[str]:
-    """The lines of the first run."""
-    return "".join(part.read_text() for part in (runs.out / "run=000001").glob("part-*")).splitlines()
-
-
 def test_a_worker_that_is_killed(spark: Any, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     (tmp_path / "dying.py").write_text(
@@ -312,7 +225,3 @@ def test_two_runs_at_once(spark: Any, counting: Path, tmp_path: Path, monkeypatc
     runs.run()
     assert runs.lines[-1] == "nothing is new since run 1"
     assert (runs.written(), list(runs.out.glob("_run*"))) == (written, [])
-
-
-if ROUNDS:
-    test_kills_at_random_times = pytest.mark.parametrize("seed", range(ROUNDS))(kill_at_random_times)

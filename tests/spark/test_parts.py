@@ -12,18 +12,14 @@ from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.workers import kept_stores
 from streamkit.runtime.spark.workers.kept_stores import RecordingMap
-from streamkit.state.keys import MAX_LONG
 from tests.conformance_cases import CASES, parse
 from tests.runtime.expiring_counts import COUNT
-from tests.spark.in_process import InProcess, State
+from tests.spark.as_one import readable
+from tests.spark.in_process import InProcess
 from tests.spark.support import by_key
 
 # Each round draws other records and cuts; 40 rounds take half an hour.
 ROUNDS = int(os.environ.get("STREAMKIT_PARTS_ROUNDS", "1"))
-
-OF_BATCHES = {"spent"}
-"""Stores that a processor with `batch` writes: their rows have the time of the last record of a batch, which ends with a run."""
-TIME = 8
 
 
 def drawn(records: list[dict], draw: random.Random) -> list[dict]:
@@ -36,32 +32,6 @@ def drawn(records: list[dict], draw: random.Random) -> list[dict]:
         now += draw.choice((0, 1, step, step, 2 * step, 5 * step))
         late = draw.choice((0, 0, 0, 0, step, 10 * step, span))
         found.append({**draw.choice(records), "timestamp": max(0, now - late)})
-    return found
-
-
-def rows(plan: Plan, state: State) -> dict:
-    """The rows of stores; of versions only those that a read can return, since others are deleted with later writes."""
-    found = state.rows()
-    for (store, partition), entries in found.items():
-        definition = plan.stores[store]
-        if definition.type == "versioned":
-            (sub,) = (each.id for each in plan.sub_topologies if store in each.stores)
-            (observed,) = state.tasks[f"{sub}_{partition}"]["volatile"][f"store {store}"]
-            found[store, partition] = within_history(entries, observed - definition.history)
-        elif store in OF_BATCHES:
-            found[store, partition] = {key: row[TIME:] for key, row in entries.items()}
-    return {place: entries for place, entries in found.items() if entries}
-
-
-def within_history(entries: dict[bytes, bytes], bound: int) -> dict[bytes, bytes]:
-    """Versions from `bound` on, and the one before of each key, unless it is a deletion."""
-    found, done = {}, set()
-    for row in sorted(entries):
-        key, time = row[:-8], MAX_LONG - int.from_bytes(row[-8:], "big")
-        if time > bound or (key not in done and entries[row][0] & 1):
-            found[row] = entries[row]
-        if time <= bound:
-            done.add(key)
     return found
 
 
@@ -130,5 +100,5 @@ def compare(plan: Plan, records: list[dict], rounds: int) -> None:
         have, after = job.run(parts, draw, ends=True)
         assert want or seed
         assert by_key(have) == by_key(want), f"seed {seed}"
-        assert rows(plan, after) == rows(plan, state), f"seed {seed}"
+        assert readable(plan, after.rows(), after.tasks) == readable(plan, state.rows(), state.tasks), f"seed {seed}"
         assert after.tasks == state.tasks, f"seed {seed}"
