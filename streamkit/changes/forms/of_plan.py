@@ -247,7 +247,7 @@ def _node_text(node: PlanNode) -> str:
     return f"{as_text(node.processor)} {as_text(node.on_error)}"
 
 
-_NAMES = frozenset({"store", "stores", "topic", "response_topic", "name", "position", "send_old"})
+_NAMES = frozenset({"store", "stores", "topic", "response_topic", "name", "position", "folder", "send_old"})
 """Fields of processors with names and places, or that follow from other steps: they are no part of the step's work."""
 
 
