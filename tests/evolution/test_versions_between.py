@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from streamkit.changes.compare_versions import compare
+from streamkit.changes.forms.of_plan import form_of
 from streamkit.errors import IncompatibleStateError, MigrationError
+from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.checkpoint.manifest import Manifest
 from streamkit.runtime.spark.evolution import evolution as steps
 from streamkit.runtime.spark.evolution.evolution import Evolution
 from streamkit.runtime.spark.evolution.new_stores import NewStores
+from streamkit.runtime.spark.evolution.topology_digest import digest
 from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.support import Log
 from tests.changes.migrating import COUNTS, RENAMED, Versions
@@ -167,6 +171,23 @@ def test_new_version_that_has_begun(versions: Versions) -> None:
     assert job.is_done(found)
 
 
+def test_new_version_that_has_written_nothing(versions: Versions) -> None:
+    old, new = versions.plan(), versions.plan((END, END + ENDS))
+    versions.write("tea")
+    versions.run(old)
+    job = evolution(versions, old, new)
+    found = finish(job)
+    # As after a restart of the new version, whose stores no record has reached.
+    place = TopicPartition(f"{versions.name}.lines", 0)
+    with closing(versions.log.transport.consumer(versions.name)) as consumer:
+        consumer.commit({place: CommittedOffset(consumer.end_offsets([place])[place] + 1)})
+    assert not job.is_done(found)
+    assert job.is_complete(found)
+    job.begin(found)
+    versions.run(new)
+    assert job.is_complete(found)
+
+
 def test_edited_expression(versions: Versions) -> None:
     old, new = versions.plan(), versions.plan((END, END + ENDS))
     versions.write("tea")
@@ -198,3 +219,35 @@ def test_topic_that_both_versions_write(versions: Versions) -> None:
     old = versions.plan()
     new = versions.plan((END, END + ENDS.replace("lines", "counts").replace("value[-1]", "str(value)")))
     assert evolution(versions, old, new).find().fresh == {f"{versions.name}.counts"}
+
+
+CALLING = """\
+streamkit: 1
+application: calling
+functions: {short: {call: "own:short"}}
+topics: {lines: {value: string, partitions: 1}}
+pipelines:
+  words:
+    stream: lines
+    steps:
+      - map_values: {call: "own:lists", batch: 10}
+      - filter: short(value) != ''
+      - process: {call: "own:Passing"}
+      - group_by_key
+      - count: words
+"""
+
+
+def test_digest_of_a_folder_that_moved(tmp_path: Path) -> None:
+    plans = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "own.py").write_text(
+            "def short(value):\n    return value\ndef lists(keys, values):\n    return values\nclass Passing:\n    def process(self, record):\n        return record\n"
+        )
+        (folder / "topology.yaml").write_text(CALLING)
+        plans.append(load(folder / "topology.yaml"))
+    one, two = plans
+    assert digest(one) == digest(two)
+    assert list(compare(form_of(one, "one"), form_of(two, "two"))) == []

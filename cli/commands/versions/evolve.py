@@ -86,6 +86,15 @@ def command(
         if is_done and evolution.has_begun(found):
             topics = ", ".join(topic.name for topic in found.changelogs.values())
             output.step("done", f"{new} has run since; if {old} ran after it, delete {topics}, and repeat")
+        members = () if is_done or wait else evolution.members()
+        if members and evolution.is_complete(found):
+            print_message(
+                f"group {after.application} is active with {len(members)} members, and the changelogs are complete up to offsets "
+                f"that it has passed: if the members run {new}, nothing is to do; if they run {old}, stop all instances, and "
+                "repeat the command"
+            )
+            output.end("", False)
+            return FAILED
         if is_done or _take_steps(evolution, found, cluster, wait, output):
             output.end(f"all steps are done: `streamkit run {new}` continues", True)
             return None

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Union, get_args, get_origin, get_type_hints
 
-from streamkit.changes.forms.form import Form
+from streamkit.changes.forms.form import Form, RowForm
 from streamkit.serdes.plain import Json
 
 
@@ -27,6 +27,17 @@ def from_json(data: Json) -> Form:
         return found
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is not the form of an application: {error!r}") from error
+
+
+def rows_to_json(rows: RowForm) -> Json:
+    """Return the form of rows as data for JSON."""
+    return _encoded(rows)
+
+
+def rows_from_json(data: Json) -> RowForm:
+    """Return the form of rows of `rows_to_json`."""
+    found: RowForm = _decoded(RowForm, data)
+    return found
 
 
 def _encoded(value: object) -> Json:

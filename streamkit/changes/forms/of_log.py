@@ -19,6 +19,8 @@ _TOPIC = re.compile(
     r"|.*KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d{10}-topic"
 )
 _CHANGELOG = "-changelog"
+_BATCH = 500
+_POLL_MS = 200
 _GENERATED = ("KSTREAM", "KTABLE", "COGROUPKSTREAM")
 """Prefixes of generated names, which are not the names of applications."""
 
@@ -94,8 +96,10 @@ def read_log(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int], d
     with closing(transport.consumer(application)) as consumer:
         records = _records(consumer, _partitions_of(changelogs, counts))
         unread = _unread(consumer, _partitions_of(topics, counts))
+    empty = _without_records(transport, unread)
     zeros = dict.fromkeys
-    on_log = OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **unread}, configs, members)
+    left = _sums({place: 0 if place in empty else stop - start for place, (start, stop) in unread.items()})
+    on_log = OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **left}, configs, members)
     return on_log, counts, existing
 
 
@@ -110,13 +114,37 @@ def _records(consumer: Consumer, partitions: list[TopicPartition]) -> dict[str, 
     return _sums({place: ends[place] - begins[place] for place in partitions})
 
 
-def _unread(consumer: Consumer, partitions: list[TopicPartition]) -> dict[str, int]:
+def _unread(consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the offsets from the first to read to the end, by partition, where there are some."""
     if not partitions:
         return {}
     committed, ends = consumer.committed(partitions), consumer.end_offsets(partitions)
     begins = consumer.beginning_offsets(partitions)
     read = {place: committed[place].offset if place in committed else begins[place] for place in partitions}
-    return _sums({place: max(0, ends[place] - max(read[place], begins[place])) for place in partitions})
+    starts = {place: max(read[place], begins[place]) for place in partitions}
+    return {place: (starts[place], ends[place]) for place in partitions if starts[place] < ends[place]}
+
+
+def _without_records(transport: Transport, ranges: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
+    """Return the partitions whose range of offsets has only ends of transactions and records of aborted ones."""
+    found: set[TopicPartition] = set()
+    if not ranges:
+        return found
+    with closing(transport.consumer(None, read_committed=True)) as consumer:
+        stable = consumer.end_offsets(list(ranges))
+        # The records of an open transaction may still count.
+        waiting = {place for place, (_, stop) in ranges.items() if stable[place] >= stop}
+        consumer.assign({place: ranges[place][0] for place in waiting})
+        while waiting:
+            batches = consumer.poll(_BATCH, _POLL_MS)
+            places = {(batch.topic, batch.partition): batch for batch in batches}
+            with_records = {place for place in waiting if place in places}
+            consumer.remove(with_records)
+            waiting -= with_records
+            ended = {place for place in waiting if consumer.position(place) >= ranges[place][1]}
+            waiting -= ended
+            found |= ended
+    return found
 
 
 def _sums(numbers: Mapping[TopicPartition, int]) -> dict[str, int]:

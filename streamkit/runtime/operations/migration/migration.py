@@ -19,6 +19,7 @@ from streamkit.changes.match import match_topics
 from streamkit.errors import ActiveGroupError, MigrationError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import Layout, lay_out, source_topics
+from streamkit.record import TopicPartition
 from streamkit.runtime.local.instance.client import Application
 from streamkit.runtime.operations.migration.migrated_offsets import OffsetMove
 from streamkit.runtime.operations.migration.migration_journal import Journal
@@ -198,8 +199,15 @@ class _Comparison:
         self._layout: Layout = lay_out(new, counts)
         self._names = matched_stores(self.old.form, self.new.form, renames)
         targets = {topic.name: topic for topic in self._layout.changelogs}
-        self.moves = list(store_moves(self.old, self.new, self._names, self._existing, targets))
         self._topics = match_topics(self.old.form.topics, self.new.form.topics)
+        self.moves = list(store_moves(self.old, self.new, self._names, self._existing, targets, self._has_run))
+
+    def _has_run(self) -> bool:
+        """Return whether the group of the old version has committed offsets."""
+        inputs = self.offset_move.inputs
+        places = [TopicPartition(topic, number) for topic, count in inputs.items() for number in range(count)]
+        with closing(self._log.transport.consumer(self.old.plan.application)) as consumer:
+            return bool(consumer.committed(places))
 
     # -- Repartition topics ---------------------------------------------------------------------------------------------
 

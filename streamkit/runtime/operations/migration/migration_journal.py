@@ -54,6 +54,10 @@ class Journal:
         """Return the entry of a target; None where there is none."""
         return self._entries.get(target)
 
+    def copies_of(self, source: str) -> dict[str, Entry]:
+        """Return the entries of complete copies of a topic by target."""
+        return {target: each for target, each in self._entries.items() if each.done and each.source == source}
+
     def put(self, target: str, entry: Entry) -> None:
         """Write an entry, and return when the log has it. Raises TransportError."""
         if not self._entries:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from streamkit.changes.finding import Verdict
+from streamkit.changes.forms.form import RowForm
+from streamkit.changes.forms.form_json import rows_from_json, rows_to_json
+from streamkit.changes.rows import compare_rows
 from streamkit.errors import MigrationError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.operations.migration.migration_journal import Entry, Journal, read_up_to
@@ -54,14 +59,16 @@ class LogAccess:
 class Copy:
     """A copy of the committed records of `source` into `target`, which is created for it.
 
-    form: the rows and partitions that it makes, as text. group: read up to the committed offsets of this group only, since
-    others write to the source. replaces: the id of an existing target that the copy may delete.
+    form: the rows and partitions that it makes, as text. rows: those of the source, None where they are not known. group: read
+    up to the committed offsets of this group only, since others write to the source. replaces: the id of an existing target
+    that the copy may delete.
     """
 
     source: str
     target: NewTopic
     conversion: RowConversion
     form: str
+    rows: RowForm | None = None
     group: str | None = None
     replaces: str | None = None
 
@@ -91,8 +98,16 @@ class Copy:
         return False
 
     def _check_source(self, log: LogAccess) -> None:
-        """Raise MigrationError where the source is the incomplete target of another copy."""
+        """Raise MigrationError where the source is the incomplete target of another copy, or not what the old version wrote last."""
         entry = log.journal.get(self.source)
+        if entry is not None and entry.done:
+            self._check_rows(log, entry)
+        further = _continued(log, self.source, {self.target.name})
+        if further is not None:
+            raise MigrationError(
+                f"{self.source} was copied to {further}, which has further records since: the OLD to give is the version that "
+                f"wrote them; if they are not to be kept, delete {further}"
+            )
         # `begin` notes neither id: what is in the topic is still complete.
         if entry is None or entry.done or (not entry.source_id and entry.target_id is None):
             return
@@ -101,6 +116,18 @@ class Copy:
         else:
             todo = f"{entry.source} is gone: `streamkit reset-offsets` lets the application read its inputs again"
         raise MigrationError(f"a migration has not copied all records of {entry.source} to {self.source}: {todo}")
+
+    def _check_rows(self, log: LogAccess, entry: Entry) -> None:
+        """Raise MigrationError where a migration has made rows of the source that the old version would misread."""
+        if self.rows is None or entry.target_id != log.topic_id(self.source):
+            return
+        made, read = map(rows_from_json, (json.loads(entry.form)["rows"], rows_to_json(self.rows)))
+        reasons = [why for verdict, why in compare_rows(read, made) if verdict is Verdict.INCOMPATIBLE]
+        if reasons:
+            raise MigrationError(
+                f"a migration has made other rows of {self.source} ({'; '.join(reasons)}): the OLD to give is the version that "
+                "it made them for"
+            )
 
     def _is_unchanged(self, log: LogAccess, entry: Entry) -> bool:
         places = log.partitions(self.source)
@@ -189,6 +216,21 @@ class Copy:
             producer.flush()
 
 
+def _continued(log: LogAccess, source: str, seen: set[str]) -> str | None:
+    """Return a topic that has further records since migrations made it from the present `source`; None where there is none."""
+    for name, entry in log.journal.copies_of(source).items():
+        places = log.partitions(name)
+        is_present = bool(places) and entry.target_id == log.topic_id(name) and entry.source_id == log.topic_id(source)
+        if name in seen or not is_present:
+            continue
+        if log.ends(places) != entry.target_ends:
+            return name
+        later = _continued(log, name, {*seen, name})
+        if later is not None:
+            return later
+    return None
+
+
 def new_id(log: LogAccess, topic: str, has_ids: bool) -> str:
     """Return the id of a topic that was just created, once brokers have its metadata."""
     deadline = time.monotonic() + _ID_SECONDS
@@ -215,6 +257,7 @@ class Replacement:
     target: NewTopic
     conversion: RowConversion
     form: str
+    rows: RowForm
 
     @property
     def _staging(self) -> NewTopic:
@@ -223,7 +266,7 @@ class Replacement:
 
     def _copies(self, log: LogAccess) -> tuple[Copy, Copy]:
         staged = log.journal.get(self._staging.name)
-        first = Copy(self.source, self._staging, self.conversion, self.form)
+        first = Copy(self.source, self._staging, self.conversion, self.form, self.rows)
         replaces = staged.source_id if staged is not None and staged.done else None
         return first, Copy(self._staging.name, self.target, RowConversion(), self.form, replaces=replaces)
 

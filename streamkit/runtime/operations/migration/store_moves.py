@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from streamkit.changes.finding import Verdict
@@ -74,12 +74,17 @@ def _same_step(old: StoreForm, new: StoreForm) -> bool:
 
 
 def store_moves(
-    old: Version, new: Version, names: Mapping[str, str], existing: Mapping[str, int], targets: Mapping[str, NewTopic]
+    old: Version,
+    new: Version,
+    names: Mapping[str, str],
+    existing: Mapping[str, int],
+    targets: Mapping[str, NewTopic],
+    has_run: Callable[[], bool],
 ) -> Iterator[StoreMove]:
     """Yield the stores whose changelog has another name, other rows or other partitions.
 
     names: new names of stores by the old ones; existing: partition counts on the log; targets: the changelogs of the new
-    version by their names.
+    version by their names; has_run: returns whether the group of the old version has committed offsets.
     """
     old_rows, new_rows = rows_of(old.plan), rows_of(new.plan)
     for one, other in names.items():
@@ -94,7 +99,10 @@ def store_moves(
         staging = staging_topic(target.name)
         is_staged = source == target.name and staging in existing
         if source not in existing and not is_staged:
-            continue  # the old version never ran
+            # A target exists where the rows were moved before, or the new version has run.
+            if source != target.name and target.name not in existing and has_run():
+                yield StoreMove(one, other, source, target.name, None, _absent(source, old, one))
+            continue
         moves = is_staged or existing[source] != target.partitions
         form = json.dumps({"rows": asdict(new_rows[other]), "partitions": target.partitions}, sort_keys=True)
         try:
@@ -106,9 +114,20 @@ def store_moves(
             continue
         if source != target.name:
             group = old.plan.application if before.source_topic is not None else None
-            yield StoreMove(one, other, source, target.name, Copy(source, target, conversion, form, group))
+            yield StoreMove(
+                one, other, source, target.name, Copy(source, target, conversion, form, old_rows[one], group)
+            )
         elif moves or _is_misread(old_rows[one], new_rows[other]):
-            yield StoreMove(one, other, source, target.name, Replacement(source, target, conversion, form))
+            yield StoreMove(
+                one, other, source, target.name, Replacement(source, target, conversion, form, old_rows[one])
+            )
+
+
+def _absent(source: str, old: Version, store: str) -> str:
+    return (
+        f"{source} is not on the log, and group {old.plan.application} has committed offsets: the OLD to give is the version "
+        f"that ran last; if the topic was deleted, `--store {store}=` lets the store start empty"
+    )
 
 
 def _is_misread(old: RowForm, new: RowForm) -> bool:

@@ -6,7 +6,7 @@ import json
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -89,11 +89,16 @@ class Evolution:
         with closing(self._transport.admin()) as admin:
             yield LogAccess(self._transport, admin, Journal(self._new, self._transport, admin))
 
+    def is_complete(self, stores: NewStores) -> bool:
+        """Return whether the changelogs are complete, up to the offsets that the group had committed then."""
+        with self._log() as log:
+            return all(self._is_complete(log, stores, name) for name in stores.changelogs)
+
     def is_done(self, stores: NewStores) -> bool:
         """Return whether the changelogs are complete, and either the new version has begun or the old one has done nothing since."""
+        if not self.is_complete(stores):
+            return False
         with self._log() as log:
-            if not all(self._is_complete(log, stores, name) for name in stores.changelogs):
-                return False
             if any(_has_grown(log, topic.name) for topic in stores.changelogs.values()):
                 return True
             offsets = EvolvedOffsets(stores).committed_of(log)
@@ -121,7 +126,7 @@ class Evolution:
     def begin(self, stores: NewStores) -> None:
         """Note that the new stores are incomplete, so that the new version does not start with them empty.
 
-        Raises MigrationError where a changelog has records of another origin, or of a new version that has begun.
+        Those that are complete up to some offsets remain so until `finish`: the new version may be running. Raises MigrationError where a changelog has records of another origin, or of a new version that has begun.
         """
         topics = [topic.name for topic in stores.changelogs.values()]
         with self._log() as log:
@@ -132,11 +137,16 @@ class Evolution:
                     f"a version that has these stores has run, and {self._new.file} computes them otherwise or has more of "
                     f"them: if that version is in use, give it as OLD; if not, delete {', '.join(topics)}, and repeat"
                 )
-            for name, topic in zip(stores.changelogs, topics, strict=True):
-                entry = log.journal.get(topic)
-                own = None if entry is None else entry.target_id
-                if entry is None or entry.done:
-                    log.journal.put(topic, Entry(False, HISTORY, self._form(stores, name), target_id=own))
+            self._note(log, stores, [name for name in stores.changelogs if not self._is_complete(log, stores, name)])
+
+    def _note(self, log: LogAccess, stores: NewStores, names: Iterable[str]) -> None:
+        """Note that stores are incomplete."""
+        for name in names:
+            topic = stores.changelogs[name].name
+            entry = log.journal.get(topic)
+            own = None if entry is None else entry.target_id
+            if entry is None or entry.done:
+                log.journal.put(topic, Entry(False, HISTORY, self._form(stores, name), target_id=own))
 
     def catch_up(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
         """Process what the old version has processed since the last pass, up to its committed offsets."""
@@ -172,6 +182,8 @@ class Evolution:
         self._check_stopped()
         if self.is_done(stores):
             return  # by another command, while this one waited
+        with self._log() as log:
+            self._note(log, stores, stores.changelogs)
         self._drain(stores, report)
         migration = self._migrator.prepare()
         if not migration.is_done:

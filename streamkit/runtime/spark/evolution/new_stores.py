@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 
 from streamkit.changes.forms.of_log import read_log
@@ -13,14 +12,10 @@ from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.operators.steps.extensions.enrich import Enrich
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.plan.partitions import Layout, lay_out, source_topics
-from streamkit.record import TopicPartition
 from streamkit.runtime.operations.migration.store_moves import matched_stores
 from streamkit.runtime.spark.evolution.reduced_plan import Graph, reduced
 from streamkit.runtime.spark.stages.stage_plan import refuse_clocks, where
 from streamkit.transport.log_interface import NewTopic, Transport
-
-_BATCH = 5000
-_POLL_MS = 200
 
 
 @dataclass(frozen=True)
@@ -65,35 +60,14 @@ def find_new_stores(old: Plan, new: Plan, transport: Transport, renames: Mapping
         raise MigrationError("; ".join(problems))
     topics = {plan.internal_name(name) for name in plan.internal_topics}
     unshared = _unshared(old, new, kept) & topics
-    unread = {name: count for name, count in on_log.unread.items() if name in topics - unshared and count}
     return NewStores(
         plan,
         _changelogs(new, added, layout),
         tuple(topic for topic in layout.repartitions if topic.name in topics),
         frozenset(fresh),
         frozenset(unshared),
-        {name: n for name in unread if (n := _unread(transport, new.application, name, existing[name]))},
+        {name: count for name, count in on_log.unread.items() if name in topics - unshared and count},
     )
-
-
-def _unread(transport: Transport, group: str, topic: str, partitions: int) -> int:
-    """Return the number of unread records of a topic: a difference of offsets counts the ends of transactions too."""
-    places = [TopicPartition(topic, number) for number in range(partitions)]
-    with closing(transport.consumer(group, read_committed=True)) as consumer:
-        begins, ends, committed = (
-            consumer.beginning_offsets(places),
-            consumer.end_offsets(places),
-            consumer.committed(places),
-        )
-        starts = {place: max(begins[place], committed[place].offset if place in committed else 0) for place in places}
-        waiting = {place for place in places if starts[place] < ends[place]}
-        consumer.assign({place: starts[place] for place in waiting})
-        count = 0
-        while waiting:
-            batches = consumer.poll(_BATCH, _POLL_MS)
-            count += sum(len(batch.before(ends[TopicPartition(topic, batch.partition)])) for batch in batches)
-            waiting = {place for place in waiting if consumer.position(place) < ends[place]}
-    return count
 
 
 def _computed(plan: Plan, known: Collection[str]) -> list[str]:
