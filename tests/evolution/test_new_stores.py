@@ -20,8 +20,8 @@ from streamkit.state.definitions import StoreDef, create
 from streamkit.state.engines.ages import row_key
 from tests.conformance_cases import CASES, parse
 from tests.runtime.expiring_counts import COUNT
+from tests.spark.as_one import within_history
 from tests.spark.in_process import InProcess
-from tests.spark.test_parts import within_history
 
 
 def state_of(plan: Plan, records: list[dict], seed: str) -> dict[tuple[str, int], dict[bytes, bytes]]:

@@ -67,13 +67,13 @@ def readable(plan: Plan, rows: Rows, tasks: Mapping[str, Any]) -> Rows:
         if definition.type == "versioned":
             (sub,) = (each.id for each in plan.sub_topologies if store in each.stores)
             (observed,) = tasks[f"{sub}_{partition}"]["volatile"][f"store {store}"]
-            found[store, partition] = _within_history(entries, observed - definition.history)
+            found[store, partition] = within_history(entries, observed - definition.history)
         elif store in OF_BATCHES:
             found[store, partition] = {key: row[TIME:] for key, row in entries.items()}
     return {place: entries for place, entries in found.items() if entries}
 
 
-def _within_history(entries: dict[bytes, bytes], bound: int) -> dict[bytes, bytes]:
+def within_history(entries: dict[bytes, bytes], bound: int) -> dict[bytes, bytes]:
     """Versions from `bound` on, and the one before of each key, unless it is a deletion."""
     found, done = {}, set()
     for row in sorted(entries):

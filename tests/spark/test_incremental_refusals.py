@@ -73,9 +73,9 @@ def test_other_topologies(two: Runs, counting: Path) -> None:
     manifest = max((two.checkpoint / "manifests").glob("*.json"))
     text = manifest.read_text()
     (two.checkpoint / "manifests" / f".{manifest.name}.crc").unlink(missing_ok=True)
-    manifest.write_text(text.replace('"version": 2', '"version": 3'))
-    fails(two.run, manifest, "newer streamkit", "version 3")
-    manifest.write_text(text.replace('"version": 2', '"version": 1'))
+    manifest.write_text(text.replace('"version": 3', '"version": 4'))
+    fails(two.run, manifest, "newer streamkit", "version 4")
+    manifest.write_text(text.replace('"version": 3', '"version": 1'))
     fails(two.run, manifest, "older streamkit", "version 1", "new checkpoint")
     manifest.write_text(text[:100])
     fails(two.run, manifest, "damaged", "delete it")
@@ -163,7 +163,7 @@ def test_timers_outside_init(spark: Any, tmp_path: Path) -> None:
 def test_state_that_is_missing_or_damaged(two: Runs) -> None:
     state = json.loads((two.checkpoint / "manifests" / "000002.json").read_text(encoding="utf-8"))["state"]
     folder = state["counts"]["0"][0][0]
-    (file,) = two.checkpoint.glob(f"state/folder={folder}/store=counts/*/partition=0/*.parquet")
+    (file,) = two.checkpoint.glob(f"state/folder={folder}/store=counts/*/partition=0/part=0/*.parquet")
     data = file.read_bytes()
     (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
     file.write_bytes(data[:-20])

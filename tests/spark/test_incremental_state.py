@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,15 @@ from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.packed_rows import pack, unpack
 from streamkit.runtime.spark.stages.split import repartition
-from streamkit.runtime.spark.workers.kept_tasks import STATE_ORDER, STATE_SOURCE, state_of, unpack_state
+from streamkit.runtime.spark.workers import kept_tasks
+from streamkit.runtime.spark.workers.kept_tasks import (
+    STATE_ORDER,
+    STATE_SOURCE,
+    Kept,
+    StateWriter,
+    state_of,
+    unpack_state,
+)
 
 FOLDER = "000001-0123abcd"
 Rows = dict[tuple[str, int], list[tuple[bytes, bytes]]]
@@ -48,16 +58,16 @@ def noted_in(path: Path) -> list[tuple[int, int]]:
 
 
 def state_rows(spark: Any, stores: Rows, each: int) -> Any:
-    """Rows of stores as the tasks of a job give them, `each` of them packed to one."""
+    """Rows of stores as the tasks of a job give them, `each` of them packed to one, which is a part."""
 
     def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             for (store, partition), rows in stores.items():
-                for start in range(0, len(rows), each):
+                for part, start in enumerate(range(0, len(rows), each)):
                     keys, values = zip(*rows[start : start + each], strict=True)
                     packed = pack(keys, values)
                     place = ([state_of(store)], [partition], [None], [packed])
-                    yield arrow_rows.to_batch((*place, [-1], [None], [STATE_ORDER], [STATE_SOURCE], [1]))
+                    yield arrow_rows.to_batch((*place, [-1], [None], [STATE_ORDER], [STATE_SOURCE], [2 * part + 1]))
 
     return spark.range(1).repartition(1).mapInArrow(made, arrow_rows.DDL)
 
@@ -107,7 +117,7 @@ def test_state_is_written_in_limited_batches(
     # A first run has no state before it, and writes more than a batch may have.
     monkeypatch.setattr(job_checkpoint, "unpack_state", noting(tmp_path / "noted", unpack_state))
     before = dict(spark.conf.getAll)
-    checkpoint.write_state(state_rows(spark, STORES, 1), FOLDER, ROW)
+    checkpoint.write_state(state_rows(spark, STORES, 1), FOLDER)
     check_noted(tmp_path / "noted")
     assert dict(spark.conf.getAll) == before
     assert read_by(checkpoint, manifest_of(STORES), ["counts"]) == sorted(
@@ -120,8 +130,7 @@ def test_one_task_reads_all_partitions_in_limited_batches(
 ) -> None:
     monkeypatch.setattr(job_checkpoint, "_MAX_BATCH_BYTES", LIMIT)
     monkeypatch.setattr(job_checkpoint, "_LARGE_STATE_BYTES", LIMIT)
-    monkeypatch.setattr(job_checkpoint, "_FILE_BYTES", ROW)
-    checkpoint.write_state(state_rows(spark, STORES, 20), FOLDER, ROW)
+    checkpoint.write_state(state_rows(spark, STORES, 1), FOLDER)
     manifest = manifest_of(STORES)
     # As the tasks of a cycle do; each partition has less than the limit.
     with checkpoint.limited_batches(manifest):
@@ -129,6 +138,46 @@ def test_one_task_reads_all_partitions_in_limited_batches(
         assert frame is not None
         repartition(frame, 1, 1).mapInArrow(noting(tmp_path / "noted", iter), arrow_rows.DDL).count()
     check_noted(tmp_path / "noted")
+
+
+class Rowing:
+    """Stores with these rows."""
+
+    def __init__(self, rows: dict[str, list[tuple[bytes, bytes]]]):
+        self.rows = rows
+
+    def state(self, name: str, partition: int, complete: bool) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self.rows[name])
+
+
+def test_long_rows_cut_only_their_own_files(
+    spark: Any, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_tasks, "_PART_BYTES", 10 * ROW)
+    # The third store has long rows side by side, which its average length does not show.
+    long, short = (b"l%d", [ROW * 6] * 7), (b"s%03d", [3] * 300)
+    rows = {
+        name: [(form % at, bytes(size)) for form, sizes in found for at, size in enumerate(sizes)]
+        for name, found in {"long": [long], "short": [short], "both": [long, short]}.items()
+    }
+    task: Any = SimpleNamespace(
+        spec=SimpleNamespace(sub_topology=SimpleNamespace(stores=list(rows))), partition=0, task_id="0_0"
+    )
+    stores: Any = Rowing(rows)
+    batches = list(StateWriter(Kept(), stores).write(task, {}))[:-1]
+    checkpoint.write_state(spark.createDataFrame(pa.Table.from_batches(batches)), FOLDER)
+    files = Path(checkpoint.folder, "state", f"folder={FOLDER}").rglob("*.parquet")
+    counts = Counter(file.relative_to(checkpoint.folder).parts[2] for file in files)
+    assert counts == {"store=long": 7, "store=short": 1, "store=both": 7}
+    places = {(name, 0): found for name, found in rows.items()}
+    assert read_by(checkpoint, manifest_of(places), ["both"]) == sorted(rows["both"])
+    # Version 2 of the format had no folders of parts.
+    (folder,) = Path(checkpoint.folder, "state", f"folder={FOLDER}", "store=short").rglob("part=0")
+    folder.rename(folder.with_name("part"))
+    for file in folder.with_name("part").iterdir():
+        file.rename(folder.parent / file.name)
+    folder.with_name("part").rmdir()
+    assert read_by(checkpoint, manifest_of(places), ["short"]) == sorted(rows["short"])
 
 
 def test_many_pieces_become_one() -> None:

@@ -1,6 +1,6 @@
-"""Incremental jobs on Spark whose drivers and workers are killed at random times, and at one certain point.
+"""Incremental jobs on Spark whose drivers and workers are killed at random points, and at one certain point.
 
-STREAMKIT_KILLS=N lets N jobs run, each in one to six parts and with a kill in each part, which take minutes.
+STREAMKIT_KILLS=N lets N jobs run, each in one to six parts and with two kills in each part; these take minutes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import os
 import random
 import signal
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from tests.broker.support import until
 from tests.cli.support import command
@@ -25,9 +27,10 @@ from tests.spark.incremental_runs import Runs, lines
 from tests.spark.support import SETTINGS
 
 JOBS = int(os.environ.get("STREAMKIT_KILLS", "0"))
-SHORTEST_S, LONGEST_S = 2.0, float(os.environ.get("STREAMKIT_KILLS_WITHIN_S", "20"))
-"""The seconds after which a run is killed: at least, and at most."""
+ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("STREAMKIT_KILLS")}
 MOST_PARTS = 6
+LONGEST_S = 2.0
+"""The most seconds between the step of a run at which it is killed and the kill."""
 CHOSEN = (
     "suppress-tumbling-final",
     "foreign-key-join-left",
@@ -38,61 +41,90 @@ CHOSEN = (
 """The cases of half of the jobs; the others count words."""
 
 
-def killed(runs: Runs, when: Callable[[subprocess.Popen], None], worker: bool = False) -> str:
-    """Start the next run as a command of its own, and kill it, or one of its workers, after `when`.
+class Step:
+    """A step of the next run: its start, its first worker, its state, its outputs, or its commit."""
 
-    Return when it has ended: what was killed, and what the run had written then.
-    """
+    def __init__(self, runs: Runs, draw: random.Random):
+        number = runs.last_run() + 1
+        self.name, self._is_there = draw.choice(
+            [
+                ("start", lambda driver: True),
+                ("worker", lambda driver: bool(workers_of(driver))),
+                ("state", lambda driver: any((runs.checkpoint / "state").glob(f"folder={number:06}-*"))),
+                ("output", lambda driver: any(runs.out.glob(f"_run-{number:06}-*"))),
+                ("commit", lambda driver: (runs.checkpoint / "manifests" / f"{number:06}.json").exists()),
+            ]
+        )
+        self._after = draw.uniform(0, LONGEST_S)
+
+    def wait(self, driver: int, ended: threading.Event) -> None:
+        """Return a moment after the run has come to the step, or when it has ended."""
+        while not self._is_there(driver) and not ended.wait(0.1):
+            pass
+        ended.wait(self._after)
+
+
+def kill_driver(runs: Runs, step: Callable[[int, threading.Event], None]) -> str:
+    """Start the next run as a command of its own, and kill it after `step`; return its exit code and error as text."""
     conf = [each for name, value in SETTINGS.items() for each in ("--conf", f"{name}={value}")]
     inputs = [each for name in runs.topics for each in ("--input", f"{name}={runs.folder / name},format=json")]
     line = command(
         *("submit", runs.path, "--master", "local[1]", *conf, "--emit", "updates", "--checkpoint", runs.checkpoint),
         *(*inputs, "--output", f"*={runs.out}"),
     )
-    number = runs.last_run() + 1
     errors = runs.folder / "stderr"
     with errors.open("w") as file:
-        process = subprocess.Popen(line, start_new_session=True, stdout=subprocess.DEVNULL, stderr=file)
-    when(process)
-    workers = workers_of(process.pid) if worker else []
-    if process.poll() is not None:
-        what = "nothing"
-    elif workers:
-        what = "a worker"
+        process = subprocess.Popen(
+            line, start_new_session=True, stdout=subprocess.DEVNULL, stderr=file, env=ENVIRONMENT
+        )
+    ended = threading.Event()
+    waiting = threading.Thread(target=lambda: (process.wait(), ended.set()))
+    waiting.start()
+    step(process.pid, ended)
+    if not ended.is_set():
         with contextlib.suppress(ProcessLookupError):
-            os.kill(workers[0], signal.SIGKILL)
-    else:
-        what = "the driver"
-        os.killpg(process.pid, signal.SIGKILL)
-    written = written_by(runs, number)
-    process.wait()
-    last = errors.read_text(encoding="utf-8").strip().rpartition("\n")[2]
-    return f"{what} killed, {written}; exit code {process.returncode}{': ' if last else ''}{last}"
+            os.killpg(process.pid, signal.SIGKILL)
+    waiting.join()
+    return f"{process.returncode} {errors.read_text(encoding='utf-8').strip()}".rstrip()
 
 
-def written_by(runs: Runs, number: int) -> str:
-    """How far a run is, by what it has written."""
-    places = {
-        "committed, with its final folders": runs.out / f"run={number:06}",
-        "committed": runs.checkpoint / "manifests" / f"{number:06}.json",
-    }
-    found = next((name for name, path in places.items() if path.exists()), None)
-    if found is None and list(runs.out.glob(f"_run-{number:06}-*")):
-        found = "writing outputs"
-    if found is None and list((runs.checkpoint / "state").glob(f"folder={number:06}-*")):
-        found = "writing state"
-    return found or "nothing written"
+def kill_worker(runs: Runs, step: Callable[[int, threading.Event], None]) -> str:
+    """Run what is new in this process, and kill its newest worker after `step`; return the error of the run."""
+    ended, errors = threading.Event(), []
+
+    def run() -> None:
+        try:
+            runs.run()
+        except StreamkitError as error:
+            errors.append(str(error))
+        finally:
+            ended.set()
+
+    running = threading.Thread(target=run)
+    running.start()
+    step(os.getpid(), ended)
+    for worker in workers_of(os.getpid())[:1]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    running.join()
+    runs.spark.catalog.clearCache()
+    return "".join(errors)
 
 
-def workers_of(session: int) -> list[int]:
-    """The Python workers of a driver that leads a session; they have a process group of their own."""
-    found = []
+def workers_of(driver: int) -> list[int]:
+    """The Python workers of a driver, the newest first."""
+    parents, workers = {}, []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and "pyspark.daemon" in (stat.parent / "cmdline").read_text():
-                found.append(int(stat.parent.name))
-    return sorted(found, reverse=True)
+            number = int(stat.parent.name)
+            parents[number] = int(stat.read_text().rpartition(")")[2].split()[1])
+            if "pyspark.daemon" in (stat.parent / "cmdline").read_text():
+                workers.append(number)
+
+    def is_below(process: int) -> bool:
+        return process == driver or (process in parents and is_below(parents[process]))
+
+    return sorted(filter(is_below, workers), reverse=True)
 
 
 def test_a_driver_that_is_killed(spark: Any, counting: Path, tmp_path: Path) -> None:
@@ -102,10 +134,10 @@ def test_a_driver_that_is_killed(spark: Any, counting: Path, tmp_path: Path) -> 
     before, output = runs.content(), runs.written()
     runs.add(lines(30, 30))
 
-    def writing(process: subprocess.Popen) -> None:
-        until(lambda: list(runs.out.glob("_run-000002-*")) or process.poll() is not None, "the second run writes")
+    def writing(driver: int, ended: threading.Event) -> None:
+        until(lambda: list(runs.out.glob("_run-000002-*")) or ended.is_set(), "the second run writes")
 
-    killed(runs, writing)
+    kill_driver(runs, writing)
     if runs.last_run() == 1:  # else it was faster than the signal
         assert before.items() <= runs.content().items()
         assert runs.written() == output
@@ -126,15 +158,17 @@ def kill_at_random_times(seed: int, spark: Any, counting: Path, tmp_path: Path) 
     print(f"seed {seed}: {path.parent.name}, {len(parts)} parts")
     runs = Runs(spark, path, tmp_path / "runs", tuple(sorted({record["topic"] for record in records})))
 
-    def after_a_while(process: subprocess.Popen) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(SHORTEST_S, LONGEST_S))
-
     for number, part in enumerate(parts, 1):
         runs.add(part)
-        before, run = runs.written(), runs.last_run()
-        print(f"  part {number}: {killed(runs, after_a_while, worker=draw.random() < 0.5)}, runs: {runs.last_run()}")
-        assert runs.last_run() > run or runs.written() == before
+        run = runs.last_run()
+        for kill in draw.choices([kill_driver, kill_worker], k=2):
+            before, step = runs.written(), Step(runs, draw)
+            error = kill(runs, step.wait)
+            counts = runs.last_run() > run
+            print(f"  part {number}, {kill.__name__} after {step.name}: {counts=} {error}", flush=True)
+            if counts:
+                break
+            assert runs.written() == before
         if draw.random() < 0.5:
             runs.run()
     runs.run()

@@ -39,9 +39,8 @@ _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
 _STATE_FOLDER, _UNPUBLISHED = r"folder=(\d{6})-[0-9a-f]{8}", r"_[0-9a-f]{8}-(\d{6})\.json"
 _OWN = {_MANIFESTS, _STATE, "_lock"}
-_PATH = "/folder=([0-9]+)-[^/]*/store=([^/]*)/kind=[^/]*/partition=([0-9]+)/[^/]*$"
-_FILE_BYTES = 4 * 1024 * 1024
-"""About how many bytes of rows a file of state has; each file is one row of Spark when it is read."""
+_PATH = "/folder=([0-9]+)-[^/]*/store=([^/]*)/kind=[^/]*/partition=([0-9]+)/(?:part=[0-9]+/)?[^/]*$"
+"""Of a file of state; those of version 2 of the format have no parts."""
 _MAX_BATCH_BYTES = 32 * 1024 * 1024
 """About how many bytes of rows of stores Spark sends to a worker at once. It doubles the memory of a batch as it grows, and all
 tasks of a JVM share that memory: by default 1 GB."""
@@ -177,16 +176,15 @@ class Checkpoint:
             number.cast("bigint").alias("offset"),
         )
 
-    def write_state(self, rows: DataFrame, folder: str, row_bytes: int) -> None:
-        """Write the rows of stores that a run gives, by store, kind and partition; row_bytes: how long they are at most on average."""
+    def write_state(self, rows: DataFrame, folder: str) -> None:
+        """Write the rows of stores that a run gives, by store, kind and partition, each part as a file."""
         path = join(self.folder, _STATE, f"folder={folder}")
         writer = (
             rows.mapInArrow(unpack_state, STATE_DDL)
             .write.mode("error")
-            .partitionBy("store", "kind", "partition")
+            .partitionBy("store", "kind", "partition", "part")
             # Each key occurs once.
             .option("parquet.enable.dictionary", "false")
-            .option("maxRecordsPerFile", max(1, _FILE_BYTES // max(1, row_bytes)))
         )
         # Each row has about 4 MB here, whatever the state of the run before.
         with self._limited_batches():

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from streamkit.errors import StateError
 from streamkit.serdes.plain import Json
 
-VERSION = 2
+VERSION = 3
+_OLDEST = 2
+"""The oldest version that is read; its files of state are not numbered."""
 
 
 class InputFile(NamedTuple):
@@ -115,9 +117,9 @@ def parse_manifest(text: str, place: str) -> Manifest:
                 f"{place}: written by a newer streamkit (version {version} of the format, this one reads {VERSION}); "
                 "use that release"
             )
-        if version < VERSION:
+        if version < _OLDEST:
             raise StateError(
-                f"{place}: written by an older streamkit (version {version} of the format, this one reads {VERSION}); "
+                f"{place}: written by an older streamkit (version {version} of the format, this one reads {_OLDEST} and {VERSION}); "
                 "begin with a new checkpoint and a new output"
             )
         return Manifest(

@@ -134,9 +134,7 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
         for task, memory in memories.items()
         for store, (kind, rows, size) in memory.pop("state").items()
     ]
-    checkpoint.write_state(
-        outputs[STATE], run.folder, max((piece.size // (piece.rows or 1) for *_, piece in pieces), default=1)
-    )
+    checkpoint.write_state(outputs[STATE], run.folder)
     # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
     in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)

@@ -31,13 +31,14 @@ DELTA, BASE = "delta", "base"
 STATE_SOURCE, STATE_ORDER = -1, -(1 << 62)
 """By these columns the rows of stores come before all records of their partition."""
 _BATCH = 20_000
-_BATCH_BYTES = 4 * 1024 * 1024
-"""The number of rows of a store, and about the bytes of them, that become one row of Spark."""
+_PART_BYTES = 4 * 1024 * 1024
+"""The number of rows of a store that become one row of Spark, and the bytes of rows that a file of state has at most, if it has
+more than one. A file is one row of Spark when it is read."""
 _KINDS = (DELTA, BASE)
 _PUT_BACK = "put it back, or begin with a new checkpoint and a new output"
-STATE_NAMES = ("store", "kind", "partition", "key", "value")
-STATE_DDL = "store string, kind string, partition int, key binary, value binary"
-"""The columns of rows of stores in a checkpoint."""
+STATE_NAMES = ("store", "kind", "partition", "part", "key", "value")
+STATE_DDL = "store string, kind string, partition int, part int, key binary, value binary"
+"""The columns of rows of stores in a checkpoint; each part of a partition is a file."""
 
 
 def state_of(store: str) -> str:
@@ -193,9 +194,11 @@ def unpack_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         columns = (batch.column(at).to_pylist() for at in (arrow_rows.TOPIC, arrow_rows.PARTITION, arrow_rows.OFFSET))
         values = batch.column(arrow_rows.VALUE)
-        for at, (topic, partition, kind) in enumerate(zip(*columns, strict=True)):
+        for at, (topic, partition, number) in enumerate(zip(*columns, strict=True)):
             rows = unpack(values[at].as_buffer())
-            place = (topic.removeprefix(_STATE), _KINDS[kind], pa.scalar(partition, pa.int32()))
+            part, kind = divmod(number, len(_KINDS))
+            numbers = (pa.scalar(each, pa.int32()) for each in (partition, part))
+            place = (topic.removeprefix(_STATE), _KINDS[kind], *numbers)
             constants = [pa.repeat(each, len(rows)) for each in place]
             for part in rows.combine_chunks().to_batches():
                 yield pa.RecordBatch.from_arrays([*constants, *part.columns], names=list(STATE_NAMES))
@@ -214,35 +217,40 @@ class StateWriter:
         for name in task.spec.sub_topology.stores:
             complete = (name, task.partition) not in self._kept.deltas
             count = total = 0
-            for keys, values, size in _chunks(self._stores.state(name, task.partition, complete)):
+            for part, keys, values, size in _chunks(self._stores.state(name, task.partition, complete)):
                 count, total = count + len(keys), total + size
-                yield _row(state_of(name), task.partition, None, pack(keys, values), int(complete))
+                number = part * len(_KINDS) + complete
+                yield _row(state_of(name), task.partition, None, pack(keys, values), number)
             if count or complete:
                 counts[name] = [_KINDS[complete], count, total]
         text = json.dumps({**memory, "state": counts}).encode()
         yield _row(MEMORY, task.partition, task.task_id.encode(), text, 0)
 
 
-def _chunks(rows: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[list[bytes], list[bytes | None], int]]:
-    """Yield keys, values and their bytes, of a limited number of rows."""
+def _chunks(rows: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[int, list[bytes], list[bytes | None], int]]:
+    """Yield the number of a part, and keys, values and their bytes, of a limited number of its rows."""
     keys: list[bytes] = []
     values: list[bytes | None] = []
-    size = 0
+    part = part_size = size = 0
     for key, value in rows:
+        length = len(key) + len(value or b"")
+        is_full = part_size > 0 and part_size + length > _PART_BYTES
+        if keys and (is_full or len(keys) == _BATCH):
+            yield part, keys, values, size
+            keys, values, size = [], [], 0
+        if is_full:
+            part, part_size = part + 1, 0
         keys.append(key)
         values.append(value)
-        size += len(key) + len(value or b"")
-        if size > _BATCH_BYTES or len(keys) == _BATCH:
-            yield keys, values, size
-            keys, values, size = [], [], 0
+        size, part_size = size + length, part_size + length
     if keys:
-        yield keys, values, size
+        yield part, keys, values, size
 
 
-def _row(topic: str, partition: int, key: bytes | None, value: bytes, kind: int) -> pa.RecordBatch:
+def _row(topic: str, partition: int, key: bytes | None, value: bytes, number: int) -> pa.RecordBatch:
     """Return a row that comes before all records of its partition, where it is an input of a later stage."""
     return arrow_rows.to_batch(
-        ([topic], [partition], [key], [value], [-1], [None], [STATE_ORDER], [STATE_SOURCE], [kind])
+        ([topic], [partition], [key], [value], [-1], [None], [STATE_ORDER], [STATE_SOURCE], [number])
     )
 
 
