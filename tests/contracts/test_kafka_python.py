@@ -13,12 +13,17 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+from kafka.errors import KafkaTimeoutError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import MemberState
+from kafka.structs import TopicPartition as KafkaPartition
 
+from streamkit.errors import UnreachableError
+from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
+from streamkit.transport.kafka.committed import CommittedOffsets
 
-PRIVATE = {"_coordinator", "_subscription", "_heartbeat_enabled"}
+PRIVATE = {"_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures"}
 METHODS = {
     "request_rejoin": (),
     "need_rejoin": (),
@@ -87,3 +92,22 @@ def test_no_other_private_name_is_in_use() -> None:
                 if not ours and path.name in ("kafka_membership.py", "committed.py", "python_client.py"):
                     found.add(node.attr)
     assert found == PRIVATE
+
+
+def test_a_read_of_committed_offsets_that_failed_leaves_no_answer_for_the_next(
+    consumer: KafkaConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-python shares the request of a caller that no longer waits with the next one for the same partitions."""
+    reader = CommittedOffsets({"bootstrap.servers": "127.0.0.1:1"}, 1.0, "group", True)
+    reader._client = consumer
+    pending = consumer._coordinator._offset_fetch_futures
+    place = TopicPartition("topic", 0)
+
+    def fails(partitions: list[KafkaPartition], timeout_ms: int) -> None:
+        pending[frozenset(partitions)] = object()
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(consumer._coordinator, "fetch_committed_offsets", fails)
+    with pytest.raises(UnreachableError):
+        reader.read([place])
+    assert pending == {}

@@ -41,7 +41,13 @@ class CommittedOffsets:
         with translated("committed offsets could not be read", self._address):
             with self._lock:
                 self._client = self._client or Client(**self._config)
-            found = self._client._coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
+            coordinator = self._client._coordinator
+            try:
+                found = coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
+            except BaseException:
+                # kafka-python would give a late answer to the next read of these partitions, whose offsets may be newer.
+                coordinator._offset_fetch_futures.pop(frozenset(wanted), None)
+                raise
         return {
             TopicPartition(*place): CommittedOffset(offset.offset, (offset.metadata or "").rstrip("\0"))
             for place, offset in found.items()
