@@ -56,6 +56,11 @@ def _problems_of_call(site: CallSite) -> Iterator[Problem]:
         missing = method if method and not _has(found, method.partition("(")[0]) else ", ".join(_abstract(found))
         if missing:
             yield Problem(position, f"{site.what}: class {found.__name__} has no method {missing}")
+    called = found, inspect.getattr_static(found, "__call__", None)
+    # A generator without `async` may give the results of a list (`batch`).
+    if site.usage.passed == ("argument",) and any(map(inspect.isasyncgenfunction, called)):
+        text = f"{ref} is an async generator; expected a result: `return` in place of `yield`"
+        yield Problem(position, f"{site.what}: {text}")
     signature = signature_of(found)
     if signature is None:
         return

@@ -94,6 +94,12 @@ MODULE = """
 
     NAME = ""
 
+    def yields(value):
+        yield value
+
+    async def yields_async(value):
+        yield value
+
     def generated(values):
         return (value if value != 20 else {}["none"] for value in values)
 

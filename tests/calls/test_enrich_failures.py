@@ -45,6 +45,8 @@ def test_other_failures_are_not_repeated_and_may_be_dropped(tmp_path: Path) -> N
         ('call: "user_code:never", timeout: 50ms', "offset 0: never did not answer within 50 ms"),
         ('call: "user_code:exits"', "offset 0: exits raised SystemExit"),
         ('call: "user_code:cancels"', "offset 0: cancels was cancelled"),
+        ('call: "user_code:yields"', "offset 0: yields gave a generator; expected the result: `return` in place of"),
+        ('call: "user_code:yields_async", batch: 9', "offset 0: yields_async gave a generator; expected the result"),
         ('call: "user_code:few", batch: 9', "offset 0: few returned 8 results for 9 arguments; expected one for each"),
         ('call: "user_code:stops_loop"', "stops_loop: the event loop of the functions has ended: a function stopped"),
     ],

@@ -28,6 +28,7 @@ class Unfinished(ABC):
     @abstractmethod
     def process(self, record): ...
 
+async def stream(value): yield value
 def one(value): return value
 def two(key, value): return value
 def record(record, context): yield record
@@ -81,6 +82,7 @@ MISTAKES = [
     ('{call: "code_of_test:record"}', '{call: "collections:OrderedDict"}', "14:25", "class OrderedDict has no method process(self, record)"),
     ('{call: "code_of_test:record"}', '{call: "code_of_test:Idle"}', "14:25", "class Idle has no method process(self, record)"),
     ('- process: {call: "code_of_test:record"}', '- enrich: {call: "code_of_test:Idle"}', "14:24", "class Idle has no method __call__(self, argument)"),
+    ('- process: {call: "code_of_test:record"}', '- enrich: {call: "code_of_test:stream"}', "14:24", "code_of_test:stream is an async generator; expected a result"),
     ('{call: "code_of_test:record"}', '{call: "code_of_test:Unfinished"}', "14:25", "class Unfinished has no method process"),
     ('{value: {call: "code_of_test:two"}}', '{value: {call: "math:pi"}}', "15:36", "math:pi is a value of type float and can't be called"),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamkit import rounds
@@ -226,9 +226,10 @@ class Lookup(UserCode):
 
     async def _called(self, argument: Value) -> Value:
         try:
-            if self._is_async:
-                return await self._function(argument)
-            return await self._in_thread(argument)
+            found = await (self._function(argument) if self._is_async else self._in_thread(argument))
+            if isinstance(found, AsyncGenerator) or (isinstance(found, Generator) and not self._options.batch):
+                raise StreamkitError(f"{self.name} gave a generator; expected the result: `return` in place of `yield`")
+            return found
         except _RESERVED as error:
             raise StreamkitError(f"{self.name} raised {type(error).__name__}: {error}") from error
         except (SystemExit, KeyboardInterrupt) as error:
