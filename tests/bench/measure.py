@@ -60,12 +60,10 @@ class Bench:
                 if process.poll() is None and program not in programs.ENDS_ALONE:
                     process.terminate()
                 process.wait(LIMIT_SECONDS)
-            times = topics.marks(reader, measured)
+            seconds = _seconds(reader, measured, scenario)
             digest = topics.result(reader, names["output"], scenario.compare)
             restored = self._restore(program, scenario, names, folder, reader) if scenario.restores else None
         reader.close()
-        # A quick run may end in the millisecond in which its warm-up did.
-        seconds = max(1, times[scenario.records][1] - times[scenario.warm][0]) / 1000
         return Measured((scenario.records - scenario.warm) / seconds, digest, memory, restored)
 
     def start_seconds(self, program: str, scenario: Scenario, tag: str) -> float:
@@ -122,6 +120,18 @@ class Bench:
                 self._filled.add(topic)
             names[f"input_{number}"] = topic
         return names
+
+
+def _seconds(reader: topics.Reader, topic: str, scenario: Scenario) -> float:
+    """The time between the end of the warm-up and the last marker."""
+    if scenario.by_share:
+        times = topics.mark_times(reader, topic)
+        began, ended = times[len(times) * scenario.warm // scenario.records], times[-1]
+    else:
+        marks = topics.marks(reader, topic)
+        began, ended = marks[scenario.warm][0], marks[scenario.records][1]
+    # A quick run may end in the millisecond in which its warm-up did.
+    return max(1, ended - began) / 1000
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
     python -m tests.bench.processes [--processes 1,2] [--rounds 3] [--partitions 16]
 
-Each number of processes reads the same input from its start, in turns; medians count. Inputs and rates are those of
-`python -m tests.bench.run`, and every output is compared. Broker, processes and this one share the machine's cores.
+Each number of processes reads the same input from its start, in turns; medians count. Inputs are those of `python -m
+tests.bench.run`, and every output is compared. The rate is that between the arrival of the markers of the warm-up, whichever
+partitions they are of, and the last one. Broker, processes and this one share the machine's cores.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     with Broker(heap="1g") as broker:
         bench = Bench(broker.address)
         for known in (each for each in scenarios.ALL if each.name in (asked.only or NAMES)):
-            base = replace(known.smaller(asked.divisor), partitions=asked.partitions, topology=known.program)
+            base = replace(
+                known.smaller(asked.divisor), partitions=asked.partitions, topology=known.program, by_share=True
+            )
             # Partitions have no order among each other.
             base = replace(base, compare="any order" if base.compare == "ordered" else base.compare)
             runs: dict[int, list[Measured]] = {number: [] for number in numbers}

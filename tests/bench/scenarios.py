@@ -51,6 +51,9 @@ class Scenario:
     quix: bool = False
     processes: int = 1
     """Instances of streamkit; more than one takes --processes."""
+    by_share: bool = False
+    """Whether the warm-up ends with a share of the markers of all partitions, not with a marker of the first one. With several
+    partitions one may be at its end before another begins, and a repartitioned marker waits for its partition."""
     restores: bool = False
     """Whether a restore is measured afterwards: another start without the state directory."""
 

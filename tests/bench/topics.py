@@ -120,6 +120,11 @@ def result(reader: Reader, topic: str, compare: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def mark_times(reader: Reader, topic: str) -> list[int]:
+    """When markers were appended, in ascending order (ms): those of all partitions of the input."""
+    return sorted(time for key, _, time in reader.read(topic) if key.startswith(MARK.encode()))
+
+
 def marks(reader: Reader, topic: str) -> dict[int, tuple[int, int]]:
     """When each marker was appended: {number of the record: (first, last time in ms)}."""
     found: dict[int, tuple[int, int]] = {}
