@@ -88,6 +88,10 @@ def test_the_charts_are_there_again_after_a_reload(browser: Browser, shop: str) 
     running(browser, shop)
     points = "Number((document.querySelector('.chart[data-name=memory]') || {dataset: {points: 0}}).dataset.points)"
     before = browser.until(points)
+    # One point is a line too.
+    figures = [{"address": "a", "points": [{"time": 1e12, "rate": 5, "memory": 1}]}]
+    browser.evaluate(f"(past.points.clear(), takeHistory({{interval_ms: 5000, instances: {json.dumps(figures)}}}))")
+    assert "L" in browser.evaluate("document.querySelector('.chart[data-name=rate] .curve').getAttribute('d')")
     browser.reload()
     # A new point may come before the answer with the earlier ones.
     browser.until(f"{points} >= {before}")
@@ -208,9 +212,14 @@ def test_records_are_browsed_and_followed(browser: Browser, shop: str, log: Embe
     browser.evaluate("byId('topic').value = 'orders'; byId('b-key').value = 'user-07'; byId('browse').requestSubmit()")
     browser.until("document.querySelectorAll('#found tbody tr').length === 3")
     assert "30001" in browser.evaluate("byId('found').innerText")
+    browser.evaluate("byId('b-from').value = '3000'; byId('b-to').value = '30s'; byId('browse').requestSubmit()")
+    browser.until("byId('browse-note').innerText.startsWith('1 record, the oldest first')")
+    assert "3001" in browser.evaluate("byId('found').innerText")
+    browser.evaluate("byId('b-to').value = ''; byId('b-limit').value = '2'; byId('browse').requestSubmit()")
+    browser.until("document.querySelectorAll('#found tbody tr').length === 2")
     browser.evaluate("byId('b-from').value = 'soon'; byId('browse').requestSubmit()")
     browser.until("byId('browse-note').innerText.includes('from soon')")
-    browser.evaluate("byId('b-from').value = ''; byId('b-key').value = ''; byId('live').click()")
+    browser.evaluate("byId('b-from').value = byId('b-key').value = ''; byId('live').click()")
     browser.until("byId('browse-note').innerText === '0 new records'")
     until(lambda: _written(browser, log), "the new record is shown")
     assert browser.evaluate("byId('found').innerText").count("from=a test") >= 1
@@ -318,6 +327,10 @@ def test_the_page_of_a_phone_has_nothing_beside_the_screen(browser: Browser, sho
     browser.evaluate("byId('tab-overview').click()")
     places = browser.evaluate("[...document.querySelectorAll('header .figure')].map(each => each.offsetTop)")
     assert len(set(places)) == 1
+    click = "new MouseEvent('click', {bubbles: true})"
+    browser.evaluate(f"document.querySelector('#graph .node.store').dispatchEvent({click})")
+    closing = "(box => byId('details').getBoundingClientRect().top < box.top)(document.querySelector('#details .close').getBoundingClientRect())"
+    assert browser.evaluate(closing)
     assert inside(browser)
     background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == "rgb(11, 16, 23)"

@@ -51,10 +51,12 @@ function figure(chart, times, first, newest) {
   const starts = [];
   for (const [at, number] of points) {
     const gap = last === null || at - last > 2 * past.interval_ms;
-    if (gap) starts.push({from: x(at), d: ""});
-    const place = x(at).toFixed(1) + " " + y(number).toFixed(1);
-    path += (gap ? "M" : "L") + place;
-    Object.assign(starts[starts.length - 1], {to: x(at), d: starts[starts.length - 1].d + "L" + place});
+    // A point stands for the interval before it, so that a single one is seen too.
+    const place = " " + y(number).toFixed(1), from = Math.max(0, x(at - past.interval_ms));
+    const line = (gap ? "L" + from.toFixed(1) + place : "") + "L" + x(at).toFixed(1) + place;
+    if (gap) starts.push({from, d: ""});
+    path += gap ? "M" + line.slice(1) : line;
+    Object.assign(starts[starts.length - 1], {to: x(at), d: starts[starts.length - 1].d + line});
     last = at;
   }
   const area = starts.map(each => "M" + each.from.toFixed(1) + " " + HEIGHT + each.d + "L" + each.to.toFixed(1) + " " + HEIGHT + "z").join("");

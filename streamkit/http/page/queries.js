@@ -61,7 +61,7 @@ function follow(on) {
     if (name === "skipped") skipped += data.offsets;
     if (name === "change") { changes += 1; table.tBodies[0].prepend(data.value === null ? row(keyText(data.key), "deleted", {n: data.partition}) : storeRow(data)); }
     while (table.tBodies[0].rows.length > LIVE_ROWS) table.tBodies[0].lastChild.remove();
-    note(count(changes) + " changes" + (skipped ? "; " + count(skipped) + " skipped" : ""));
+    note(counted(changes, "change") + (skipped ? "; " + count(skipped) + " skipped" : ""));
   }, error => { follow(false); note(error.message); });
 }
 byId("follow").onclick = () => follow(byId("follow").getAttribute("aria-pressed") !== "true");

@@ -1,5 +1,6 @@
 /* ---- records of topics ---- */
 const LIVE_ROWS = 200;
+const counted = (number, what) => count(number) + " " + what + (number === 1 ? "" : "s");
 let stopLive = null;
 async function topics() {
   const found = (await ask("topics")).topics;
@@ -39,7 +40,7 @@ byId("browse").onsubmit = async event => {
     const first = byId("b-from").value || byId("b-offset").value, records = first ? found.records : found.records.reverse();
     byId("found").replaceChildren(records.length ? recordTable(records) : "");
     const held = sum(found.partitions, each => each.end - each.first);
-    byId("browse-note").textContent = (records.length ? records.length + " records, the " + (first ? "oldest" : "newest") + " first" : "No records") + "; " + count(held) +
+    byId("browse-note").textContent = (records.length ? counted(records.length, "record") + ", the " + (first ? "oldest" : "newest") + " first" : "No records") + "; " + count(held) +
       " offsets in " + found.partitions.length + " partitions" + (found.complete ? "" : "; not all were searched in time");
   } catch (error) {
     byId("found").replaceChildren();
@@ -54,7 +55,7 @@ function live(on) {
   const body = recordTable([]);
   byId("found").replaceChildren(body);
   let seenRecords = 0, skipped = 0;
-  const note = () => { byId("browse-note").textContent = count(seenRecords) + " new records" + (skipped ? "; " + count(skipped) + " offsets skipped, since they come too fast" : ""); };
+  const note = () => { byId("browse-note").textContent = counted(seenRecords, "new record") + (skipped ? "; " + count(skipped) + " offsets skipped, since they come too fast" : ""); };
   note();
   stopLive = listen("topics/" + encodeURIComponent(byId("topic").value) + "/changes?" + parameters(["key", "partition"]), (name, data) => {
     if (name === "record") { seenRecords += 1; body.tBodies[0].prepend(recordRow(data)); }
