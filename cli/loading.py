@@ -59,7 +59,8 @@ def refuse_stdin(file: str) -> None:
 def require_file(file: str) -> None:
     """Raise UsageError unless the file exists and is one that can be read at all."""
     if not os.path.exists(file):
-        raise UsageError(f"{file}: no such file")
+        hint = f"; an address begins with http://: http://{file}" if re.fullmatch(r"[\w.-]+:[0-9]+", file) else ""
+        raise UsageError(f"{file}: no such file{hint}")
     if os.path.isdir(file):
         raise UsageError(f"{file}: is a directory, not a topology file")
 

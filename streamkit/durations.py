@@ -15,8 +15,9 @@ _ISO = re.compile(
 )
 LONGEST = 2**63 - 1
 FORMS = "a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of milliseconds"
-TIME_FORMS = "milliseconds, a duration since 0 such as 90s, or a time such as 2025-01-31T08:00:00Z"
-OPTION_TIME_FORMS = f"{TIME_FORMS}, or a duration before now such as -5m"
+_SINCE_0 = "milliseconds, a duration since 0 such as 90s,"
+TIME_FORMS = f"{_SINCE_0} or a time such as 2025-01-31T08:00:00Z"
+OPTION_TIME_FORMS = f"{_SINCE_0} a time such as 2025-01-31T08:00:00Z, or a duration before now such as -5m"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 

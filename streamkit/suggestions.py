@@ -44,6 +44,16 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", prefix: s
     return f"; {otherwise}" if otherwise else ""
 
 
+def is_misspelt(name: str, given: Iterable[str], known: Iterable[str]) -> bool:
+    """Return whether one of the given names, which is not known, is meant to be `name`.
+
+    >>> is_misspelt("key", ["keey", "value"], ["key", "value"])
+    True
+    """
+    names = list(known)
+    return any(nearest(each, names) == name for each in given if each not in names)
+
+
 def listed(known: Iterable[str]) -> str:
     """Return names with commas between them, or `none`."""
     return ", ".join(known) or "none"

@@ -84,7 +84,7 @@ def value_of_line(line: str, serde: Serde) -> Json:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SerdeError(f"not a value of {serde.spec}: {error}") from None
+        raise SerdeError(f"not a value of {serde.spec} as JSON: {text[:60]!r}") from error
 
 
 def line_of_value(value: Json, raw: bytes | None) -> str:

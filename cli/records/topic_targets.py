@@ -76,16 +76,16 @@ def batches(rows: Iterator[OutputTuple]) -> Iterator[list[OutputTuple]]:
 def row_of(form: RecordJson, record: dict[str, Json], target: tuple[ExternalTopic, int], now: int) -> OutputTuple:
     """Return the row of a record for a topic with so many partitions. Raises SerdeError."""
     topic, partitions = target
-    _check_partition(record.get("partition"), partitions)
+    _check_partition(record.get("partition"), topic.entry, partitions)
     row = form.encode({**record, "topic": topic.name}, now, _any_topic)
     if row[3] < 0:
         raise SerdeError(f"timestamp is {record['timestamp']!r}; Kafka takes none before 1970-01-01T00:00:00Z")
     return row
 
 
-def _check_partition(partition: object, partitions: int) -> None:
+def _check_partition(partition: object, topic: str, partitions: int) -> None:
     if partition is not None and (type(partition) is not int or not 0 <= partition < partitions):
-        raise SerdeError(f"partition is {partition!r}; the topic has {partitions}")
+        raise SerdeError(f"partition is {partition!r}; topic {topic} has {partitions} partitions, counted from 0")
 
 
 def _any_topic(topic: str) -> None:

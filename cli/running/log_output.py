@@ -159,5 +159,6 @@ def log_end(error: StreamkitError) -> int:
     """Log the error that ended the process, and return its exit code."""
     count_repeats()
     cause = error.__cause__ if VERBOSE in sys.argv else None
-    logging.getLogger("streamkit").error("%s", error, exc_info=cause)
+    text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    logging.getLogger("streamkit").error("%s", text, exc_info=cause)
     return error.exit_code

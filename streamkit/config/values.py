@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+from streamkit import durations
 from streamkit.config.settings import HANDLERS, Setting, SettingValue
 from streamkit.errors import ConfigError
 
@@ -57,12 +59,19 @@ def _integer(setting: Setting, value: object) -> int:
             int(digits) if len(digits) < 21 and digits.lstrip("+-").isdecimal() and digits[1:].count("-") == 0 else None
         )
     if not isinstance(number, int) or isinstance(number, bool):
-        raise _fail(setting, "a whole number", value)
+        raise ConfigError(f"{_fail(setting, 'a whole number', value)}{_in_milliseconds(setting, value)}")
     if number < setting.minimum:
         raise _fail(setting, f"at least {setting.minimum}", value)
     if number > setting.maximum:
         raise _fail(setting, f"at most {setting.maximum}", value)
     return number
+
+
+def _in_milliseconds(setting: Setting, value: object) -> str:
+    try:
+        return f"; in milliseconds this is {durations.parse(value)}" if setting.name.endswith(".ms") else ""
+    except ConfigError:
+        return ""
 
 
 def _boolean(setting: Setting, value: object) -> bool:
@@ -104,9 +113,16 @@ def _list(setting: Setting, value: object) -> tuple[str, ...]:
         raise _fail(setting, f"at most {setting.longest} entries long", value)
     if setting.name == "topology.optimization" and len(items) > 1 and {"none", "all"} & set(items):
         raise _fail(setting, "none or all alone, or a list of optimizations", ", ".join(items))
-    if setting.name == "bootstrap.servers" and not items:
+    if setting.name == "bootstrap.servers" and not _are_addresses(items):
         raise _fail(setting, "brokers as host:port, or embedded", value)
     return items
+
+
+def _are_addresses(items: tuple[str, ...]) -> bool:
+    """Return whether texts are addresses of brokers as ClientUtils of Kafka takes them, or name the embedded log."""
+    if items and (items[0] == "embedded" or items[0].startswith("embedded:")):
+        return True
+    return bool(items) and all(re.search(r":[0-9]{1,5}$", each, re.ASCII) for each in items)
 
 
 def _handler(setting: Setting, value: object) -> str:

@@ -17,6 +17,57 @@ NAMES = {
 }
 """Names of constants in other languages, and those of expressions."""
 
+METHODS = {
+    "charAt": "text[i]",
+    "contains": "part in value",
+    "containsKey": "key in object",
+    "equals": "a == b",
+    "equalsIgnoreCase": "a.lower() == b.lower()",
+    "filter": "[each for each in list if CONDITION]",
+    "getOrDefault": "object.get(key, default)",
+    "has": "key in object",
+    "hasOwnProperty": "key in object",
+    "includes": "part in value",
+    "indexOf": "text.find(part)",
+    "isEmpty": "len(value) == 0",
+    "length": "len(value)",
+    "map": "[EXPR for each in list]",
+    "matches": "re_match(pattern, text)",
+    "parseInt": "int(text)",
+    "size": "len(value)",
+    "slice": "value[start:end]",
+    "stringify": "str(value)",
+    "substr": "text[start:end]",
+    "substring": "text[start:end]",
+    "toFixed": "round(number, digits)",
+    "toLowerCase": "text.lower()",
+    "toString": "str(value)",
+    "toUpperCase": "text.upper()",
+    "trim": "text.strip()",
+}
+"""Methods of other languages, and what expressions have in their place."""
+
+MODULES = frozenset(
+    [
+        "base64",
+        "collections",
+        "datetime",
+        "functools",
+        "hashlib",
+        "itertools",
+        "json",
+        "logging",
+        "math",
+        "np",
+        "os",
+        "pd",
+        "re",
+        "sys",
+        "uuid",
+    ]
+)
+"""Modules of Python that expressions of other tools import."""
+
 _OPERATORS = {
     "&&": "and",
     "||": "or",
@@ -31,10 +82,21 @@ _OPERATORS = {
     "++": "+ 1",
     "=>": "lambda x: …",
     "->": "lambda x: …",
+    "AND": "and",
+    "OR": "or",
+    "NOT": "not",
+    "LIKE": "re_match(pattern, text)",
+    "$": "value",
+    "“": '"',
+    "”": '"',
+    "‘": "'",
+    "’": "'",
 }
 _TEXT = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'"
 # Longer operators first, so that no part of one matches as another.
-_TOKENS = re.compile(rf"{_TEXT}|===|!==|=>|->|==|!=|<=|>=|:=|\*\*|//|<>|&&|\|\||\?\?|\?\.|\+\+|[?!=]")
+_TOKENS = re.compile(
+    rf"{_TEXT}|===|!==|=>|->|==|!=|<=|>=|:=|\*\*|//|<>|&&|\|\||\?\?|\?\.|\+\+|[?!=;$“”‘’]|(?<![.\w])(?:AND|OR|NOT|LIKE)(?!\w)"
+)
 
 
 def foreign_operator(text: str) -> tuple[int, str] | None:
@@ -49,6 +111,8 @@ def foreign_operator(text: str) -> tuple[int, str] | None:
     """
     for match in _TOKENS.finditer(text):
         token = match[0]
+        if token == ";":
+            return match.start(), "an expression is one value, without ';'"
         written = _OPERATORS.get(token)
         if written is None or (token == "=" and _is_inside_brackets(text[: match.start()])):
             continue

@@ -87,6 +87,9 @@ def _with_arguments(spec: dict[str, Json], folder: str) -> Serde:
     if len(spec) == 1 and spec.keys() <= plugins.load(plugins.SERDES).keys():
         return _plugged(*next(iter(spec.items())))
     unknown = next((str(key) for key in spec if key not in FORMS), str(spec))
+    if unknown in PRIMITIVES or unknown in FORMATS:
+        schema = "; {json_schema: FILE} checks values by a schema" if unknown == "json" else ""
+        raise SerdeError(f"the serde {unknown} takes no argument: write {unknown}{schema}")
     raise SerdeError(f"no serde takes the argument {unknown!r}{_nearest(unknown)}")
 
 

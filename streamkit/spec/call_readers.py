@@ -41,7 +41,10 @@ def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usa
     if text is BAD:
         return BAD
     if not legal_names.CALLABLE.fullmatch(text):
-        return reader.report_mismatch(place, what, "of the form package.module:callable")
+        written = ":".join(text.rsplit(".", 1))
+        hint = f"; write {written}" if legal_names.CALLABLE.fullmatch(written) else ""
+        form = "of the form package.module:callable"
+        return reader.report(place, f"{what} must be {form}, not {reader.kind(place)}{hint}")
     module, _, attribute = text.partition(":")
     entries = reader.entries(with_, "'with'") if with_ is not None else {}
     arguments = tuple(

@@ -158,6 +158,8 @@ def read_functions(reader: Reader, node: Node) -> dict[str, Function]:
 def _function(reader: Reader, name: str, key: Node, body: Node) -> Function | Bad:
     what = f"The function {name!r}"
     options = reader.options(body, what, ("call", "with", "params", "expr"))
+    if body.kind != "mapping":
+        return BAD
     if ("call" in options) == ("expr" in options):
         return reader.report(key, f"{what} must have either 'call', or 'params' and 'expr'")
     if "call" in options:

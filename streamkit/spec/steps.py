@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from streamkit.expressions.call_signatures import Usage
 from streamkit.graph.node import OnError
 from streamkit.operators.core import fields
@@ -11,7 +13,7 @@ from streamkit.spec import field_readers, legal_names
 from streamkit.spec.call_readers import called_options, is_call
 from streamkit.spec.yaml_nodes.nodes import Node
 from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, put
-from streamkit.suggestions import nearest
+from streamkit.suggestions import is_misspelt, nearest
 
 BRANCH_NAME = "The name of a branch"
 BRANCH_KEYS = ("if", "steps", "to", "for_each", "chained")
@@ -61,8 +63,15 @@ def _step(reader: Reader, node: Node, index: int) -> Step | Bad:
         return BAD
     operator = reader.operators.get(name)
     if operator is None:
-        return reader.report(key, f"There is no step {name!r}{legal_names.hint(name, reader.operators)}")
+        return reader.report(key, f"There is no step {name!r}{_nearest_step(reader, name)}")
     return _known_step(reader, operator, key, body, index)
+
+
+def _nearest_step(reader: Reader, name: str) -> str:
+    first = re.match(r"\w+(?=[ :])", name)
+    if first and first[0] in reader.operators:
+        return f"; write a colon and a blank after the name: '{first[0]}: …'"
+    return legal_names.hint(name, reader.operators)
 
 
 def _known_step(reader: Reader, operator: AnyOperator, key: Node, body: Node | None, index: int) -> Step | Bad:
@@ -80,8 +89,10 @@ def _known_step(reader: Reader, operator: AnyOperator, key: Node, body: Node | N
             continue
         field = next(field for field in operator.fields if field.name == name)
         put(options, name, field_readers.read(reader, field.kind, node, f"{name!r} of {operator.name!r}"))
+    given = [key.value for key, _ in body.value if key.kind == "scalar"] if body and body.kind == "mapping" else []
     for field in operator.fields:
-        if field.required and field.name not in nodes:
+        missing = field.required and field.name not in nodes
+        if missing and not is_misspelt(field.name, given, [each.name for each in operator.fields]):
             reader.report(key, f"The step {operator.name!r} needs {field.name!r}{_hint(operator, field)}")
     step = Step(operator.name, key.position, options, positions, on_error or None, reader.pipeline, index)
     if len(reader.problems) == before:  # options are checked together where each is valid by itself

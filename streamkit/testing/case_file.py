@@ -70,6 +70,8 @@ class _File:
         self._reader = reader
         self._path = path
         self._plan_of = plan_of
+        self._plan_with: Callable[[Mapping[str, Json], Node], Plan | None] = lambda own, place: None
+        """Returns the plan of the topology for the settings of a test; its mistakes are reported at the node."""
 
     def read(self, root: Node) -> CaseFile | None:
         reader = self._reader
@@ -86,6 +88,7 @@ class _File:
         plan = self._plan(topology, environment, settings, options.get("set", options.get("topology", root)))
         if plan is None:
             return None
+        self._plan_with = lambda own, place: self._plan(topology, environment, own, place)
         cases = self._cases(options["tests"], Names(plan), plan, settings)
         return CaseFile(self._path, reader.source, topology, environment, settings, cases)
 
@@ -97,7 +100,7 @@ class _File:
         except TopologyError as error:
             return self._reader.report_all(error) or None
         except StreamkitError as error:
-            return self._reader.report(place, str(error)) or None
+            return self._reader.report(place, str(error).removeprefix("--set: ")) or None
 
     def _topology(self, options: dict[str, Node], root: Node) -> Path | None:
         reader = self._reader
@@ -133,6 +136,8 @@ class _File:
         reader = self._reader
         what = f"The test {key.value!r}"
         options = reader.options(body, what, CASE_KEYS)
+        if not options:
+            return reader.report(key, f"{what} is empty; it needs 'given' and 'expect'") or None
         if body.kind != "mapping":
             return None
         if "description" in options:
@@ -148,6 +153,8 @@ class _File:
             read = (phases.of(body, {name: options[name] for name in own}),)
         phases.check_errors(read)
         settings = {**inherited, **self._settings(options.get("set"))}
+        if "set" in options:
+            self._plan_with(settings, options["set"])
         return Case(
             name=key.value,
             position=key.position,

@@ -55,6 +55,7 @@ def test_new_in_the_present_folder(tmp_path: Path) -> None:
     assert streamkit("test", cwd=here).code == 0
     assert_one_clear_line(streamkit("new", ".", cwd=here), 2, "is there already")
     assert_one_clear_line(streamkit("new", ".", cwd=Path("/")), 2, "has no name")
+    assert_one_clear_line(streamkit("new", "", cwd=here), 2, "NAME is empty")
 
 
 def test_new_overwrites_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ for number in range(300):
     thread.start()
     thread.join()
 loop.close()
-log_end(StreamkitError("the end"))
+end = StreamkitError("the end")
+end.add_note("the cure")
+log_end(end)
 """
 
 
@@ -71,6 +73,6 @@ def test_lines_that_repeat_are_counted_from_any_source(form):
         **dict.fromkeys(["accept failed", "Exception in ASGI application", "refused connections"], 5),
         "the thread http failed": 5,
         **dict.fromkeys(counts, 1),
-        "the end": 1,
+        "the end; the cure": 1,
     }
-    assert messages[-1] == "the end"
+    assert messages[-1] == "the end; the cure"

@@ -124,7 +124,7 @@ def test_topics_are_named_as_the_file_names_them(upper: Path) -> None:
         (b"[" * 100_000, "not JSON"),
         (b'"text"', "object"),
         (b'{"value": 5}', "value"),
-        (b'{"value": "a", "partition": 2}', "partition"),
+        (b'{"value": "a", "partition": 2}', "partition is 2; topic words has 2 partitions, counted from 0"),
         (b'{"value": "a", "partition": true}', "partition"),
         (b'{"value": "a", "timestamp": 1.5}', "timestamp"),
         (b'{"value": "a", "timestamp": -1}', "timestamp is -1; Kafka takes none before 1970"),

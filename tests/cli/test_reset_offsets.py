@@ -117,6 +117,7 @@ def test_a_topic_that_is_written_and_read_is_skipped(counting: Path) -> None:
         (["--dry-run", "--execute"], ["--execute"]),
         (["--to-datetime", "yesterday"], ["yesterday", "2025-01-31T08:00:00Z"]),
         (["--by-duration", "5 minutes"], ["5 minutes"]),
+        (["--by-duration", "9" * 20], ["is too long"]),
         (["--input-topics", "wrods"], ["wrods", "words-in"]),
         (["--internal-topics", "words-in"], ["words-in", "counting-counts-changelog"]),
         (["--from-file", "/no/such.csv"], ["/no/such.csv"]),

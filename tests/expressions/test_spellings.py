@@ -42,6 +42,10 @@ def problems(text: str) -> list[str]:
         ("value = 1", "1:7", "write '==' for '='"),
         ("value ? 1 : 2", "1:7", "write 'A if CONDITION else B' for '?'"),
         ("value?.name", "1:6", "write \"value.get('name')\" for '?.'"),
+        ("value > 1 AND key", "1:11", "write 'and' for 'AND'"),
+        ("value == “a”", "1:10", "write '\"' for '“'"),
+        ("$.cents > 0", "1:1", "write 'value' for '$'"),
+        ("value > 1;", "1:10", "an expression is one value, without ';'"),
         ("value.map(x => x)", "1:13", "write 'lambda x: …' for '=>'"),
         ("(value\n  && key)", "2:3", "write 'and' for '&&'"),
         (
@@ -66,7 +70,22 @@ def test_constants(name: str, written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["value != 1", "value <= 1 and value >= 0", "'!' + '&&'", "sorted(value, reverse=True)"]
+    ("text", "message"),
+    [
+        ("value.toString()", "1:7: unknown method 'toString'; write 'str(value)'"),
+        ("value.length() > 3", "1:7: unknown method 'length'; write 'len(value)'"),
+        ("math.pi", "1:1: unknown name 'math'; expressions import nothing: write a function of Python, and 'call' it"),
+        ("len()", "1:1: len() takes 1 argument, 0 given"),
+        ("range(1, 2, 3, 4)", "1:1: range() takes 1 to 3 arguments, 4 given"),
+    ],
+)
+def test_names_and_calls(text: str, message: str) -> None:
+    assert problems(text) == [f"f:{message}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["value != 1", "value <= 1 and value >= 0", "'!' + '&&'", "'a AND b; $' + value", "sorted(value, reverse=True)"],
 )
 def test_what_the_language_has_is_no_mistake(text: str) -> None:
     parse(text, ("key", "value"))

@@ -35,6 +35,12 @@ WRONG = [
     ("stream: objects", "map_values: '{\"a\": value}'", "text", f"{TAKES_TEXT} the object; make it text: str(value)"),
     ("stream: text", "", "flags", "topic flags takes a boolean as its value (serde boolean), and gets text"),
     (
+        "stream: objects",
+        "group_by_key, {aggregate: {initial: 0, add: aggregate + value.a, value_serde: boolean}}, to_stream",
+        "text",
+        f"{TAKES_TEXT} a boolean; make it text: str(value)",
+    ),
+    (
         "stream: raw",
         "filter: key > 'a'",
         "doubles",

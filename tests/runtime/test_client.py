@@ -133,6 +133,8 @@ def test_partitions_that_are_added_end_the_instance(tmp_path):
     log.partitions["in"] = 4
     application.wait(threading.Event())
     application.stop()
-    with pytest.raises(InvalidTopologyError, match=r"topic in has 4 partitions, but app\.yaml declares 3"):
+    with pytest.raises(
+        InvalidTopologyError, match=r"topic in has 4 partitions, but app\.yaml declares 3; write `partitions: 4`"
+    ):
         application.raise_error()
     assert application.state is ClientState.ERROR

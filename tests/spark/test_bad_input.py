@@ -150,6 +150,8 @@ def test_a_master_that_is_away(tmp_path: Path) -> None:
     line = ["submit", topology(tmp_path), "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"]
     done = streamkit(*line, "--master", f"spark://127.0.0.1:{port}")
     assert_one_clear_line(done, 1, "no Spark master answers", port)
+    done = streamkit(*line, "--master", "locl")
+    assert_one_clear_line(done, 2, "--master locl: expected local[*], spark://HOST:PORT")
     done = streamkit(*line, "--master", "local[1]", JAVA_HOME="/nowhere")
     assert_one_clear_line(done, 1, "Java 17", "/nowhere")
 

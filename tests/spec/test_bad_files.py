@@ -85,7 +85,7 @@ CASES = {
     "tab": (
         HEAD + "topics:\n\ta: 1",
         [
-            "4:1: Malformed YAML while scanning for the next token: a tab, or a character that must be quoted, stands here",
+            "4:1: Malformed YAML while scanning for the next token: YAML indents with spaces; a tab stands here",
         ],
     ),
     "recursive alias": (
@@ -103,7 +103,7 @@ CASES = {
     "tag": (
         HEAD + "description: !x y",
         [
-            "3:14: The tag '!x' is not part of the language; remove it",
+            "3:14: The tag '!x' is not part of the language; remove it, or quote the text",
         ],
     ),
     "control character": (
@@ -116,6 +116,24 @@ CASES = {
         HEAD + "topics: {[a]: {}}",
         [
             "3:10: A key must be text, not a list",
+        ],
+    ),
+    "at": (
+        HEAD + "description: @x",
+        [
+            "3:14: Malformed YAML while scanning for the next token: text that begins with '@' must be quoted",
+        ],
+    ),
+    "open mapping": (
+        HEAD + "topics:\n  a: {key: string\npipelines: {}",
+        [
+            "5:10: Malformed YAML while parsing a flow mapping that begins in line 4: expected ',' or '}'; quote text that has a comma, a bracket or a quote",
+        ],
+    ),
+    "serde without arguments": (
+        HEAD + "topics: {a: {value: {json: a.json}}}",
+        [
+            "3:21: 'value' of the topic 'a': the serde json takes no argument: write json; {json_schema: FILE} checks values by a schema",
         ],
     ),
     "topic name": (
@@ -140,7 +158,6 @@ CASES = {
         [
             "3:21: 'reset' needs a duration; write reset: {by_duration: 1h}",
             "3:60: 'by_duration' of 'reset' must be a duration such as 100ms, 30s, 5m, 1h, 7d, PT5M or an integer of milliseconds, not '-1h'",
-            "3:78: 'reset' needs 'by_duration'",
             "3:79: 'reset' has no key 'duration'; did you mean 'by_duration'?",
         ],
     ),

@@ -50,6 +50,14 @@ CASES = {
             "5:3: The name of a pipeline 'p.q' must be made of letters, digits, _ and -",
         ],
     ),
+    "names without a colon": (
+        pipeline("filter value > 3", "filter:value", "group_by: {keey: value}"),
+        [
+            "9:9: There is no step 'filter value > 3'; write a colon and a blank after the name: 'filter: …'",
+            "10:9: There is no step 'filter:value'; write a colon and a blank after the name: 'filter: …'",
+            "11:20: The step 'group_by' has no key 'keey'; did you mean 'key'?",
+        ],
+    ),
     "steps": (
         pipeline("fliter: value", "[a]", "filter: {if: value, nme: x}", "window: 5m", "filter"),
         [
@@ -139,7 +147,7 @@ CASES = {
             "6:77: A 'global_store' has no 'to': its records go to the store only",
             "7:24: 'read_only_store' must be one topic, not a list",
             "7:37: 'store' of the read_only_store must be a name; what the store is stands in 'stores'",
-            "7:57: 'process' of the read_only_store must be of the form package.module:callable, not 'm.f'",
+            "7:57: 'process' of the read_only_store must be of the form package.module:callable, not 'm.f'; write m:f",
             "8:24: There is no topic 'no' in 'topics'; known are in, out",
             "8:35: There is no store 't' in 'stores'; known are s",
             "9:21: A 'global_store' needs 'store', the name of one of the file's stores",
@@ -157,7 +165,7 @@ CASES = {
     "process": (
         pipeline("process: {call: m.f, stores: [s]}"),
         [
-            "9:25: 'call' of 'process' must be of the form package.module:callable, not 'm.f'",
+            "9:25: 'call' of 'process' must be of the form package.module:callable, not 'm.f'; write m:f",
             "9:39: There is no store 's' in 'stores'; the file has no stores",
         ],
     ),

@@ -54,6 +54,8 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
     from streamkit.spec.documents.topology_schema import with_plugins
     from streamkit.spec.legal_names import kafka_name_mistake
 
+    if not name.strip():
+        raise UsageError("NAME is empty; expected the name of the application, or . for this folder")
     folder = Path(name)
     place = folder.resolve()
     is_here, application = place == Path.cwd(), place.name

@@ -98,7 +98,10 @@ class Translator(Calls, Loops):
     def _placeholder(self, part: ast.FormattedValue) -> tuple[Piece, str | None]:
         piece = self.value(part.value)
         if part.format_spec is not None:
-            return self.refuse(part.value, "a format specification (':…' in an f-string) is not allowed"), None
+            return self.refuse(
+                part.value,
+                "a format specification (':…' in an f-string) is not allowed; round(number, 2) and the methods of text are",
+            ), None
         if part.conversion in (ord("r"), ord("a")):
             name = "_x_repr" if part.conversion == ord("r") else "_x_ascii"
             return Piece(self.helper(name, piece.source), ATOM, "str", piece.flags | PRODUCES, piece.refs), None

@@ -10,7 +10,7 @@ from streamkit.expressions import methods
 from streamkit.expressions.expression_limits import MAX_CALLS
 from streamkit.expressions.library.function_entry import LibraryFunction
 from streamkit.expressions.library.function_table import LIBRARY
-from streamkit.expressions.spellings import NAMES
+from streamkit.expressions.spellings import METHODS, MODULES, NAMES
 from streamkit.expressions.translation.core import BUDGET, Core
 from streamkit.expressions.translation.piece import IMPURE, LAZY, LOOPS, PRODUCES, WORK, Piece, flags_of, refs_of
 from streamkit.suggestions import did_you_mean
@@ -55,6 +55,8 @@ _READ_LAZILY = frozenset(
     ["min", "max", "sum", "sorted", "any", "all", "list", "dict", "tuple", "set", "zip", "enumerate"]
 )
 """Functions that read an iterator once, so that it need not become a list before."""
+_COUNTS = {"abs": (1, 1), "all": (1, 1), "any": (1, 1), "len": (1, 1), "range": (1, 3), "sorted": (1, 1), "sum": (1, 2)}
+"""The least and most arguments by position of functions that take no fewer and no more."""
 _QUICK = frozenset(("len", "abs", "round", "float", "bool"))
 _KEYS = frozenset(("sorted", "min", "max"))
 _AS_KEY = frozenset(
@@ -113,6 +115,9 @@ class Calls(Core):
             return self.refuse(
                 node, f"unknown name {name!r}; write {NAMES[name]!r}, or put it in quotes where it is text"
             )
+        if name in MODULES and not called:
+            message = f"unknown name {name!r}; expressions import nothing: write a function of Python, and 'call' it"
+            return self.refuse(node, message)
         functions = [*FUNCTIONS, *self.functions]
         values = [*self.names, *self.scope]
         hint = did_you_mean(name, functions if called else values) or did_you_mean(name, [*functions, *values])
@@ -192,6 +197,12 @@ class Calls(Core):
                 loop = isinstance(argument, (ast.GeneratorExp, ast.ListComp))
                 self.expect_number(argument.elt if loop else argument)  # type: ignore[attr-defined]
         pieces, sources = self._arguments(node, name)
+        least, most = _COUNTS.get(name, (0, len(node.args)))
+        if not least <= len(node.args) <= most and not any(isinstance(each, ast.Starred) for each in node.args):
+            expected = (
+                f"{least} argument{'s' if least > 1 else ''}" if least == most else f"{least} to {most} arguments"
+            )
+            return self.refuse(node, f"{name}() takes {expected}, {len(node.args)} given")
         if name in ("header", "re_match", "re_split"):
             wanted = 1 if name == "header" else 2
             if len(pieces) != wanted or node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
@@ -340,4 +351,5 @@ class Calls(Core):
         allowed = methods.BY_KIND[kind] if kind else methods.ALLOWED
         if name in allowed:
             return None
-        return f"unknown method {name!r}{f' of a {kind}' if kind else ''}{did_you_mean(name, sorted(allowed))}"
+        hint = f"; write {METHODS[name]!r}" if name in METHODS else did_you_mean(name, sorted(allowed))
+        return f"unknown method {name!r}{f' of a {kind}' if kind else ''}{hint}"

@@ -72,6 +72,11 @@ class TypeInference:
         """Return the type of a value as the step makes it, or as the serde of the result decodes it."""
         return _either(type_, self.result, "value_serde")
 
+    def encoded_type(self, type_: Type) -> Type:
+        """Return the type of a value that the serde of the result has encoded; other values have failed there."""
+        takes = getattr(getattr(self.result, "value_serde", None), "takes", None)
+        return one_of(takes) if type_ is ANY and takes else self.stored_type(type_)
+
     def result_types(self, types: Types) -> Types:
         """Return the types of the step's result, which may be read back from a topic or a store."""
         return Types(_either(types.key, self.result, "key_serde"), self.stored_type(types.value))

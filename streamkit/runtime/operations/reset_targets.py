@@ -39,7 +39,8 @@ def to_datetime(text: str) -> Target:
 def by_duration(text: str) -> Target:
     """Return the target of a duration before now. Raises UsageError."""
     try:
-        return Target("time", time.time_ns() // 1_000_000 - durations.parse(text))
+        is_number = text.isascii() and text.isdigit() and len(text) <= 20
+        return Target("time", time.time_ns() // 1_000_000 - durations.parse(int(text) if is_number else text))
     except ConfigError as error:
         raise UsageError(f"--by-duration {text}: {error}") from None
 

@@ -133,7 +133,9 @@ class _Composer:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             offset = mark.index if mark else 0
-            raise TopologyError([*self.problems, Problem(self.source.at(offset), _syntax(error))]) from error
+            raise TopologyError(
+                [*self.problems, Problem(self.source.at(offset), _syntax(error, self.source.text[offset : offset + 1]))]
+            ) from error
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             message = f"Not readable as YAML: {str(error).splitlines()[0]}"
             raise TopologyError([*self.problems, Problem(self.source.at(0), message)]) from error
@@ -201,7 +203,9 @@ class _Composer:
         name: str = event.tag.removeprefix(CORE_TAG)
         if name in _CORE_TAGS[node.kind]:
             return name
-        self.problems.append(Problem(node.position, f"The tag {event.tag!r} is not part of the language; remove it"))
+        self.problems.append(
+            Problem(node.position, f"The tag {event.tag!r} is not part of the language; remove it, or quote the text")
+        )
         return None
 
     def _stop(self, offset: int, message: str) -> None:
@@ -241,7 +245,9 @@ def _check_mapping(node: Node, problems: list[Problem]) -> None:
 
 
 _HINTS = {
-    "found character that cannot start any token": "a tab, or a character that must be quoted, stands here",
+    "did not find expected ',' or '}'": "expected ',' or '}'; quote text that has a comma, a bracket or a quote",
+    "did not find expected ',' or ']'": "expected ',' or ']'; quote text that has a comma, a bracket or a quote",
+    "found character that cannot start any token": "YAML indents with spaces; a tab stands here",
     "found character '\\t' that cannot start any token": "YAML indents with spaces; a tab stands here",
     "mapping values are not allowed in this context": "`: ` may not stand here; quote text that contains it",
     "mapping values are not allowed here": "`: ` may not stand here; quote text that contains it",
@@ -249,9 +255,14 @@ _HINTS = {
 }
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> str:
+def _syntax(error: yaml.MarkedYAMLError, found: str) -> str:
     """Return the parser's error as one line: the problem and its context, where there is one."""
     problem = str(error.problem or error.context or "malformed")
     context = f" {error.context}" if error.context and error.problem else ""
+    mark, begin = error.problem_mark, error.context_mark
+    if context and mark and begin and begin.line < mark.line:
+        context += f" that begins in line {begin.line + 1}"
     hint = _HINTS.get(problem)
+    if problem == "found character that cannot start any token" and found != "\t":
+        hint = f"text that begins with {found!r} must be quoted"
     return f"Malformed YAML{context}: {hint or problem}".replace("\n", " ")

@@ -15,7 +15,7 @@ from streamkit.serdes.plain import Json
 from streamkit.spec import legal_names
 from streamkit.spec.yaml_nodes.nodes import Node, Source
 from streamkit.spec.yaml_nodes.resolve import Resolver, shown
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, is_misspelt
 
 if TYPE_CHECKING:
     from streamkit.operators.core.operator import AnyOperator
@@ -174,7 +174,7 @@ class Reader:
                 known[name] = value
         if node.kind == "mapping" or self.is_null(node):
             for name in required:
-                if name not in known:
+                if name not in known and not is_misspelt(name, found, keys):
                     place = found[name][0] if name in found else node
                     self.report(place, f"{what} needs {name!r}{(hints or {}).get(name, '')}")
         return known

@@ -128,4 +128,5 @@ class Database:
                 raise RetriableTransportError(f"the embedded log in {self.directory} is busy: {text}") from error
             raise TransportError(f"the embedded log in {self.directory} cannot be used: {text}") from error
         except (sqlite3.Error, OSError) as error:
-            raise TransportError(f"the embedded log in {self.directory} cannot be used: {error}") from error
+            reason = getattr(error, "strerror", None) or str(error)
+            raise TransportError(f"the embedded log in {self.directory} cannot be used: {reason}") from error

@@ -80,7 +80,7 @@ pipelines:
         made += [
             inference.unchecked_type(name) for name in ("add", "subtract", "merge") if name in inference.step.options
         ]
-        result = inference.stored_type(one_of(made))
+        result = inference.encoded_type(one_of(made))
         for name in ("add", "subtract"):
             inference.option_type(name, aggregate=result)
         inference.option_type("merge", left=result, right=result)

@@ -59,7 +59,7 @@ pipelines:
     def types(self, inference: TypeInference) -> Types:
         value = inference.upstream_types.value
         # The first value becomes the aggregate unchanged.
-        result = inference.stored_type(one_of([value, inference.unchecked_type("add", aggregate=value)]))
+        result = inference.encoded_type(one_of([value, inference.unchecked_type("add", aggregate=value)]))
         inference.option_type("add", aggregate=result)
         inference.option_type("subtract", aggregate=result)
         return Types(inference.aggregated_key, result)

@@ -216,5 +216,7 @@ pipelines:
             return window_grace(table.node)
         except ValueError as error:
             raise BuildError(
-                step.at("until"), f"Window close time is only defined for windowed computations. Got [{error}]."
+                step.at("until"),
+                "suppress: window_closes needs a table of windows; write a `window` before the aggregation, or "
+                f"`suppress: {{until: 10s}}`. Window close time is only defined for windowed computations. Got [{error}].",
             ) from error

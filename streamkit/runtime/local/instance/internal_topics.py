@@ -42,7 +42,8 @@ def prepare(
         # Validation, above all of co-partitioning, has used the declared counts.
         if declared.partitions is not None and found != declared.partitions:
             raise InvalidTopologyError(
-                f"topic {declared.name} has {found} partitions, but {plan.file} declares {declared.partitions}"
+                f"topic {declared.name} has {found} partitions, but {plan.file} declares {declared.partitions}; "
+                f"write `partitions: {found}`, or leave `partitions` out"
             )
     missing = [topic for topic in plan.external_topics.values() if topic.name not in existing]
     create = [

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamkit import errors
-from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError
+from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError, UsageError
 from streamkit.runtime.spark.workers.globals import classic_context
 from streamkit.runtime.spark.workers.worker import MARK
 
@@ -155,6 +155,8 @@ def _check_java() -> None:
 
 def _check_master(master: str | None) -> None:
     """Try the address of a master: Spark itself fails only after minutes, with many lines."""
+    if master and not re.match(r"(local(\[|$)|local-cluster\[|yarn$|(spark|k8s|sc)://)", master):
+        raise UsageError(f"--master {master}: expected local[*], spark://HOST:PORT, k8s://…, yarn or sc://HOST")
     scheme, separator, rest = (master or "").partition("://")
     if not separator or scheme not in ("spark", "sc"):
         return
