@@ -133,6 +133,7 @@ class Producer(ABC):
     def send(self, rows: Sequence[OutputTuple]) -> None:
         """Queue rows in order; blocks while the queue is full.
 
+        The producer may do so after it has returned: the next call waits for it, also one without rows.
         Timestamp 0 is written as 1 by Kafka (librdkafka takes 0 for the current time). Raises ProductionError for rows that failed earlier.
         """
 

@@ -119,6 +119,19 @@ def test_one_row_of_many_that_is_refused_is_named_and_the_others_are_written(tra
     consumer.close()
 
 
+def test_a_call_without_rows_writes_those_that_a_full_queue_did_not_take(transport: KafkaTransport) -> None:
+    topic = create(transport, 1)
+    settings = {"producer": {"queue.buffering.max.messages": "100", "linger.ms": "0"}}
+    producer = KafkaTransport(transport.bootstrap, settings).producer()
+    producer.send(numbered(topic, 0, 1_000))
+    producer.send(())
+    consumer = transport.consumer(None)
+    consumer.assign({TopicPartition(topic, 0): 0})
+    assert [row[4] for row in columns(read(consumer, 1_000))[topic, 0]] == list(range(1_000))
+    consumer.close()
+    producer.close()
+
+
 def written(producer: Producer, rows: list[Any]) -> None:
     producer.send(rows)
     producer.flush()

@@ -64,3 +64,22 @@ def test_intervals_do_not_follow_the_time_of_day(tmp_path):
     harness.clock.now = 101
     harness.round()
     assert harness.log.offsets[IN].offset == 1
+
+
+def test_output_that_the_log_did_not_take_at_once_does_not_wait_for_a_commit(tmp_path, monkeypatch):
+    """A producer may hold rows back until its next call, which must not be the next commit."""
+    held: list = []
+    send = FakeProducer.send
+
+    def late(producer, rows):
+        send(producer, held)
+        held[:] = rows
+
+    monkeypatch.setattr(FakeProducer, "send", late)
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=100))
+    harness.send(2)
+    harness.round()
+    assert harness.values() == []
+    harness.round()
+    assert harness.values() == [b"0", b"1"]
+    assert harness.log.offsets == {}

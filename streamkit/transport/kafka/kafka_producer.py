@@ -75,6 +75,8 @@ class KafkaProducer(Producer):
             raise translate(error, "the producer was refused its settings", self._address) from error
 
     def send(self, rows: Sequence[OutputTuple]) -> None:
+        if not rows and not self._sending:
+            return
         if self._link is None:
             self._produce(rows)
         else:

@@ -64,13 +64,20 @@ class Committer:
         """Send a task's output. Raises ProductionError unless the handler is CONTINUE."""
         output = local_task.task.output
         if output:
-            try:
-                with self._gate.opened():
-                    self._producer.send(output)
-            except ProductionError as error:
-                self._handle_rejected(error, output)
+            self._send(output)
             local_task.count_output(output)
             del output[:]
+
+    def send_rest(self) -> None:
+        """Let the log have output that it could not take at once, where no more output follows. Raises as `send` does."""
+        self._send(())
+
+    def _send(self, output: Sequence[OutputTuple]) -> None:
+        try:
+            with self._gate.opened():
+                self._producer.send(output)
+        except ProductionError as error:
+            self._handle_rejected(error, output)
 
     def commit_if_due(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
         """Commit when the interval has passed or a task has requested it; return the committed tasks."""

@@ -201,6 +201,8 @@ class StreamThread:
             self._publish()
             with self.gate.opened(), self.counters.timed("poll"):
                 batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
+            if not batches:
+                self._committer.send_rest()
             polled_at = self._shared.elapsed()
             for batch in batches:
                 tasks.by_partition[TopicPartition(batch.topic, batch.partition)].add(batch)
