@@ -118,9 +118,9 @@ def unused_in_python(value: Value, room: int = SMALL) -> int:
 def _load_unused() -> Callable[[Value], int]:
     if switch() != OFF:
         with suppress(ImportError):
-            from streamkit import _native
+            from streamkit._native import unused
 
-            return _native.unused
+            return unused
     return unused_in_python
 
 
