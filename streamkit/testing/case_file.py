@@ -132,11 +132,15 @@ class _File:
         found = [self._case(key, body, names, plan, settings) for key, body in entries.values()]
         return tuple(case for case in found if case is not None)
 
+    @staticmethod
+    def _has_only_known_keys(body: Node) -> bool:
+        return body.kind == "mapping" and all(key.value in CASE_KEYS for key, _ in body.value)
+
     def _case(self, key: Node, body: Node, names: Names, plan: Plan, inherited: Mapping[str, Json]) -> Case | None:
         reader = self._reader
         what = f"The test {key.value!r}"
         options = reader.options(body, what, CASE_KEYS)
-        if not options:
+        if not options and (reader.is_null(body) or self._has_only_known_keys(body)):
             return reader.report(key, f"{what} is empty; it needs 'given' and 'expect'") or None
         if body.kind != "mapping":
             return None

@@ -14,7 +14,7 @@ from streamkit.errors import TaskCorruptedError
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.tasks.local_task import LocalTask, TaskFiles, open_files
 from streamkit.runtime.local.tasks.restore import Changelog, restore
-from streamkit.state.files.checkpoint import read_checkpoint, write_checkpoint
+from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, read_checkpoint, write_checkpoint
 from streamkit.state.files.directory import StateDirectory
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.harness import IN, LOG, ListStore, changelog_rows
@@ -84,6 +84,15 @@ def test_checkpoints_are_written_every_10_000_records(tmp_path):
     assert read_checkpoint(tmp_path) == {LOG: 10_000}
     assert not checkpoint(20_001)
     assert checkpoint(20_001, enforce=True)
+
+
+def test_a_task_that_closes_before_its_positions_are_looked_up_has_a_checkpoint_for_an_empty_changelog(tmp_path):
+    """Its store was committed while the changelog had no records."""
+    store = ListStore(kept={0: 0})
+    task: Any = SimpleNamespace(task_id="0_0", partition=0, stores={"counts": store}, consumed=dict)
+    held = LocalTask(TaskId(0, 0), task, TaskFiles(tmp_path), {"counts": (LOG, False)})
+    assert held.checkpoint(enforce=True)
+    assert read_checkpoint(tmp_path) == {LOG: OFFSET_UNKNOWN}
 
 
 def older(directory: StateDirectory) -> Path:

@@ -40,6 +40,7 @@ from tests.testing.support import case, failures, write
         (case("steps: []\ngiven: []"), "4:12: 'given' stands beside 'steps'; put it into one of them"),
         (case("steps: [{error: a}, {}]"), "3:21: An error ends the application, so no step may follow it"),
         (case("given: []\ngiven: []"), "4:5: The key 'given' stands twice; the first is in line 3"),
+        ("tests: {a: {given: }}", "1:9: The test 'a' is empty; it needs 'given' and 'expect'"),
         ("tests: {a: }", "1:9: The test 'a' is empty; it needs 'given' and 'expect'"),
         (case("set: {commit.interval: 3}\ngiven: []"), "3:10: There is no setting 'commit.interval'"),
         ("set: {commit.interval: 3}\n" + case("given: []"), "1:6: "),

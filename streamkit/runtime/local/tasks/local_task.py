@@ -94,6 +94,11 @@ def sums_on_disk(directory: StateDirectory) -> dict[TaskId, int]:
     return sums
 
 
+def _entry(last: int) -> int:
+    """Return what a checkpoint has for the last offset of a store, which is -1 where its changelog has no records."""
+    return last if last >= 0 else OFFSET_UNKNOWN
+
+
 class LocalTask:
     """A task with its files and changelogs. One thread at a time owns it: a stream thread or its state updater."""
 
@@ -118,7 +123,9 @@ class LocalTask:
         """Inputs without a committed offset that are read from their ends on, by their reset policy."""
         self._set_offsets(changelogs)
         self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
-        self._written = {each.partition: each.checkpoint for each in self.changelogs if each.checkpoint is not None}
+        self._written = {
+            each.partition: _entry(each.checkpoint) for each in self.changelogs if each.checkpoint is not None
+        }
 
     @property
     def name(self) -> str:
@@ -206,7 +213,7 @@ class LocalTask:
         offsets = dict(self._written)
         for changelog in self.changelogs:
             if changelog.store.persistent and changelog.position is not None:
-                offsets[changelog.partition] = changelog.position - 1 if changelog.position else OFFSET_UNKNOWN
+                offsets[changelog.partition] = _entry(changelog.position - 1)
         progress = sum(max(offset, -1) - max(self._written.get(at, -1), -1) for at, offset in offsets.items())
         if not enforce and progress <= CHECKPOINT_AFTER:
             return False
