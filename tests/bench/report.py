@@ -93,6 +93,6 @@ def picture(results: list[dict[str, Any]]) -> str:
     )
     style = "<style>text{font:13px sans-serif;fill:#374151}.small{font-size:11px}</style>"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 60} {y}">{style}'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 80} {y}">{style}'
         f'<rect width="100%" height="100%" fill="white"/>{legend}{"".join(lines)}</svg>\n'
     )
