@@ -24,6 +24,7 @@ from tests.calls.support import write
 from tests.cli.support import LIMIT_S
 from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.fakes import Clock
+from tests.runtime.harness import run_round
 
 MODULE = """
     import asyncio
@@ -102,12 +103,7 @@ class Enriching:
         self.log.append([("in", b"k", value.to_bytes(4, "big"), 1, None, 0) for value in values])
 
     def round(self) -> None:
-        tasks = self.thread._tasks
-        self.thread._committer.begin()
-        self.thread._take_assignment()
-        while any(task.active for task in tasks.updater._tasks.values()):
-            tasks.updater.round()
-        self.thread._round()
+        run_round(self.thread)
 
     def commit(self) -> None:
         """A round after the commit interval."""

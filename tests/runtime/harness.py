@@ -63,6 +63,15 @@ def changelog_rows(count: int) -> list[tuple]:
     return [(LOG.topic, str(n).encode(), b"v", n, None, 0) for n in range(count)]
 
 
+def run_round(thread: StreamThread) -> None:
+    """Run a round of a thread; between its assignment and the rest its updater does what there is."""
+    thread._committer.begin()
+    thread._take_assignment()
+    while any(task.active for task in thread._tasks.updater._tasks.values()):
+        thread._tasks.updater.round()
+    thread._round()
+
+
 class Harness:
     """One stream thread, driven round by round in the test's own thread."""
 
@@ -113,10 +122,4 @@ class Harness:
         return [row[2] for row in self.log.rows[TopicPartition(topic, 0)]]
 
     def round(self) -> None:
-        """Have the updater do what there is between taking up an assignment and the rest of a round."""
-        tasks = self.thread._tasks
-        self.thread._committer.begin()
-        self.thread._take_assignment()
-        while any(task.active for task in tasks.updater._tasks.values()):
-            tasks.updater.round()
-        self.thread._round()
+        run_round(self.thread)
