@@ -266,7 +266,7 @@ static PyObject *to_python(Taken *taken) {
         if (!topic) goto failed;
         if (!group->offsets)
             group->offsets = PyObject_CallFunction((PyObject *)&PyRange_Type, "LL", (long long)group->first, (long long)group->last + 1);
-        PyObject *row = !topic || !group->offsets
+        PyObject *row = !group->offsets
                             ? NULL
                             : Py_BuildValue("(OiOOOOO(LL))", topic, (int)group->partition, group->keys, group->values,
                                             group->timestamps, group->headers, group->offsets, (long long)group->lowest,
