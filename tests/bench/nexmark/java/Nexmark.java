@@ -181,7 +181,7 @@ public final class Nexmark {
             .groupByKey(Grouped.with(TEXT, TREE))
             .<JsonNode>cogroup((key, person, before) -> newcomer(person, before.get("sells").asBoolean()))
             .cogroup(sellers, (key, auction, before) -> newcomer(before.get("person"), true))
-            .windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofSeconds(10)))
+            .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), Duration.ofDays(1)))
             .aggregate(
                 () -> newcomer(JSON.nullNode(), false),
                 Materialized.<String, JsonNode, WindowStore<Bytes, byte[]>>as("newcomers")
