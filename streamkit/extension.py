@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import TypeVar
 
 SWITCH = "STREAMKIT_NATIVE"
 """The environment variable that turns the extension off."""
 OFF, AUTO = "off", "auto"
 
+Function = TypeVar("Function")
+
 
 def switch() -> str:
     """Return the value of the environment variable, in lower case; AUTO where it is not set."""
     return os.environ.get(SWITCH, AUTO).lower()
+
+
+def native(name: str, in_python: Function) -> Function:
+    """Return the extension's function of a name; `in_python` where the extension is off, is not built, or is older than it."""
+    if switch() == OFF:
+        return in_python
+    try:
+        module = import_module("streamkit._native")
+    except ImportError:
+        return in_python
+    found: Function = getattr(module, name, in_python)
+    return found
