@@ -15,6 +15,11 @@ static PyMethodDef functions[] = {
     {"load", native_load, METH_VARARGS,
      "load(path)\n--\n\nUse the librdkafka that the loaded library at `path` uses; return its version. Raises ImportError."},
     {"unused", values_unused, METH_O, "unused(value)\n--\n\nAs streamkit.serdes.size.unused."},
+    {"measured", (PyCFunction)(void (*)(void))values_measured, METH_FASTCALL,
+     "measured(value, known)\n--\n\nReturn bytes and steps as Budget.size counts them, or None where only Python can."},
+    {"big_number", bytes_big_number, METH_O,
+     "big_number(texts)\n--\n\nAs streamkit.serdes.formats.json_text.has_big_number."},
+    {"murmur3_128", bytes_murmur3_128, METH_VARARGS, "murmur3_128(data, seed)\n--\n\nAs streamkit.serdes.murmur3."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {

@@ -6,5 +6,8 @@
 #include <Python.h>
 
 PyObject *values_unused(PyObject *module, PyObject *value);
+PyObject *values_measured(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *bytes_big_number(PyObject *module, PyObject *texts);
+PyObject *bytes_murmur3_128(PyObject *module, PyObject *arguments);
 
 #endif

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from streamkit.extension import native
+
 _MASK = 0xFFFFFFFFFFFFFFFF
 _C1 = 0x87C37B91114253D5
 _C2 = 0x4CF5AD432745937F
@@ -19,10 +21,10 @@ def _mix(h: int) -> int:
     return h ^ h >> 33
 
 
-def murmur3_128(data: bytes, seed: int) -> bytes:
+def murmur3_128_in_python(data: bytes, seed: int) -> bytes:
     """Return the 16 bytes of the hash, both halves big-endian.
 
-    >>> murmur3_128(b"f1:a", 104729).hex()
+    >>> murmur3_128_in_python(b"f1:a", 104729).hex()
     '0a8ff9d26a7037bdf6b5d819f80a15ee'
     """
     h1 = h2 = seed
@@ -46,3 +48,7 @@ def murmur3_128(data: bytes, seed: int) -> bytes:
     h1 = (h1 + h2) & _MASK
     h2 = (h2 + h1) & _MASK
     return struct.pack(">QQ", h1, h2)
+
+
+murmur3_128 = native("murmur3_128", murmur3_128_in_python)
+"""The same by the extension `streamkit._native`, where it is in use."""

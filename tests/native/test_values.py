@@ -1,4 +1,4 @@
-"""The check of values before they are encoded, by the extension and in Python: the same values have the same text and errors."""
+"""Work on values by the extension and in Python: the same texts, errors, sizes and hashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamkit.errors import SerdeError
+from streamkit.expressions.evaluation import budget
 from streamkit.serdes.formats import json_text
+from streamkit.serdes.murmur3 import murmur3_128_in_python
 from streamkit.serdes.size import SMALL, unused, unused_in_python
 from tests.requirements import extension
 
@@ -94,3 +96,71 @@ def test_values_have_the_same_text_with_and_without_the_extension(value: Any) ->
 )
 def test_what_a_value_leaves(value: Any, room: int) -> None:
     assert _native.unused(value) == room
+
+
+MEASURED = st.recursive(
+    SCALARS | st.text("xé", min_size=100, max_size=400),
+    lambda inner: (
+        st.lists(inner, max_size=20)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.frozensets(st.integers(0, 9), max_size=3)
+        | st.dictionaries(NAMES | st.tuples(st.text(max_size=3)), inner, max_size=20)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=2).map(Fields)
+    ),
+    max_leaves=40,
+)
+
+
+def charged(values: list[Any], measured: Any) -> tuple[list[int], int, int]:
+    """Return the sizes of values that one record makes, and what is left of its budget."""
+    with patch.object(budget, "_measured", measured):
+        record = budget.Budget(max_bytes=1 << 90, max_steps=1 << 90)
+        sizes = [record.size(record.item(value)) for value in values]
+        return sizes, record.bytes, record.steps
+
+
+def doubled(times: int) -> list[Any]:
+    value: list[Any] = ["x" * 300]
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+@given(st.lists(MEASURED, max_size=4))
+@example([["a", "é"], ["a", 1, "é"], {"a": "é"}, {"é": 1, "b": "c"}])
+@example([[2**63 - 1, -(2**63)], [2**200, True], [1.5, None, b"abc"]])
+@example([[["x" * 300] * 2, {1}], [["x" * 300], ("y" * 300,), frozenset((1,))]])
+def test_values_are_charged_alike_with_and_without_the_extension(values: list[Any]) -> None:
+    shared = [*values, [values, (values, {"a": values})]]
+    assert charged(shared, _native.measured) == charged(shared, None)
+
+
+def test_shared_parts_are_visited_once() -> None:
+    values = [doubled(40), [doubled(70), 1]]
+    assert charged(values, _native.measured) == charged(values, None)
+
+
+def test_a_value_that_holds_itself_is_too_deep_to_be_measured() -> None:
+    with pytest.raises(RecursionError):
+        charged([circle()], _native.measured)
+
+
+DIGITS = st.text("0123456789", min_size=17, max_size=21) | st.text("0129/:-. e\x00\xff", max_size=40)
+
+
+@given(st.lists(DIGITS, max_size=8))
+@example(["1" * 18])
+@example(["1" * 19])
+@example(["a" * 18 + "1" * 19])
+@example(["1" * 18 + "a" + "1" * 18])
+@example(["1" * 10, "1" * 10])
+def test_big_numbers_are_found_alike(parts: list[str]) -> None:
+    texts: list[bytes | None] = [part.encode("latin-1") for part in parts]
+    whole = b"".join(text for text in texts if text)
+    for found in (whole, [*texts, None], tuple(texts)):
+        assert _native.big_number(found) == json_text.has_big_number_in_python(found)
+
+
+@given(st.binary(max_size=80), st.integers(0, 2**31))
+def test_hashes_are_alike(data: bytes, seed: int) -> None:
+    assert _native.murmur3_128(data, seed) == murmur3_128_in_python(data, seed)

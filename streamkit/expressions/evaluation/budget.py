@@ -6,17 +6,20 @@ iteration. Only expressions whose values may be large, or which may take long, c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from time import thread_time
 from typing import TypeVar
 
 from streamkit.errors import LimitError, TimeLimitError
 from streamkit.expressions.expression_limits import MAX_STEPS, MAX_TOTAL, SLOT
+from streamkit.extension import native
 from streamkit.record import Value
 from streamkit.rounds import LARGE, made
 
 T = TypeVar("T")
+Known = dict[int, tuple[Value, int]]
+"""Containers and their sizes by `id`; they are held, so that no other value has their `id`."""
 
 ROUND = 10
 """Steps of one iteration of a loop."""
@@ -35,6 +38,10 @@ _INTEGERS = frozenset((int, bool))
 _BIG = 1 << 63
 
 
+_measured: Callable[[Value, Known], tuple[int, int] | None] | None = native("measured", None)
+"""Bytes and steps of a value by the extension `streamkit._native`, where it is in use; None where only Python can count them."""
+
+
 class Budget:
     """The bytes and steps that are left to the present record; `start` begins the next one.
 
@@ -47,7 +54,7 @@ class Budget:
         self.max_bytes = max_bytes
         self.max_steps = max_steps
         self.seconds = seconds
-        self._known: dict[int, tuple[Value, int]] = {}
+        self._known: Known = {}
         self.bytes = max_bytes
         self.start()
 
@@ -96,7 +103,10 @@ class Budget:
         self.bytes -= size
         if self.bytes < 0:
             raise LimitError(f"the record makes more than {self.max_bytes} bytes (expression.max.bytes)")
-        self.spend(1 + size // _CHUNK)
+        # `spend`, without its call.
+        self.steps -= 1 + size // _CHUNK
+        if self.steps < self._look:
+            self._check()
 
     def item(self, value: T) -> T:
         """Charge the size of a value that is made, and return it."""
@@ -112,7 +122,7 @@ class Budget:
         elif kind in _SMALL:
             self.steps -= 1
         else:
-            self.take(SLOT + self.size(value))
+            self.take(SLOT + self._size_of_container(value))
         return value
 
     def row(self, value: Value) -> None:
@@ -165,6 +175,9 @@ class Budget:
         return self._size_of_container(value)
 
     def _size_of_container(self, value: Value) -> int:
+        if _measured is not None and (found := _measured(value, self._known)):
+            self.steps -= found[1]
+            return found[0]
         known = self._known.get(id(value))
         if known is not None:
             return known[1]

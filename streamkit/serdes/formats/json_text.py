@@ -12,6 +12,7 @@ import orjson
 
 from streamkit.code import Code, call
 from streamkit.errors import SerdeError
+from streamkit.extension import native
 from streamkit.record import Key, Value
 from streamkit.rounds import LARGE
 from streamkit.serdes.equality import same
@@ -65,7 +66,7 @@ def _large_or_odd(value: Value, most: int | None, deepest: int) -> bytes:
 def from_text(data: bytes) -> Json:
     """Return the value of a text. Raises SerdeError."""
     try:
-        if _has_big_number(data):
+        if has_big_number(data):
             # orjson turns whole numbers beyond 64 bits into floats.
             return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         return _loads(data)
@@ -75,12 +76,17 @@ def from_text(data: bytes) -> Json:
 
 def batch_decoder(values: Sequence[bytes | None]) -> Callable[[bytes], Value]:
     """Return a decoder for all of these texts: mostly `orjson.loads` itself, unless a number may be beyond 64 bits."""
-    return from_text if _has_big_number(b",".join(filter(None, values))) else _loads
+    return from_text if has_big_number(values) else _loads
 
 
-def _has_big_number(data: bytes) -> bool:
-    """Return whether the text has nineteen digits in a row, as every number beyond 64 bits has."""
+def has_big_number_in_python(texts: bytes | Sequence[bytes | None]) -> bool:
+    """Return whether a text, or one of several, has nineteen digits in a row, as every number beyond 64 bits has."""
+    data = texts if isinstance(texts, bytes) else b",".join(filter(None, texts))
     return _SIX in data[::_EVERY].translate(_DIGITS_AS_ZERO) and _BIG_NUMBER in data.translate(_DIGITS_AS_ZERO)
+
+
+has_big_number = native("big_number", has_big_number_in_python)
+"""The same by the extension `streamkit._native`, where it is in use."""
 
 
 def _not_json(error: Exception, data: bytes) -> SerdeError:
