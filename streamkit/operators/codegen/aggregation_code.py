@@ -281,8 +281,11 @@ def emit_window_aggregate(
         if rank is not None:
             value = tuple_of(rank, value)
         parts = (key, gen.object_of(record.key), value, record.time, record.context)
-        if kind == "time" and size == advance and cached and not processor.on_close and fits is not None and not top:
+        in_cache = kind == "time" and cached and not processor.on_close and fits is not None and not top
+        if in_cache and size == advance:
             _tumble_in_cache(processor, gen, instance, size, parts)
+        elif in_cache:
+            _hop_in_cache(processor, gen, instance, (size, advance), parts)
         else:
             gen.do(method(instance, "process", *parts))
 
@@ -294,32 +297,82 @@ def _tumble_in_cache(
 
     Windows without an entry, and records that may be late, are left to the kernel.
     """
-    definition = gen.stores[processor.store]
-    fits = _fits(definition)
-    assert fits is not None
-    key, _, value, time, context = parts
-    observed = attribute(instance, "observed")
-    start, row, entry, old, new = (gen.var(name) for name in ("start", "row", "entry", "old", "new"))
-    get, tick, renew = _cache_functions(gen, processor.store)
+    key, _, value, time, _ = parts
+    start, row, entry = (gen.var(name) for name in ("start", "row", "entry"))
     gen.assign(start, binary(time, "-", binary(time, "%", literal(size))))
-    gen.assign(row, binary(key, "+", call(gen.name_of(pack_long, "pack_long"), start)))
-    gen.assign(entry, call(get, row))
-    end, closed = binary(start, "+", literal(size)), binary(observed, "-", literal(processor.windows.grace))
-    with gen.when(any_of(_has_no_value(entry), compare(time, "<", literal(0)), compare(end, "<=", closed))):
+    gen.assign(row, _row(gen, key, start))
+    gen.assign(entry, call(_cache_functions(gen, processor.store)[0], row))
+    with gen.when(any_of(_has_no_value(entry), *_may_be_late(processor, instance, time, start, size))):
         gen.do(method(instance, "process", *parts))
     with gen.otherwise():
-        with gen.when(compare(time, ">", observed)):
-            gen.assign(observed, time)
-        gen.assign(item(entry, USED), tick)
-        if processor.aggregation.kind == "count":
-            gen.add_to(item(entry, VALUE), ONE)
-            _mark_updated(gen, entry, renew, row)
-            return
-        gen.assign(old, item(entry, VALUE))
-        gen.assign(new, added(processor.aggregation, gen, old, value))
-        with gen.when(fits(new)):
-            gen.assign(item(entry, VALUE), new)
-            _mark_updated(gen, entry, renew, row)
-        with gen.otherwise():
-            later = either(is_none(new), time, call("max", item(entry, TIME), time))
-            gen.do(method(gen.store(processor.store), "put", key, start, new, later, context))
+        _observe(gen, instance, time)
+        _change_window(processor, gen, (key, start, row), entry, value)
+
+
+def _hop_in_cache(
+    processor: WindowedAggregate, gen: CodeWriter, instance: Code, sizes: tuple[int, int], parts: tuple[Code, ...]
+) -> None:
+    """Write the updates of a record's hopping windows in the cache; `sizes`: of a window, and its advance.
+
+    Windows without an entry are left to the kernel, and all of a record where one of them may be late.
+    """
+    key, key_object, value, time, context = parts
+    size, advance = sizes
+    first, start, row, entry = (gen.var(name) for name in ("first", "start", "row", "entry"))
+    step = literal(advance)
+    before = binary(time, "-", literal(size - advance))
+    gen.assign(first, call("max", literal(0), binary(binary(before, "//", step), "*", step)))
+    with gen.when(any_of(*_may_be_late(processor, instance, time, first, size))):
+        gen.do(method(instance, "process", *parts))
+    with gen.otherwise():
+        _observe(gen, instance, time)
+        with gen.each((start,), call("range", first, binary(time, "+", ONE), step)):
+            gen.assign(row, _row(gen, key, start))
+            gen.assign(entry, call(_cache_functions(gen, processor.store)[0], row))
+            with gen.when(_has_no_value(entry)):
+                gen.do(method(instance, "update", key, key_object, value, time, context, start))
+            with gen.otherwise():
+                _change_window(processor, gen, (key, start, row), entry, value)
+
+
+def _row(gen: CodeWriter, key: Code, start: Code) -> Code:
+    """Return the cache's key of a window."""
+    return binary(key, "+", call(gen.name_of(pack_long, "pack_long"), start))
+
+
+def _may_be_late(processor: WindowedAggregate, instance: Code, time: Code, first: Code, size: int) -> tuple[Code, Code]:
+    """Return the tests of which one holds where the earliest window of a record may be closed."""
+    closed = binary(attribute(instance, "observed"), "-", literal(processor.windows.grace))
+    return compare(time, "<", literal(0)), compare(binary(first, "+", literal(size)), "<=", closed)
+
+
+def _observe(gen: CodeWriter, instance: Code, time: Code) -> None:
+    """Write the advance of the node's stream time."""
+    observed = attribute(instance, "observed")
+    with gen.when(compare(time, ">", observed)):
+        gen.assign(observed, time)
+
+
+def _change_window(
+    processor: WindowedAggregate, gen: CodeWriter, window: tuple[Code, Code, Code], entry: Code, value: Code
+) -> None:
+    """Write the update of a window's entry in the cache; `window`: its key, its start and its row."""
+    key, start, row = window
+    time, context = gen.record.time, gen.record.context
+    fits = _fits(gen.stores[processor.store])
+    assert fits is not None
+    _, tick, renew = _cache_functions(gen, processor.store)
+    gen.assign(item(entry, USED), tick)
+    if processor.aggregation.kind == "count":
+        gen.add_to(item(entry, VALUE), ONE)
+        _mark_updated(gen, entry, renew, row)
+        return
+    old, new = gen.var("old"), gen.var("new")
+    gen.assign(old, item(entry, VALUE))
+    gen.assign(new, added(processor.aggregation, gen, old, value))
+    with gen.when(fits(new)):
+        gen.assign(item(entry, VALUE), new)
+        _mark_updated(gen, entry, renew, row)
+    with gen.otherwise():
+        later = either(is_none(new), time, call("max", item(entry, TIME), time))
+        gen.do(method(gen.store(processor.store), "put", key, start, new, later, context))

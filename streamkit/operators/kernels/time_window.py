@@ -57,7 +57,7 @@ class TimeWindowAggregate:
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
         """Update each open window of a record in ascending order of start, then emit the windows that have closed."""
-        work, store = self._work, self._store
+        work = self._work
         if t > self.observed:
             self.observed = t
         close_time = self.observed - work.grace
@@ -65,15 +65,16 @@ class TimeWindowAggregate:
         start = (t - size + advance) // advance * advance if t > size - advance else 0
         while start <= t:
             if start + size > close_time:
-                self._update(store, kb, k, v, t, c, start)
+                self.update(kb, k, v, t, c, start)
             else:
                 self._dropped(DropReason.LATE)
             start += advance
         if self._emitter is not None and self._emitter.due(close_time):
             self._emit(close_time, c)
 
-    def _update(self, store: WindowStore, kb: bytes, k: Key, v: Value, t: int, c: RecordContext, start: int) -> None:
-        work = self._work
+    def update(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext, start: int) -> None:
+        """Update the window of a record that begins at `start` (ms)."""
+        work, store = self._work, self._store
         found = store.fetch(kb, start)
         if found is None:
             old, time = work.initial(), t
