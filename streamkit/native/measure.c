@@ -69,7 +69,7 @@ static long long size_of_fields(Walk *walk, PyObject *fields) {
     return 2 * SLOT * PyDict_GET_SIZE(fields) + summed(&names) + summed(&values);
 }
 
-/* The size that `known` has of a container, ODD where it has none. */
+/* The size that `known` has of a container: ODD where it has none, MOST where it is no size that C counts with. */
 static long long look_up(Walk *walk, PyObject *container) {
     if (!PyDict_GET_SIZE(walk->known)) return ODD;
     PyObject *name = PyLong_FromVoidPtr(container);
@@ -77,9 +77,11 @@ static long long look_up(Walk *walk, PyObject *container) {
     PyObject *entry = PyDict_GetItemWithError(walk->known, name);
     Py_DECREF(name);
     if (!entry) return PyErr_Occurred() ? FAILED : ODD;
+    PyObject *size = PyTuple_CheckExact(entry) && PyTuple_GET_SIZE(entry) == 2 ? PyTuple_GET_ITEM(entry, 1) : NULL;
+    if (!size || !PyLong_CheckExact(size)) return MOST;
     int beyond;
-    long long total = PyLong_AsLongLongAndOverflow(PyTuple_GET_ITEM(entry, 1), &beyond);
-    return beyond ? MOST : total;
+    long long total = PyLong_AsLongLongAndOverflow(size, &beyond);
+    return beyond || total < 0 ? MOST : total;
 }
 
 static int keep(Walk *walk, PyObject *container, long long total) {

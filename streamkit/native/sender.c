@@ -82,6 +82,8 @@ Sender *sender_start(Link *link) {
     int failed = pthread_create(&sender->thread, NULL, run, sender);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
+        pthread_cond_destroy(&sender->changed);
+        pthread_mutex_destroy(&sender->lock);
         free(sender);
         return NULL;
     }

@@ -76,6 +76,20 @@ def test_a_producer_refuses_what_it_can_not_use(producer: tuple[Producer, Any], 
     producer[1].finish()
 
 
+@many
+@given(arguments=st.lists(ANYTHING | BYTES, max_size=3))
+@pytest.mark.parametrize("name", ["unused", "measured", "big_number", "murmur3_128"])
+def test_functions_of_values_refuse_what_they_can_not_use(name: str, arguments: list[Any]) -> None:
+    with suppress(*REFUSALS):
+        getattr(_native, name)(*arguments)
+
+
+@pytest.mark.parametrize("size", [None, (), (1, 2, 3), (1, "2"), (1, -1), (1, -(2**70)), (1, 2**70)])
+def test_a_size_that_is_none_is_left_to_python(size: object) -> None:
+    value = ["x" * 300]
+    assert _native.measured([value], {id(value): size}) is None  # type: ignore[dict-item]
+
+
 @pytest.mark.parametrize("kind", [_native.Consumer, _native.Producer])
 @given(client=ANYTHING | st.builds(object))
 @many
@@ -197,6 +211,22 @@ def test_no_reference_is_kept(producer: tuple[Producer, Any]) -> None:
         assert producer[1].begin([row, row])
         assert producer[1].finish() == (2, 0)
         assert not producer[1].begin([row, wrong])
+    assert [sys.getrefcount(each) for each in objects] == before
+
+
+def test_functions_of_values_keep_no_reference() -> None:
+    value: list[Any] = ["".join(["x"] * 300), {"a": b"".join([b"b"] * 9)}]
+    odd = [value, {7}]
+    texts = [b"".join([b"1"] * 18), None]
+    objects = [value, value[0], value[1], odd, texts, texts[0]]
+    before = [sys.getrefcount(each) for each in objects]
+    for _ in range(1000):
+        known: dict[int, tuple[object, int]] = {}
+        assert _native.measured(value, known) == (8 * 2 + 300 + 8 * 2 + 1 + 9, 5)
+        assert _native.measured(odd, known) is None
+        assert known.keys() == {id(value)}
+        assert not _native.big_number(texts)
+        known.clear()
     assert [sys.getrefcount(each) for each in objects] == before
 
 
