@@ -1,10 +1,10 @@
 """Rates of one application in several processes on one machine: count, word count and a stream-table join.
 
-    python -m tests.bench.processes [--processes 1,2] [--rounds 3] [--partitions 16]
+    python -m tests.bench.processes [--processes 1,2] [--rounds 3] [--partitions 16] [--times 6]
 
 Each number of processes reads the same input from its start, in turns; medians count. Inputs are those of `python -m
-tests.bench.run`, and every output is compared. The rate is that between the arrival of the markers of the warm-up, whichever
-partitions they are of, and the last one. Broker, processes and this one share the machine's cores.
+tests.bench.run`, but longer, and every output is compared. The first half of the markers is the warm-up, whichever partitions
+they are of: a process reads a million records before the next one has joined. Broker, processes and this one share the cores.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", default="1,2", help="numbers of processes, with commas; the first is the base")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=16)
-    parser.add_argument("--divisor", type=int, default=1, help="read this part of the input only")
+    parser.add_argument("--times", type=int, default=6, help="so many times the records of tests.bench.run")
     parser.add_argument("--only", choices=NAMES, action="append", help="only this one; may be repeated")
     asked = parser.parse_args(arguments)
     numbers = [int(number) for number in asked.processes.split(",")]
@@ -42,11 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
     with Broker(heap="1g") as broker:
         bench = Bench(broker.address)
         for known in (each for each in scenarios.ALL if each.name in (asked.only or NAMES)):
-            base = replace(
-                known.smaller(asked.divisor), partitions=asked.partitions, topology=known.program, by_share=True
-            )
+            records = known.records * asked.times
+            base = replace(known, records=records, warm=records // 2, topology=known.program, by_share=True)
             # Partitions have no order among each other.
-            base = replace(base, compare="any order" if base.compare == "ordered" else base.compare)
+            compare = "any order" if base.compare == "ordered" else base.compare
+            base = replace(base, partitions=asked.partitions, compare=compare)
             runs: dict[int, list[Measured]] = {number: [] for number in numbers}
             for turn in range(asked.rounds):
                 for number, found in runs.items():

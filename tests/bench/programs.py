@@ -17,9 +17,11 @@ from tests.java import build
 STREAMKIT, JAVA, BY_HAND, QUIX = "streamkit", "Kafka Streams", "by hand", "Quix"
 WITHOUT = "no extension"
 """streamkit without its native extension."""
+NOTHING = "loop that does nothing"
+"""Reads and writes through streamkit's client, without an engine: `tests.bench.floor`."""
 BY_ENGINE = {f"streamkit, {name}": engine for name, engine in (("LevelDB", "leveldb"), ("RocksDB", "rocksdb"))}
 """streamkit with each engine of stores: the values are those of state.engine."""
-ENDS_ALONE = (STREAMKIT, WITHOUT, BY_HAND, *BY_ENGINE)
+ENDS_ALONE = (STREAMKIT, WITHOUT, BY_HAND, NOTHING, *BY_ENGINE)
 """They end at the end of their input; the others need to be told."""
 _TOPOLOGIES = Path(__file__).with_name("topologies")
 _QUIX = "quixstreams==3.28.0"
@@ -27,8 +29,6 @@ _QUIX = "quixstreams==3.28.0"
 
 def of(scenario: Scenario, with_quix: bool) -> list[str]:
     """The programs that can do a scenario."""
-    if scenario.processes > 1:
-        return [STREAMKIT]
     return [
         STREAMKIT,
         WITHOUT,
@@ -57,6 +57,9 @@ def command(
         file = folder / "peer.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
         return [*build.command("bench/java", "Peer"), scenario.program, str(file)], dict(os.environ)
+    if program == NOTHING:
+        places = [names[each] for each in ("bootstrap", "input_1", "output")]
+        return [sys.executable, "-m", "tests.bench.floor", "--loop", *places], dict(os.environ)
     places = [names[each] for each in ("bootstrap", "application", "input_1", "output", "progress")]
     if program == QUIX:
         script = str(Path(__file__).with_name("with_quix.py"))

@@ -36,8 +36,6 @@ def bench(scenario: Scenario, broker: Bench, runs: int, with_quix: bool) -> list
     rates = {program: [each.rate for each in measured] for program, measured in found.items()}
     memory = {program: [each.memory_mb for each in measured] for program, measured in found.items()}
     results = [report.summary(scenario.name, scenario.title, rates, unit="records/s", **{"same output": same})]
-    if scenario.processes > 1:
-        return results
     title = f"memory of: {scenario.title}"
     results.append(report.summary(f"{scenario.name}-memory", title, memory, "less", unit="MB"))
     if scenario.restores:
@@ -62,7 +60,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     quick = f"one run over a {QUICK}th of the input: shows that it works, no more"
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--runs", type=int, default=3, help="runs of each program")
-    names = [*(each.name for each in (*scenarios.ALL, *scenarios.SCALING)), "start"]
+    names = [*(each.name for each in scenarios.ALL), "start"]
     parser.add_argument("--only", choices=names, action="append", help="only this one; may be repeated")
     parser.add_argument(
         "--no-quix", action="store_true", help="without Quix Streams, which is installed when asked for"
@@ -75,7 +73,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     asked = options(arguments)
-    chosen = [each for each in (*scenarios.ALL, *scenarios.SCALING) if not asked.only or each.name in asked.only]
+    chosen = [each for each in scenarios.ALL if not asked.only or each.name in asked.only]
     if asked.quick:
         chosen = [each.smaller(QUICK) for each in chosen]
     runs = 1 if asked.quick else asked.runs

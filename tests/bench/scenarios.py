@@ -96,7 +96,3 @@ ALL = [
     Scenario("distinct", "count, 1 M distinct keys", ("distinct",), **MILLION, topology="count", restores=True),
     PARTITIONS,
 ]
-SCALING = [
-    replace(PARTITIONS, name=f"processes-{count}", title=f"count, 64 partitions, {count} processes", processes=count)
-    for count in (2, 4)
-]
