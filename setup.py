@@ -1,5 +1,6 @@
 """Names the packages and the optional extension; everything else stands in pyproject.toml."""
 
+import os
 import sys
 from glob import glob
 
@@ -13,6 +14,8 @@ NATIVE = Extension(
     sources=sorted(glob("streamkit/native/*.c")),
     depends=sorted(glob("streamkit/native/*.h")),
     libraries=["dl", "pthread"],
+    # CFLAGS take the place of Python's own flags, those for optimization included.
+    extra_compile_args=[] if "-O" in os.environ.get("CFLAGS", "") else ["-O3", "-DNDEBUG"],
     optional=True,
 )
 setup(
