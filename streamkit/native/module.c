@@ -17,6 +17,8 @@ static PyMethodDef functions[] = {
     {"unused", values_unused, METH_O, "unused(value)\n--\n\nAs streamkit.serdes.size.unused."},
     {"measured", (PyCFunction)(void (*)(void))values_measured, METH_FASTCALL,
      "measured(value, known)\n--\n\nReturn bytes and steps as Budget.size counts them, or None where only Python can."},
+    {"merge", (PyCFunction)(void (*)(void))values_merge, METH_FASTCALL,
+     "merge(*parts)\n--\n\nAs streamkit.expressions.evaluation.helpers.merge."},
     {"big_number", bytes_big_number, METH_O,
      "big_number(texts)\n--\n\nAs streamkit.serdes.formats.json_text.has_big_number."},
     {"murmur3_128", bytes_murmur3_128, METH_VARARGS, "murmur3_128(data, seed)\n--\n\nAs streamkit.serdes.murmur3."},

@@ -1,4 +1,5 @@
-/* The check of a value before it is encoded as JSON: streamkit.serdes.size.unused, which says what it is for. */
+/* The check of a value before it is encoded as JSON: streamkit.serdes.size.unused, which says what it is for. And the objects of
+ * `merge`. */
 #include "values.h"
 
 /* As in streamkit/serdes/size.py; a test compares the results. */
@@ -45,4 +46,17 @@ static Py_ssize_t room_beside(PyObject *part, Py_ssize_t room) {
 PyObject *values_unused(PyObject *module, PyObject *value) {
     (void)module;
     return PyLong_FromSsize_t(room_beside(value, SMALL));
+}
+
+PyObject *values_merge(PyObject *module, PyObject *const *parts, Py_ssize_t count) {
+    (void)module;
+    for (Py_ssize_t number = 0; number < count; number++)
+        if (!PyDict_Check(parts[number])) {
+            const char *name = Py_TYPE(parts[number])->tp_name, *dot = strrchr(name, '.');
+            return PyErr_Format(PyExc_TypeError, "merge() takes objects, not %s", dot ? dot + 1 : name);
+        }
+    PyObject *result = count ? PyDict_Copy(parts[0]) : PyDict_New();
+    for (Py_ssize_t number = 1; result && number < count; number++)
+        if (PyDict_Update(result, parts[number])) Py_CLEAR(result);
+    return result;
 }

@@ -249,6 +249,7 @@ def test_lines_inside_a_text() -> None:
         ("x for x in value", "brackets"),
         ("sorted(value, key=value.get)", "lambda"),
         ("1 is 1", "use '=='"),
+        ("merge(value, x=1)", "app.yaml:3:25: merge() takes objects: write {'x': …}, not x=…"),
         ("len.x", "is a function"),
         ("'abc'.x", "no fields"),
         ("", "empty"),

@@ -78,7 +78,7 @@ def test_a_producer_refuses_what_it_can_not_use(producer: tuple[Producer, Any], 
 
 @many
 @given(arguments=st.lists(ANYTHING | BYTES, max_size=3))
-@pytest.mark.parametrize("name", ["unused", "measured", "big_number", "murmur3_128"])
+@pytest.mark.parametrize("name", ["unused", "measured", "merge", "big_number", "murmur3_128"])
 def test_functions_of_values_refuse_what_they_can_not_use(name: str, arguments: list[Any]) -> None:
     with suppress(*REFUSALS):
         getattr(_native, name)(*arguments)
@@ -225,6 +225,7 @@ def test_functions_of_values_keep_no_reference() -> None:
         assert _native.measured(value, known) == (8 * 2 + 300 + 8 * 2 + 1 + 9, 5)
         assert _native.measured(odd, known) is None
         assert known.keys() == {id(value)}
+        assert _native.merge(value[1], {"a": value[0]}) == {"a": value[0]}
         assert not _native.big_number(texts)
         known.clear()
     assert [sys.getrefcount(each) for each in objects] == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamkit.errors import SerdeError
 from streamkit.expressions.evaluation import budget
+from streamkit.expressions.evaluation.helpers import merge_in_python
 from streamkit.serdes.formats import json_text
 from streamkit.serdes.murmur3 import murmur3_128_in_python
 from streamkit.serdes.size import SMALL, unused, unused_in_python
@@ -164,3 +166,24 @@ def test_big_numbers_are_found_alike(parts: list[str]) -> None:
 @given(st.binary(max_size=80), st.integers(0, 2**31))
 def test_hashes_are_alike(data: bytes, seed: int) -> None:
     assert _native.murmur3_128(data, seed) == murmur3_128_in_python(data, seed)
+
+
+@given(parts=st.lists(VALUES | st.dictionaries(NAMES, SCALARS, max_size=9), max_size=4))
+@example(parts=[Decimal(1)])
+@example(parts=[{"a": 1, "b": 2}, {"b": 3}, Fields(c=4)])
+def test_objects_merge_alike(parts: list[Any]) -> None:
+    def merged(merge: Any) -> object:
+        try:
+            return repr(merge(*parts))
+        except TypeError as error:
+            return str(error)
+
+    assert merged(_native.merge) == merged(merge_in_python)
+
+
+def test_what_merges_stays_as_it_is() -> None:
+    first: dict[Any, Any] = {"a": 1}
+    found = _native.merge(first)
+    found["b"] = 2
+    assert first == {"a": 1}
+    assert _native.merge() == {}

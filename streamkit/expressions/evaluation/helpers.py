@@ -22,6 +22,7 @@ from streamkit.expressions.expression_limits import (
     deep_size,
     size_error,
 )
+from streamkit.extension import native
 from streamkit.record import Key, Value
 from streamkit.rounds import LARGE, made
 
@@ -285,10 +286,10 @@ def make_round(number: Value, ndigits: Value = None) -> Value:
     return round(number, ndigits)
 
 
-def merge(*parts: dict[Key, Value]) -> dict[Key, Value]:
+def merge_in_python(*parts: dict[Key, Value]) -> dict[Key, Value]:
     """`merge(a, b, …)`: a new object, shallow; later fields win.
 
-    >>> merge({"a": 1, "b": 1}, {"b": 2})
+    >>> merge_in_python({"a": 1, "b": 1}, {"b": 2})
     {'a': 1, 'b': 2}
     """
     result: dict[Key, Value] = {}
@@ -297,6 +298,10 @@ def merge(*parts: dict[Key, Value]) -> dict[Key, Value]:
             raise TypeError(f"merge() takes objects, not {type(part).__name__}")
         result |= part
     return result
+
+
+merge = native("merge", merge_in_python)
+"""The same by the extension `streamkit._native`, where it is in use."""
 
 
 def header(headers: Iterable[tuple[str, bytes | None]], name: str) -> str | None:

@@ -151,6 +151,11 @@ class Calls(Core):
         if keyword.arg is None:
             self.visit(keyword.value)
             return self.refuse(keyword.value, "'**' is not allowed in a call; use merge() or {**…}")
+        if name == "merge":
+            self.visit(keyword.value)
+            return self.refuse(
+                keyword.value, f"merge() takes objects: write {{{keyword.arg!r}: …}}, not {keyword.arg}=…"
+            )
         if keyword.arg.startswith("_"):
             return self.refuse(keyword.value, f"{keyword.arg!r} begins with an underscore, which is not allowed")
         if name in _KEYS and keyword.arg == "key":
