@@ -77,8 +77,8 @@ def test_a_producer_refuses_what_it_can_not_use(producer: tuple[Producer, Any], 
 
 
 @many
-@given(arguments=st.lists(ANYTHING | BYTES, max_size=3))
-@pytest.mark.parametrize("name", ["unused", "measured", "merge", "big_number", "murmur3_128"])
+@given(arguments=st.lists(ANYTHING | BYTES, max_size=5))
+@pytest.mark.parametrize("name", ["unused", "measured", "count_in_entry", "merge", "big_number", "murmur3_128"])
 def test_functions_of_values_refuse_what_they_can_not_use(name: str, arguments: list[Any]) -> None:
     with suppress(*REFUSALS):
         getattr(_native, name)(*arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from streamkit.code import (
@@ -35,9 +36,17 @@ from streamkit.operators.codegen.aggregation_functions import (
     subtracted,
     window_functions,
 )
+from streamkit.operators.codegen.cache_code import (
+    RT,
+    cache_functions,
+    counted,
+    has_no_value,
+    mark_updated,
+    unless_counted,
+)
 from streamkit.operators.codegen.table_code import drop_null_keys, emit_flush_listener, emit_put
 from streamkit.state.keys import pack_long
-from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, VALUE
+from streamkit.state.stores.cache import TIME, USED, VALUE
 
 if TYPE_CHECKING:
     from streamkit.operators.codegen.code_writer import CodeWriter, Node
@@ -47,8 +56,6 @@ if TYPE_CHECKING:
         WindowedAggregate,
     )
     from streamkit.state.definitions import StoreDef
-
-RT = symbol("rt")
 
 
 def _is_integer(bits: int) -> Callable[[Code], Code]:
@@ -126,40 +133,37 @@ def _put_and_forward(
 
 
 def _count_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
-    """Write code that counts in the entries of the cache itself (state/stores/cache.py): the hottest path."""
+    """Write code that counts in the entries of the cache itself."""
     store, record = gen.store(processor.store), gen.record
     key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
     entry, found = gen.var("entry"), gen.var("found")
-    get, tick, renew = _cache_functions(gen, processor.store)
-    gen.assign(entry, call(get, key))
-    with gen.when(_has_no_value(entry)), gen.guard(node):
-        gen.assign(found, method(store, "get", key))
-        with gen.when(is_none(found)):
-            gen.do(method(store, "put", key, ONE, record.time, record.context))
+    get, tick, renew = cache_functions(gen, processor.store)
+    with unless_counted(gen, processor.store, key):
+        gen.assign(entry, call(get, key))
+        with gen.when(has_no_value(entry)), gen.guard(node):
+            gen.assign(found, method(store, "get", key))
+            with gen.when(is_none(found)):
+                gen.do(method(store, "put", key, ONE, record.time, record.context))
+            with gen.otherwise():
+                later = call("max", item(found, 1), record.time)
+                gen.do(method(store, "put", key, binary(item(found, 0), "+", ONE), later, record.context))
         with gen.otherwise():
-            later = call("max", item(found, 1), record.time)
-            gen.do(method(store, "put", key, binary(item(found, 0), "+", ONE), later, record.context))
-    with gen.otherwise():
-        gen.add_to(item(entry, VALUE), ONE)
-        _mark_updated(gen, entry, renew, key, tick)
+            gen.add_to(item(entry, VALUE), ONE)
+            mark_updated(gen, entry, renew, key, tick)
     emit_flush_listener(gen, node, processor.store, processor.send_old)
-
-
-def _has_no_value(entry: Code) -> Code:
-    return any_of(is_none(entry), is_none(item(entry, VALUE)))
 
 
 def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
     """Write an aggregation that changes an entry of the cache itself, where values have a fixed size."""
     record, definition = gen.record, gen.stores[processor.store]
     entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
-    get, tick, renew = _cache_functions(gen, processor.store)
+    get, tick, renew = cache_functions(gen, processor.store)
     fits = _fits(definition)
     assert fits is not None
     with gen.guard(node):
         key = gen.bytes_of(record.key, definition.key_serde)
         gen.assign(entry, call(get, key))
-        with gen.when(_has_no_value(entry)):
+        with gen.when(has_no_value(entry)):
             gen.assign(entry, NONE)
             gen.assign(found, method(gen.store(processor.store), "get", key))
             gen.unpack((old, time), any_of(found, tuple_of(initial_value(processor.aggregation, gen), record.time)))
@@ -178,39 +182,9 @@ def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter)
             gen.assign(new, added(processor.aggregation, gen, old))
     with gen.when(all_of(is_not_none(entry), fits(new))):
         gen.assign(item(entry, VALUE), new)
-        _mark_updated(gen, entry, renew, key)
+        mark_updated(gen, entry, renew, key)
     with gen.otherwise():
         _put_and_forward(processor, node, gen, (new, old, time))
-
-
-def _cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
-    """Return the function of a store's cache that gets an entry, the piece of the next stamp, and the function that renews an entry."""
-    store = gen.store(name)
-    return (
-        gen.prologue(("entries", name), "entry_of", attribute(store, "entries", "get")),
-        call("next", gen.prologue(("ticks", name), "ticks", attribute(store, "cache", "ticks"))),
-        gen.prologue(("renew", name), "renew", attribute(store, "cache", "renew")),
-    )
-
-
-def _mark_updated(gen: CodeWriter, entry: Code, renew: Code, key: Code, tick: Code | None = None) -> None:
-    """Write the other changes of a cache entry with a new value; `tick`: where its read set no stamp."""
-    record = gen.record
-    gen.assign(item(entry, DATA), NONE)
-    with gen.when(compare(record.time, ">", item(entry, TIME))):
-        gen.assign(item(entry, TIME), record.time)
-    # The entry's size stays if it has an update that is not flushed, with this context and a topic of this length.
-    same = [item(entry, PUT), compare(record.context, "is", item(entry, CONTEXT))]
-    if not gen.reads_one_topic():
-        current = gen.prologue(("topic",), "current", attribute(RT, "current_topic"))
-        same.append(compare(item(entry, TOPIC), "==", attribute(current, "size")))
-    with gen.when(all_of(*same)):
-        if tick is None:
-            gen.assign(item(entry, PUT), item(entry, USED))
-        else:
-            gen.assign_all((item(entry, PUT), item(entry, USED)), tick)
-    with gen.otherwise():
-        gen.do(call(renew, key, entry, record.context))
 
 
 def emit_table_aggregate(processor: TableAggregate, node: Node, gen: CodeWriter) -> None:
@@ -301,12 +275,19 @@ def _tumble_in_cache(
     start, row, entry = (gen.var(name) for name in ("start", "row", "entry"))
     gen.assign(start, binary(time, "-", binary(time, "%", literal(size))))
     gen.assign(row, _row(gen, key, start))
-    gen.assign(entry, call(_cache_functions(gen, processor.store)[0], row))
-    with gen.when(any_of(_has_no_value(entry), *_may_be_late(processor, instance, time, start, size))):
+    with gen.when(any_of(*_may_be_late(processor, instance, time, start, size))):
         gen.do(method(instance, "process", *parts))
+    by_extension = counted(gen, processor.store, row) if processor.aggregation.kind == "count" else None
+    if by_extension is not None:
+        with gen.otherwise(by_extension):
+            _observe(gen, instance, time)
     with gen.otherwise():
-        _observe(gen, instance, time)
-        _change_window(processor, gen, (key, start, row), entry, value)
+        gen.assign(entry, call(cache_functions(gen, processor.store)[0], row))
+        with gen.when(has_no_value(entry)):
+            gen.do(method(instance, "process", *parts))
+        with gen.otherwise():
+            _observe(gen, instance, time)
+            _change_window(processor, gen, (key, start, row), entry, value)
 
 
 def _hop_in_cache(
@@ -328,11 +309,13 @@ def _hop_in_cache(
         _observe(gen, instance, time)
         with gen.each((start,), call("range", first, binary(time, "+", ONE), step)):
             gen.assign(row, _row(gen, key, start))
-            gen.assign(entry, call(_cache_functions(gen, processor.store)[0], row))
-            with gen.when(_has_no_value(entry)):
-                gen.do(method(instance, "update", key, key_object, value, time, context, start))
-            with gen.otherwise():
-                _change_window(processor, gen, (key, start, row), entry, value)
+            counts = processor.aggregation.kind == "count"
+            with unless_counted(gen, processor.store, row) if counts else nullcontext():
+                gen.assign(entry, call(cache_functions(gen, processor.store)[0], row))
+                with gen.when(has_no_value(entry)):
+                    gen.do(method(instance, "update", key, key_object, value, time, context, start))
+                with gen.otherwise():
+                    _change_window(processor, gen, (key, start, row), entry, value)
 
 
 def _row(gen: CodeWriter, key: Code, start: Code) -> Code:
@@ -361,18 +344,18 @@ def _change_window(
     time, context = gen.record.time, gen.record.context
     fits = _fits(gen.stores[processor.store])
     assert fits is not None
-    _, tick, renew = _cache_functions(gen, processor.store)
+    _, tick, renew = cache_functions(gen, processor.store)
     gen.assign(item(entry, USED), tick)
     if processor.aggregation.kind == "count":
         gen.add_to(item(entry, VALUE), ONE)
-        _mark_updated(gen, entry, renew, row)
+        mark_updated(gen, entry, renew, row)
         return
     old, new = gen.var("old"), gen.var("new")
     gen.assign(old, item(entry, VALUE))
     gen.assign(new, added(processor.aggregation, gen, old, value))
     with gen.when(fits(new)):
         gen.assign(item(entry, VALUE), new)
-        _mark_updated(gen, entry, renew, row)
+        mark_updated(gen, entry, renew, row)
     with gen.otherwise():
         later = either(is_none(new), time, call("max", item(entry, TIME), time))
         gen.do(method(gen.store(processor.store), "put", key, start, new, later, context))
