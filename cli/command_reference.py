@@ -22,8 +22,9 @@ is `num.stream.threads`. `streamkit config FILE` shows each value and where it c
 
 `--verbose` before the command shows tracebacks, with the lines of generated code in them, and more of the log.
 
-`STREAMKIT_NATIVE=off` turns the native extension off. Where it was built it reads and writes the records of Kafka, and checks values
-before they are encoded as JSON. The default is `auto`. `streamkit doctor` shows whether it is in use.
+`STREAMKIT_NATIVE=off` turns the native extension off. Where it was built it reads and writes the records of Kafka, checks,
+measures and merges values, counts in caches, and hashes foreign keys. The default is `auto`. `streamkit doctor` shows whether it is in
+use.
 
 <!-- Below: written by `make generate` from the commands' own help. -->
 """
