@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -274,3 +275,25 @@ def test_what_is_not_as_expected_is_logged_once(
     assert reason in caplog.text
     assert reason in native_client.missing()
     client.close()
+
+
+def test_closed_clients_that_are_not_freed_yet_are_freed_for_new_ones() -> None:
+    class Owner:
+        """A cycle with its client, as each consumer of the transport is."""
+
+        def __init__(self) -> None:
+            settings = {"bootstrap.servers": NOWHERE, "group.id": "group", "error_cb": self.ignore}
+            self.client, link = create_consumer(settings, QUIET)
+            if link is not None:
+                link.close()
+            self.client.close()
+
+        def ignore(self, error: object) -> None:
+            pass
+
+    gc.disable()
+    try:
+        for _ in range(os.sysconf("SC_THREAD_KEYS_MAX")):
+            Owner()
+    finally:
+        gc.enable()

@@ -17,6 +17,7 @@ from confluent_kafka.admin import NewTopic as KafkaNewTopic  # type: ignore[attr
 from streamkit.errors import RetriableTransportError, TopicError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.kafka_errors import Refusals, kafka_error, translate
+from streamkit.transport.kafka.native_client import made
 from streamkit.transport.kafka.oauth import for_librdkafka
 from streamkit.transport.log_interface import Admin, GroupDescription, GroupMember, NewTopic, TopicInfo
 
@@ -41,7 +42,8 @@ class KafkaAdmin(Admin):
         self._refusals = Refusals()
         settings: dict[str, object] = {**for_librdkafka(config), "error_cb": self._refusals}
         try:
-            self._client = AdminClient(settings, logger=logger)  # type: ignore[arg-type]  # the stub has no callbacks
+            # The stub has no callbacks.
+            self._client = made(lambda: AdminClient(settings, logger=logger))  # type: ignore[arg-type]
         except KafkaException as error:
             raise translate(error, "the admin client was refused its settings", self._address) from error
 

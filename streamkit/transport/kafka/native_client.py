@@ -7,6 +7,7 @@ confluent-kafka alone, and logs the reason once.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -70,6 +71,18 @@ def create_producer(settings: Settings, logger: logging.Logger) -> tuple[Produce
     return client, _linked(lambda: _native.Producer(client))
 
 
+def made(make: Callable[[], Client]) -> Client:
+    """Return a new client of librdkafka; where the process has no key for thread-local storage left, after a pass of the collector.
+
+    A client holds a key until it is freed, and closed clients are cycles with their callbacks, which Python's collector reaches rarely.
+    """
+    try:
+        return make()
+    except RuntimeError:
+        gc.collect()
+        return make()
+
+
 def missing() -> str:
     """Return why clients are created without the extension; empty where they have it. Raises ConfigError."""
     chosen = switch()
@@ -80,6 +93,10 @@ def missing() -> str:
 
 def _create(make: Callable[[dict[str, object]], Client], settings: Settings) -> tuple[Client, bool]:
     """Create a client; return it, and whether with the extension as its plug-in."""
+    return made(lambda: _create_once(make, settings))
+
+
+def _create_once(make: Callable[[dict[str, object]], Client], settings: Settings) -> tuple[Client, bool]:
     if not missing():
         from streamkit import _native
 
