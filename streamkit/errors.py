@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from types import TracebackType
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,31 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.position}: {self.message}"
+
+
+class TakenTracebacks:
+    """The tracebacks of an exception and of its causes, which no longer have them.
+
+    A function may raise one exception object again and again. Each time, Python adds the new frames to the traceback that the
+    object still has, so that the traceback grows, and keeps the variables of all frames.
+    """
+
+    __slots__ = ("_taken",)
+
+    def __init__(self, error: BaseException):
+        self._taken: list[tuple[BaseException, TracebackType | None]] = []
+        chain: list[BaseException | None] = [error]
+        while chain:
+            each = chain.pop()
+            if each is not None and all(each is not other for other, _ in self._taken):
+                self._taken.append((each, each.__traceback__))
+                each.__traceback__ = None
+                chain += (each.__cause__, each.__context__)
+
+    def restore(self) -> None:
+        """Give the exceptions their tracebacks again, in place of those that they may have got since."""
+        for error, trace in self._taken:
+            error.__traceback__ = trace
 
 
 class StreamkitError(Exception):

@@ -41,6 +41,20 @@ MODULE = """
         CALLS.append(value)
         raise ValueError("no")
 
+    KEPT = ValueError("kept")
+
+    async def raises_kept(value):
+        raise KEPT
+
+    def returns_kept(*values):
+        return [KEPT] * len(values[0])
+
+    def raises_of_kept(*value):
+        try:
+            raise KEPT
+        except ValueError as error:
+            raise ValueError("another") from error
+
     async def slow(value):
         await asyncio.sleep(0.002)
         return value
@@ -143,8 +157,8 @@ pipelines:
 RECORDS = [(f"k{n % 3}".encode(), n.to_bytes(4, "big"), n) for n in range(40)]
 
 
-def one_step(folder: Path, options: str, config: str = "client.id: a") -> Path:
-    rest = f"  p: {{stream: in, steps: [{{enrich: {{{options}}}}}], to: out}}\n"
+def one_step(folder: Path, options: str, config: str = "client.id: a", step: str = "enrich") -> Path:
+    rest = f"  p: {{stream: in, steps: [{{{step}: {{{options}}}}}], to: out}}\n"
     return write(folder, HEAD.replace("CONFIG", config) + rest, MODULE)
 
 

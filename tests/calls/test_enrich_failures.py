@@ -38,6 +38,35 @@ def test_other_failures_are_not_repeated_and_may_be_dropped(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        ("enrich", 'call: "user_code:raises_kept", concurrency: 1'),
+        ("enrich", 'call: "user_code:raises_of_kept", concurrency: 1'),
+        ("enrich", 'call: "user_code:returns_kept", batch: 9'),
+        ("enrich", "call: \"user_code:raises_kept\", by: '1', cache: {size: 9}"),
+        ("map_values", 'call: "user_code:raises_of_kept", value_serde: json'),
+        ("map_values", 'call: "user_code:returns_kept", batch: 3, value_serde: json'),
+    ],
+)
+def test_an_exception_that_is_raised_again_has_the_traceback_of_one_failure(
+    step: str, options: str, tmp_path: Path
+) -> None:
+    task = task_of(one_step(tmp_path, f"{options}, on_error: {{dead_letter: lost}}", step=step))
+    traces = []
+    for first in range(5):
+        task.add(batch(RECORDS[:4], first=first * 4))
+        task.process(100)
+        traces += [dict(row[4])["__streams.errors.stacktrace"] for row in task.output]
+        task.output.clear()
+        (drop,) = task.drops.view()
+        assert "kept" in drop.message or "another" in drop.message
+    assert len(traces) == 20
+    assert set(traces) == {traces[0]}
+    assert b"user_code.py" in traces[0] or "returns_kept" in options
+    task.close()
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ('call: "user_code:busy", retries: 1, backoff: 1ms', "offset 2: busy (key 'k2', value 2)"),

@@ -14,6 +14,7 @@ from streamkit.errors import (
     RefusedError,
     RegistryError,
     SerdeTypeError,
+    TakenTracebacks,
 )
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.runtime.execution.dead_letters import SETTING, dead_letter, step_of
@@ -114,7 +115,7 @@ class ErrorPolicy:
             self._send(dead_letter(topic, error, record, step))
         if action == FAIL:
             raise ProcessingError(text or describe_failure(plan_node, error, record)) from error
-        message = partial(describe_failure, plan_node, error, record) if text is None else partial(str, text)
+        message = _message(plan_node, error, record, text)
         return Drop(f"{step or plan_node.name} failed: {type(error).__name__}", message, letters)
 
     def refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> Drop:
@@ -134,7 +135,7 @@ class ErrorPolicy:
         topic, step = self._handlers.dead_letter_topic, step_of(plan_node)
         if topic:
             self._send(dead_letter(topic, error, record, step))
-        return Drop(f"{step} does not encode", partial(str, text), int(bool(topic)))
+        return Drop(f"{step} does not encode", _message(plan_node, error, record, text), int(bool(topic)))
 
     def without_handler(self, error: RefusedError) -> ProcessingError:
         """Return the error that ends the application where no node is above the sink, after the dead letter is written."""
@@ -153,8 +154,26 @@ class ErrorPolicy:
         plan_node = self._nodes[node] if node is not None else None
         if self._handlers.deserialization == FAIL or is_good:
             raise DeserializationError(describe_failure(plan_node, error, record)) from error
-        message = partial(describe_failure, plan_node, error, record)
+        message = _message(plan_node, error, record)
         return Drop(f"topic {record.topic} does not decode", message, int(bool(topic)))
+
+
+def _message(
+    node: PlanNode | None, error: Exception, record: FailedRecord, text: str | None = None
+) -> Callable[[], str]:
+    """Return the function that returns `text` or describes the failure; take the error's traceback, which would grow."""
+    tracebacks = TakenTracebacks(error)
+    if text is not None:
+        return partial(str, text)
+
+    def message() -> str:
+        tracebacks.restore()
+        try:
+            return describe_failure(node, error, record)
+        finally:
+            TakenTracebacks(error)
+
+    return message
 
 
 def describe_failure(node: PlanNode | None, error: Exception, record: FailedRecord) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.runtime.execution.punctuation import Punctuator
+from streamkit.runtime.execution.reasons import human_reason
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.tracing.tracer import ProgramTrace
@@ -58,8 +59,9 @@ class TracedTask(Task):
 
     @contextmanager
     def _noted(self, node: int | None, error: Exception, record: FailedRecord) -> Iterator[None]:
-        written = len(self.output)
+        # The handler takes the error's traceback, which has the places in the user's modules.
+        reason, written = human_reason(error), len(self.output)
         try:
             yield
         finally:
-            self._trace.failed(node, error, record, self.output[written:])
+            self._trace.failed(node, reason, record, self.output[written:])

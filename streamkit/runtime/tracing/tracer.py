@@ -13,7 +13,6 @@ from streamkit.operators.core.task_services import FailedRecord
 from streamkit.operators.steps.processors.process import Process
 from streamkit.plan.model import Plan, PlanNode, SubTopology
 from streamkit.record import Key, OutputTuple, Value, WindowedKey
-from streamkit.runtime.execution.handlers import human_reason
 from streamkit.runtime.records import raw_json
 from streamkit.runtime.tracing.store_rows import Rows, rows_of_key
 from streamkit.runtime.tracing.visits import BATCH, Passed, RowChange, Visit
@@ -142,7 +141,7 @@ class ProgramTrace:
         if running is not None:
             running.visit.dropped = str(reason)
 
-    def failed(self, node: int | None, error: Exception, record: FailedRecord, written: Sequence[OutputTuple]) -> None:
+    def failed(self, node: int | None, reason: str, record: FailedRecord, written: Sequence[OutputTuple]) -> None:
         """Note a failure in the visit of its node, or as a visit where none is running."""
         found = self._nodes[node] if node is not None else None
         running = self._tracer.running
@@ -157,7 +156,7 @@ class ProgramTrace:
             self._tracer.end()
         else:
             visit = running.visit
-        visit.failure = human_reason(error)
+        visit.failure = reason
         visit.dead_letter = next((row[0] for row in written), visit.dead_letter)
 
     # -- Inside --

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from streamkit.errors import TakenTracebacks
 from streamkit.record import FullContext, Headers, Key, RecordContext, Value
 
 log = logging.getLogger(__name__)
@@ -40,10 +41,16 @@ _held = partial(tuple.__new__, HeldRecord)
 class Failed:
     """The result of a record whose call failed."""
 
-    __slots__ = ("error",)
+    __slots__ = ("_tracebacks", "error")
 
     def __init__(self, error: Exception):
         self.error = error
+        self._tracebacks = TakenTracebacks(error)
+
+    def with_traceback(self) -> Exception:
+        """Return the error with the traceback of the call, whatever has raised the same object since."""
+        self._tracebacks.restore()
+        return self.error
 
 
 class Replays:
@@ -138,7 +145,7 @@ class HoldingStep(ABC):
             switch(origin)
             try:
                 if type(result) is Failed:
-                    raise result.error
+                    raise result.with_traceback()
                 deliver(record, result)
             except Exception as error:
                 # Handles the failure of this step; it raises those that a step below has handled.
