@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from streamkit.durations import option_time
 from streamkit.errors import Position
 from streamkit.runtime.execution.reasons import human_reason
 from streamkit_cli.records.json_lines import json_line
+from streamkit_cli.records.record_output import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from streamkit.runtime.operations.dead_letter_replay import Replay
     from streamkit.runtime.records import RecordJson
 
-NAMES = ("error", "message", "step", "topic", "partition", "offset", "timestamp", "headers", "key", "value")
+NAMES = (
+    "error",
+    "message",
+    "step",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "failed_at",
+    "headers",
+    "key",
+    "value",
+)
 SHOWN = 50
 """Rows of the table; the totals below it count all letters."""
 UNBOUNDED = 1_000_000
@@ -46,9 +58,9 @@ class LetterFilter:
             self._test = expression.function(NAMES)
 
     def __call__(self, letter: DeadLetter) -> bool:
-        if self._since is not None and letter.timestamp < self._since:
+        if self._since is not None and letter.failed_at < self._since:
             return False
-        if self._until is not None and letter.timestamp >= self._until:
+        if self._until is not None and letter.failed_at >= self._until:
             return False
         return self._test is None or self._is_true(self._test, letter)
 
@@ -84,7 +96,7 @@ class LetterWriter:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("dead letter", "error", "message", "step", "read at", "time", "key", "value"):
+        for name in ("dead letter", "error", "message", "step", "read at", "failed at", "key", "value"):
             table.add_column(name, overflow="ellipsis", no_wrap=True)
         kinds: Counter[tuple[str, str, str]] = Counter()
         stuck = 0
@@ -110,11 +122,10 @@ class LetterWriter:
         from streamkit.runtime.execution.handlers import shorten
 
         key, value = (shorten(data, 40) for data in (letter.key, letter.value))
-        time = datetime.fromtimestamp(letter.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
         source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
         place = f"{letter.place.topic}-{letter.place.partition}@{letter.place_offset}"
         message = shorten(letter.message, 60).strip("'\"")
-        return place, letter.error, message, letter.step, source, time.replace("+00:00", "Z"), key, value
+        return place, letter.error, message, letter.step, source, time_text(letter.failed_at), key, value
 
     def _end(self, total: int, stuck: int) -> str:
         if self._executed:

@@ -8,11 +8,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from streamkit.record import TopicPartition
+from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
 from streamkit.runtime.operations.reading.topic_reading import record_json
+from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit_cli.records.json_lines import json_line, line_of_value
 
 if TYPE_CHECKING:
-    from streamkit.runtime.operations.reading.topic_reading import Found
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.operations.reading.topic_reading import Found, Row
     from streamkit.serdes.plain import Json
 
 
@@ -35,13 +39,13 @@ class Output(Protocol):
         """Write the added records."""
 
 
-def output(form: Format, *, lines: bool, offsets: bool) -> Output:
-    """Return the output of the options."""
+def output(form: Format, plan: Plan, *, lines: bool, offsets: bool) -> Output:
+    """Return the output of the options for records of a plan's topics."""
     if lines:
         return Values()
     if form is Format.json:
         return JsonLines(offsets)
-    return Blocks() if form is Format.pretty else Table()
+    return Blocks(RecordJson(plan)) if form is Format.pretty else Table()
 
 
 class JsonLines:
@@ -69,22 +73,46 @@ class Values:
 
 
 class Blocks:
-    """A line that names the record, and below it key, headers and value, indented; with colours on a terminal."""
+    """A line that names the record, and below it key, headers and value, indented; with colours on a terminal.
 
-    def __init__(self) -> None:
+    A dead letter is shown as its record, in the form of the record's topic, with the failure in place of the headers about it.
+    """
+
+    def __init__(self, forms: RecordJson) -> None:
         from rich.console import Console
         from rich.highlighter import JSONHighlighter
 
         self._console = Console(highlighter=JSONHighlighter(), markup=False, emoji=False, soft_wrap=True)
+        self._forms = forms
 
     def write(self, found: Found) -> None:
         record = record_json(found)
         row = found.row
         self._console.print(f"{row.topic}-{row.partition}@{row.offset}  {time_text(row.timestamp)}", highlight=False)
+        if is_dead_letter(row.headers):
+            record = self._dead_letter(row)
         for name in ("key", "headers", "value", "error"):
             if name in record:
                 text = json.dumps(record[name], ensure_ascii=False, indent=None if name == "headers" else 2)
                 self._console.print(f"  {name + ':':<9}{text.replace(chr(10), chr(10) + ' ' * 11)}")
+
+    def _dead_letter(self, row: Row) -> dict[str, Json]:
+        """Print what failed, where and when, and return the record in the form of its own topic."""
+        place = TopicPartition(row.topic, row.partition)
+        letter = read_dead_letter(place, row.offset, (row.key, row.value, row.timestamp, row.headers))
+        source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
+        facts = (
+            ("failed", ": ".join(filter(None, (letter.error, letter.message)))),
+            ("step", letter.step),
+            ("read at", source),
+            ("time", time_text(letter.failed_at)),
+        )
+        for name, text in facts:
+            if text:
+                self._console.print(f"  {name + ':':<9}{_printable(text)}", highlight=False)
+        key, value = self._forms.decode_source(letter.topic, letter.key, letter.value)
+        headers = {"headers": headers_to_json(letter.headers)} if letter.headers else {}
+        return {"key": key, "value": value, **headers}
 
     def flush(self) -> None:
         sys.stdout.flush()

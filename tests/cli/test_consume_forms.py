@@ -123,3 +123,30 @@ def test_what_is_printed_goes_in_again(processed: Path, tmp_path: Path) -> None:
     lines = consumed(processed, "--until-idle", topic="users")
     produced(path, "users", *({**each, "topic": "users"} for each in lines))
     assert json.dumps(consumed(path, "--until-idle", topic="users")) == json.dumps(lines)
+
+
+def test_pretty_shows_what_a_dead_letter_means(tmp_path: Path) -> None:
+    path = tmp_path / "bills.yaml"
+    path.write_text(
+        f"streamkit: 1\napplication: bills\nconfig: {{state.dir: {tmp_path / 'state'}}}\n"
+        "topics:\n  bills: {key: long, value: json, partitions: 1}\n  out: {key: long, value: json, partitions: 1}\n"
+        "  lost: {key: bytes, value: bytes, partitions: 1}\n"
+        "pipelines:\n  p:\n    stream: bills\n    steps: [{map_values: {value: value.cents, on_error: {dead_letter: lost}}}]\n    to: out\n"
+    )
+    produced(path, "bills", {"key": 7, "value": {"euro": 1}, "timestamp": 7, "headers": [["h", "x"]]})
+    assert streamkit("run", path, "--until-idle").code == 0
+    lines = streamkit("consume", path, "lost", "--until-idle", "--format", "pretty").out.splitlines()
+    assert lines[:4] == [
+        "lost-0@0  1970-01-01T00:00:00.007Z",
+        "  failed:  KeyError: 'cents'",
+        "  step:    p.map_values",
+        "  read at: bills-0@0",
+    ]
+    assert lines[4].startswith("  time:    20")
+    assert lines[5:] == [
+        "  key:     7",
+        '  headers: [["h", "x"]]',
+        "  value:   {",
+        '             "euro": 1',
+        "           }",
+    ]

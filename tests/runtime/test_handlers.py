@@ -21,7 +21,7 @@ class Node:
 def policy(sent: list[tuple], **settings: str | bool) -> ErrorPolicy:
     """The policy of a global task."""
     config = Config("app", {name.replace("_", "."): value for name, value in settings.items()})
-    return ErrorPolicy((Node(),), Handlers.of(config).of_globals(), sent.append)
+    return ErrorPolicy((Node(),), Handlers.of(config).of_globals(), sent.append, lambda: 7)
 
 
 def test_a_global_store_fails_unless_its_handler_is_enabled():

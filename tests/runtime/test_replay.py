@@ -67,8 +67,8 @@ def test_more_than_a_broker_remembers_is_refused():
 def test_a_letter_of_a_replayed_record_has_each_header_once():
     from streamkit.operators.core.task_services import FailedRecord
 
-    first = dead_letter("dead", KeyError("a"), FailedRecord("in", 0, 1, 5, b"k", b"v", [("h", b"x")]), "p.map")
-    again = dead_letter("dead", KeyError("b"), FailedRecord("in", 0, 9, 5, b"k", b"v", first[4]), "p.map")
+    first = dead_letter("dead", KeyError("a"), FailedRecord("in", 0, 1, 5, b"k", b"v", [("h", b"x")]), 100, "p.map")
+    again = dead_letter("dead", KeyError("b"), FailedRecord("in", 0, 9, 5, b"k", b"v", first[4]), 200, "p.map")
     names = [name for name, _ in again[4]]
     assert len(names) == len(set(names))
     assert dict(again[4])[f"{PREFIX}offset"] == b"9"
@@ -86,5 +86,22 @@ def test_java_s_letters_are_read():
         (f"{PREFIX}offset", b"12"),
     ]
     assert read_dead_letter(PLACE, 4, (b"k", b"v", 5, headers)) == DeadLetter(
-        PLACE, 4, "SerializationException", "Size of data is not 8", "", "in", 3, 12, 5, b"k", b"v", []
+        PLACE, 4, "SerializationException", "Size of data is not 8", "", "in", 3, 12, 5, 5, b"k", b"v", []
     )
+
+
+def test_letters_are_selected_by_the_time_of_the_failure():
+    from streamkit.operators.core.task_services import FailedRecord
+    from streamkit.plan import load
+    from streamkit.runtime.execution.dead_letters import read_dead_letter
+    from streamkit.runtime.records import RecordJson
+    from streamkit_cli.records.letter_selection import LetterFilter
+
+    def letter(failed_at: int) -> DeadLetter:
+        record = FailedRecord("in", 0, 1, 5, b"k", b"v", None)
+        return read_dead_letter(PLACE, 0, dead_letter("dead", KeyError("a"), record, failed_at, "p.map")[1:5])
+
+    form = RecordJson(load("topologies/word-count/topology.yaml"))
+    wanted = LetterFilter(form, "failed_at > 1", "1970-01-01T00:00:02Z", "1970-01-01T00:00:03Z")
+    assert [time for time in (1999, 2000, 2999, 3000) if wanted(letter(time))] == [2000, 2999]
+    assert letter(0).failed_at == 5

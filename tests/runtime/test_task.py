@@ -203,7 +203,7 @@ def test_a_dead_letter_has_the_original_bytes_and_kip_1034s_headers():
 
 
 def test_a_dead_letter_names_the_module_of_an_exception():
-    row = dead_letter("dlq", SerdeError("not JSON"), RECORD)
+    row = dead_letter("dlq", SerdeError("not JSON"), RECORD, 0)
     assert dict(row[4])["__streams.errors.exception"] == b"streamkit.errors.SerdeError"
 
 

@@ -150,7 +150,7 @@ def command(
     forms = TopicForms(plan, name)
     record_filter = RecordFilter(plan, forms, span, _key_condition(forms, key), where)
     ends = not follow and (until_idle or tail is not None or until is not None or limit == 0)
-    out = output(form or Format.json, lines=lines, offsets=with_offsets)
+    out = output(form or Format.json, plan, lines=lines, offsets=with_offsets)
     with stopping() as stopped, closing(open_log(plan)) as transport, silence_noticed(plan):
         info = wait_for_topic(transport, plan, name, None if ends else stopped)
         if info is None:

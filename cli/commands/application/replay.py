@@ -20,14 +20,16 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="EXPR",
-        help="Only letters for which this is true; names: error message step topic partition offset timestamp key value headers.",
+        help="Only letters for which this is true; names: error message step topic partition offset timestamp failed_at key value headers.",
     ),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help=f"Only records of this time or later: {TIME_HELP}."),
+    typer.Option("--since", metavar="TIME", help=f"Only records that failed at this time or later: {TIME_HELP}."),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records of before this time.")]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only records that failed before this time.")
+]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N letters.")]
 From = Annotated[
     list[str] | None,

@@ -12,8 +12,12 @@ from streamkit.plan.model import Plan, PlanNode
 from streamkit.record import Headers, OutputTuple, TopicPartition
 
 PREFIX = "__streams.errors."
-STEP = "__streamkit.errors.step"
-"""The pipeline and the step that failed (`pipeline.step`), for which Java has no header."""
+OWN_PREFIX = "__streamkit.errors."
+"""The prefix of headers that Java does not have."""
+STEP = f"{OWN_PREFIX}step"
+"""The pipeline and the step that failed (`pipeline.step`)."""
+TIME = f"{OWN_PREFIX}time"
+"""When the record failed: ms since the epoch. The timestamp of a dead letter is that of its record."""
 RecordFields: TypeAlias = tuple[bytes | None, bytes | None, int, Headers | None]
 """Key, value, timestamp and headers of a record."""
 
@@ -34,14 +38,20 @@ class DeadLetter:
     partition: int
     offset: int
     timestamp: int
+    """That of the record."""
+    failed_at: int
+    """When the record failed, ms since the epoch; `timestamp` for letters of Java and of older versions, which do not have it."""
     key: bytes | None
     value: bytes | None
     headers: Headers
     """The headers of the source record."""
 
 
-def dead_letter(topic: str, error: BaseException, record: FailedRecord, step: str = "") -> OutputTuple:
-    """Return the row for a dead-letter topic: the source's bytes, time and headers, then KIP-1034's headers."""
+def dead_letter(topic: str, error: BaseException, record: FailedRecord, now: int, step: str = "") -> OutputTuple:
+    """Return the row for a dead-letter topic: the source's bytes, time and headers, then KIP-1034's headers.
+
+    `now`: when it failed, in ms; 0 where no clock runs, as in batch jobs.
+    """
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     text = str(error)
     values = {
@@ -56,6 +66,8 @@ def dead_letter(topic: str, error: BaseException, record: FailedRecord, step: st
     headers += [(f"{PREFIX}{key}", None if value is None else value.encode()) for key, value in values.items()]
     if step:
         headers.append((STEP, step.encode()))
+    if now > 0:
+        headers.append((TIME, str(now).encode()))
     return (topic, record.raw_key, record.raw_value, record.timestamp, headers, None)
 
 
@@ -67,7 +79,8 @@ def read_dead_letter(place: TopicPartition, offset: int, columns: RecordFields) 
     """
     key, value, timestamp, headers = columns
     fields = {name: (data or b"").decode(errors="replace") for name, data in headers or ()}
-    partition, source_offset = (_number(fields.get(f"{PREFIX}{name}")) for name in ("partition", "offset"))
+    partition, source_offset = (_number(fields.get(f"{PREFIX}{name}"), -1) for name in ("partition", "offset"))
+    failed_at = _number(fields.get(TIME), timestamp)
     return DeadLetter(
         place,
         offset,
@@ -78,15 +91,21 @@ def read_dead_letter(place: TopicPartition, offset: int, columns: RecordFields) 
         partition,
         source_offset,
         timestamp,
+        failed_at,
         key,
         value,
         source_headers(headers or []),
     )
 
 
+def is_dead_letter(headers: Headers | None) -> bool:
+    """Return whether a record is a dead letter, by its headers."""
+    return any(name == f"{PREFIX}exception" for name, _ in headers or ())
+
+
 def source_headers(headers: Headers) -> Headers:
     """Return headers without those that a dead letter adds, so that a record that fails again has them once."""
-    return [(name, value) for name, value in headers if name != STEP and not name.startswith(PREFIX)]
+    return [(name, value) for name, value in headers if not name.startswith((PREFIX, OWN_PREFIX))]
 
 
 def dead_letter_topics(plan: Plan) -> list[str]:
@@ -97,7 +116,9 @@ def dead_letter_topics(plan: Plan) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def dead_letters_of_rows(topic: str, error: BaseException, rows: Collection[OutputTuple]) -> list[OutputTuple]:
+def dead_letters_of_rows(
+    topic: str, error: BaseException, rows: Collection[OutputTuple], now: int
+) -> list[OutputTuple]:
     """Return the dead letters of rows that the log rejected: their own bytes, and the topic that they were for.
 
     Their source records are not known any more; Java sends none of their bytes.
@@ -108,6 +129,7 @@ def dead_letters_of_rows(topic: str, error: BaseException, rows: Collection[Outp
             error,
             # Only changelogs have rows without a timestamp.
             FailedRecord(target, -1 if number is None else number, -1, cast(int, time), key, value, headers),
+            now,
         )
         for target, key, value, time, headers, number in rows
     ]
@@ -122,5 +144,5 @@ def step_of(node: PlanNode) -> str:
     return name
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.lstrip("-").isdecimal() else -1
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text and text.lstrip("-").isdecimal() else default

@@ -92,10 +92,17 @@ class Drop(NamedTuple):
 class ErrorPolicy:
     """Handles failures of one task's nodes: returns a Drop, writes dead letters, or raises."""
 
-    def __init__(self, nodes: tuple[PlanNode, ...], handlers: Handlers, send: Callable[[OutputTuple], None]):
+    def __init__(
+        self,
+        nodes: tuple[PlanNode, ...],
+        handlers: Handlers,
+        send: Callable[[OutputTuple], None],
+        clock: Callable[[], int],
+    ):
         self._nodes = nodes
         self._handlers = handlers
         self._send = send
+        self._clock = clock
 
     def processing(self, node: int, error: Exception, record: FailedRecord) -> Drop:
         """Return when the record is dropped at this node. Raises ProcessingError where the handler is FAIL."""
@@ -112,7 +119,7 @@ class ErrorPolicy:
         topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
         letters = int(bool(topic) and (own is None or action == DEAD_LETTER))
         if topic and letters:
-            self._send(dead_letter(topic, error, record, step))
+            self._send(dead_letter(topic, error, record, self._clock(), step))
         if action == FAIL:
             raise ProcessingError(text or describe_failure(plan_node, error, record)) from error
         message = _message(plan_node, error, record, text)
@@ -134,14 +141,14 @@ class ErrorPolicy:
             raise RefusedError(text, error, record, step_of(plan_node)) from error
         topic, step = self._handlers.dead_letter_topic, step_of(plan_node)
         if topic:
-            self._send(dead_letter(topic, error, record, step))
+            self._send(dead_letter(topic, error, record, self._clock(), step))
         return Drop(f"{step} does not encode", _message(plan_node, error, record, text), int(bool(topic)))
 
     def without_handler(self, error: RefusedError) -> ProcessingError:
         """Return the error that ends the application where no node is above the sink, after the dead letter is written."""
         topic = self._handlers.dead_letter_topic
         if topic:
-            self._send(dead_letter(topic, error.cause, cast(FailedRecord, error.record), error.step))
+            self._send(dead_letter(topic, error.cause, cast(FailedRecord, error.record), self._clock(), error.step))
         return ProcessingError(str(error))
 
     def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> Drop:
@@ -150,7 +157,7 @@ class ErrorPolicy:
         is_good = isinstance(error, RegistryError)
         topic = self._handlers.dead_letter_topic
         if topic and not is_good:
-            self._send(dead_letter(topic, error, record))
+            self._send(dead_letter(topic, error, record, self._clock()))
         plan_node = self._nodes[node] if node is not None else None
         if self._handlers.deserialization == FAIL or is_good:
             raise DeserializationError(describe_failure(plan_node, error, record)) from error

@@ -70,7 +70,7 @@ class ProgramServices:
         self.metrics = TaskMetrics()
         self.stores: dict[str, Store] = {}
         self._environment = environment
-        self._policy = ErrorPolicy(spec.program.nodes, environment.handlers, self.output.append)
+        self._policy = ErrorPolicy(spec.program.nodes, environment.handlers, self.output.append, self.now)
         self._stream_punctuators = PunctuationQueue()
         self._wall_punctuators = PunctuationQueue()
         self._running: Run | None = None

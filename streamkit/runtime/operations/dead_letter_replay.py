@@ -24,7 +24,7 @@ POLL_MS = 200
 MAX_METADATA = 4000
 """Characters: a broker takes 4096 (offset.metadata.max.bytes)."""
 
-_FACTS = ("error", "message", "step", "topic", "partition", "offset", "timestamp")
+_FACTS = ("error", "message", "step", "topic", "partition", "offset", "timestamp", "failed_at")
 
 Filter = Callable[[DeadLetter], bool]
 Offsets: TypeAlias = dict[TopicPartition, int]

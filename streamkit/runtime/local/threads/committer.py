@@ -225,7 +225,7 @@ class Committer:
         topic = handlers.dead_letter_topic
         letters = topic is not None and all(row[0] != topic for row in error.rows)
         if topic is not None and letters:
-            self._producer.send(dead_letters_of_rows(topic, error, error.rows))
+            self._producer.send(dead_letters_of_rows(topic, error, error.rows, self._shared.clock()))
             self._producer.flush()
         if not goes_on:
             raise error
