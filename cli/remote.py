@@ -13,6 +13,7 @@ from streamkit_cli.loading import load_plan
 from streamkit_cli.running.serving import read_token
 
 if TYPE_CHECKING:
+    from streamkit.http.answers import Shape
     from streamkit.plan.model import Plan
     from streamkit.serdes.plain import Json
 
@@ -40,10 +41,10 @@ class Connection:
         self._client = JsonClient(url, read_token(token_file), _SECONDS)
         self.url = self._client.url
 
-    def get(self, path: str, parameters: Mapping[str, object] | None = None) -> Json:
-        """Return the answer of a path. Raises StreamkitError with the instance's error, or where no answer comes."""
+    def get(self, path: str, parameters: Mapping[str, object] | None = None, shape: Shape = object) -> Json:
+        """Return the answer of a path. Raises StreamkitError with the instance's error, for another shape, or without an answer."""
         try:
-            return self._client.request(path, parameters)
+            return self._client.request(path, parameters, shape=shape)
         except InstanceError as error:
             if error.status is None:
                 raise StreamkitError(f"no application answers at {self.url}: {error}") from error

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from streamkit.http.server.http_server import HttpServer
     from streamkit.plan.model import Plan
     from streamkit.runtime.local.instance.client import Application
 
@@ -19,22 +20,38 @@ TOKEN = "STREAMKIT_HTTP_TOKEN"
 """The environment variable with the token."""
 
 
+class HttpOptions(NamedTuple):
+    """The options of `run` about HTTP."""
+
+    address: str | None
+    token_file: str | None
+    hosts: str | None
+
+    def bind(self) -> HttpServer | None:
+        """Return a server at the address; None without one. Raises UsageError, ConfigError."""
+        if self.address is None:
+            for option, value in (("--http-token-file", self.token_file), ("--http-hosts", self.hosts)):
+                if value is not None:
+                    raise UsageError(f"{option} needs --http")
+            return None
+        from streamkit.http.server.http_server import HttpServer, parse_address
+
+        return HttpServer(*parse_address(self.address), read_token(self.token_file), self.hosts)
+
+
+NO_HTTP = HttpOptions(None, None, None)
+
+
 @contextmanager
-def serving(
-    plan: Plan, http: str | None, token_file: str | None
-) -> Iterator[tuple[Plan, Callable[[Application], None]]]:
-    """Give the plan to run, and a function that serves its application; without `http` it does nothing.
+def serving(plan: Plan, http: HttpOptions) -> Iterator[tuple[Plan, Callable[[Application], None]]]:
+    """Give the plan to run, and a function that serves its application; without an address it does nothing.
 
     The plan gets the address as application.server, unless that is set. Raises UsageError, ConfigError.
     """
-    if http is None:
-        if token_file is not None:
-            raise UsageError("--http-token-file needs --http")
+    server = http.bind()
+    if server is None:
         yield plan, lambda application: None
         return
-    from streamkit.http.server.http_server import HttpServer, parse_address
-
-    server = HttpServer(*parse_address(http), read_token(token_file))
     try:
         if not plan.config["application.server"]:
             plan = replace(plan, config=plan.config.with_setting("application.server", server.address, "--http"))
@@ -46,7 +63,8 @@ def serving(
 def read_token(file: str | None) -> str | None:
     """Return the token of a file, or of the environment; None where there is none. Raises ConfigError."""
     if file is None:
-        return os.environ.get(TOKEN) or None
+        token = os.environ.get(TOKEN)
+        return _checked(TOKEN, token) if token else None
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -55,6 +73,12 @@ def read_token(file: str | None) -> str | None:
         ) from error
     if not token:
         raise ConfigError(f"--http-token-file {file}: is empty")
+    return _checked(f"--http-token-file {file}", token)
+
+
+def _checked(source: str, token: str) -> str:
+    if not all("!" <= char <= "~" for char in token):
+        raise ConfigError(f"{source}: a token consists of letters, digits and signs of ASCII, without blanks")
     return token
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamkit.config import Config
     from streamkit.http.overview import Served
     from streamkit.plan.model import Plan
+    from streamkit_cli.running.serving import HttpOptions
 
 RunOne = Callable[["Plan", str | None, list["Served"]], None]
 """Runs one application until its end: (plan, address of its server, where it notes what is served)."""
@@ -43,9 +44,7 @@ def load_plans(files: list[str], settings: list[str] | None, env_file: str | Non
     return plans
 
 
-def run_together(
-    plans: list[Plan], http: tuple[str | None, str | None], run_one: RunOne, stop_requested: threading.Event
-) -> None:
+def run_together(plans: list[Plan], http: HttpOptions, run_one: RunOne, stop_requested: threading.Event) -> None:
     """Run applications, each in a thread, until all have ended; the failure of one ends the others in order.
 
     Raises the error of the first that failed.
@@ -64,7 +63,7 @@ def run_together(
 
     with _overview(http, served, plans[0].config):
         threads = [
-            threading.Thread(target=run, args=(plan, _port_of(http[0], number)), name=plan.application)
+            threading.Thread(target=run, args=(plan, _port_of(http.address, number)), name=plan.application)
             for number, plan in enumerate(plans, 1)
         ]
         for thread in threads:
@@ -89,17 +88,11 @@ def _port_of(http: str | None, number: int) -> str | None:
 
 
 @contextmanager
-def _overview(http: tuple[str | None, str | None], served: list[Served], config: Config) -> Iterator[None]:
-    address, token_file = http
-    if address is None:
-        if token_file is not None:
-            raise UsageError("--http-token-file needs --http")
+def _overview(http: HttpOptions, served: list[Served], config: Config) -> Iterator[None]:
+    server = http.bind()
+    if server is None:
         yield
         return
-    from streamkit.http.server.http_server import HttpServer, parse_address
-    from streamkit_cli.running.serving import read_token
-
-    server = HttpServer(*parse_address(address), read_token(token_file))
     try:
         server.start_overview(lambda: list(served), config)
         yield

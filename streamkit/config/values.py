@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ SECRET_PARTS = (
     "user.info",
 )
 MASK = "********"
+_HOST_NAME = re.compile(r"(\*\.)?(?![\d.]+$)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
 
 def is_secret(name: str) -> bool:
@@ -115,7 +117,20 @@ def _list(setting: Setting, value: object) -> tuple[str, ...]:
         raise _fail(setting, "none or all alone, or a list of optimizations", ", ".join(items))
     if setting.name == "bootstrap.servers" and not _are_addresses(items):
         raise _fail(setting, "brokers as host:port, or embedded", value)
+    if setting.name == "http.peers":
+        for item in items:
+            if not _is_peer(item):
+                raise _fail(setting, "made of networks (10.0.0.0/8), addresses and host names without a port", item)
     return items
+
+
+def _is_peer(item: str) -> bool:
+    """Return whether a text is a network, an address, a host name, or `*.` and a domain."""
+    try:
+        ipaddress.ip_network(item)
+    except ValueError:
+        return _HOST_NAME.fullmatch(item) is not None
+    return True
 
 
 def _are_addresses(items: tuple[str, ...]) -> bool:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
 import logging
-import re
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -26,6 +23,7 @@ from streamkit.errors import (
     StreamkitError,
     UnknownNameError,
 )
+from streamkit.http.access import Access, Refusal
 from streamkit.http.endpoints import (
     application_page,
     dead_letter_endpoints,
@@ -46,18 +44,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
-_LOCAL_NAMES = ("localhost", "localhost.localdomain")
 _THREADS = 40
-_READING = ("GET", "HEAD")
 
 
-def http_application(service: Service, token: str | None, *, loopback: bool) -> Starlette:
-    """Return the endpoints of a service.
-
-    token: that of the header `Authorization: Bearer …`; loopback: a request must name this machine as its host, so that no
-    page of another site reaches the server through a host name of that site.
-    """
+def http_application(service: Service, access: Access) -> Starlette:
+    """Return the endpoints of a service, for the requests that have access."""
     endpoints = [
         *application_page.ENDPOINTS,
         *instance_state.ENDPOINTS,
@@ -67,10 +58,10 @@ def http_application(service: Service, token: str | None, *, loopback: bool) -> 
         *dead_letter_endpoints.ENDPOINTS,
         *prometheus.ENDPOINTS,
     ]
-    described = [*endpoints, *_documentation(endpoints, token is not None)]
+    described = [*endpoints, *_documentation(endpoints, access.token is not None)]
     threads = _Threads()
     routes = [Route(each.path, _route(each, service, threads), methods=[each.method]) for each in described]
-    guard = Middleware(Guard, token=token, open_paths={each.path for each in described if each.open}, loopback=loopback)
+    guard = Middleware(Guard, access=access, open_paths={each.path for each in described if each.open})
     return Starlette(
         routes=routes,
         middleware=[guard],
@@ -154,13 +145,12 @@ _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-sto
 
 
 class Guard:
-    """Refuses requests without the token, and those that pages of other sites might send."""
+    """Refuses the requests that have no access."""
 
-    def __init__(self, app: ASGIApp, token: str | None, open_paths: set[str], loopback: bool):
+    def __init__(self, app: ASGIApp, access: Access, open_paths: set[str]):
         self._app = app
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._access = access
         self._open = open_paths
-        self._loopback = loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
@@ -168,37 +158,16 @@ class Guard:
                 message["headers"] = [*message["headers"], *_HEADERS]
             await send(message)
 
-        refusal = self._refusal(Request(scope))
+        request = Request(scope)
+        refusal = self._access.refusal(request, is_open=request.url.path in self._open)
         if refusal is not None:
-            await refusal(scope, receive, send)
+            await _refused(refusal)(scope, receive, send)
         else:
             await self._app(scope, receive, with_headers)
 
-    def _refusal(self, request: Request) -> Response | None:
-        host = request.headers.get("host")
-        if host is not None and not _HOST.fullmatch(host):
-            return error_response(f"the header Host is {host!r}; expected HOST or HOST:PORT", 400)
-        if self._loopback and not is_local(request.url.hostname or ""):
-            return error_response(f"{request.url.hostname} is no name of this machine", 403)
-        if request.method not in _READING:
-            origin = request.headers.get("origin")
-            if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-                return error_response(f"requests from {origin} are not answered", 403)
-        if self._expected is None or request.url.path in self._open:
-            return None
-        given = request.headers.get("authorization", "").encode()
-        if hmac.compare_digest(given, self._expected):
-            return None
-        refusal = error_response("a token is needed: Authorization: Bearer …", 401)
-        refusal.headers["WWW-Authenticate"] = "Bearer"
-        return refusal
 
-
-def is_local(name: str) -> bool:
-    """Return whether a host name or address is this machine's own loopback."""
-    if name in _LOCAL_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def _refused(refusal: Refusal) -> Response:
+    response = error_response(refusal.text, refusal.status)
+    if refusal.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response

@@ -11,10 +11,13 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from streamkit.errors import InstanceError
+from streamkit.http.answers import Shape, misfit
 from streamkit.serdes.plain import Json
 
 
 class _NoRedirects(HTTPRedirectHandler):
+    """A redirect would take the token to an address that the user has not given."""
+
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: object, newurl: str
     ) -> Request | None:
@@ -24,24 +27,35 @@ class _NoRedirects(HTTPRedirectHandler):
 class JsonClient:
     """An instance at a URL; any thread may call `request`."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: float, *, direct: bool = False):
-        """direct: without proxies of the environment and without redirects, for instances of one group."""
+    def __init__(self, url: str, token: str | None, timeout_s: float, *, peer: str | None = None):
+        """peer: the name HOST:PORT of an instance of the same group, which gets requests without proxies of the environment."""
         self.url = url.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if peer is not None:
+            self._headers["Host"] = peer
         self._timeout_s = timeout_s
-        self._opener = build_opener(ProxyHandler({}), _NoRedirects()) if direct else build_opener()
+        self._opener = build_opener(*([] if peer is None else [ProxyHandler({})]), _NoRedirects())
 
-    def request(self, path: str, parameters: Mapping[str, object] | None = None, method: str = "GET") -> Json:
-        """Return the content of an answer; parameters that are None are left out.
+    def request(
+        self,
+        path: str,
+        parameters: Mapping[str, object] | None = None,
+        method: str = "GET",
+        shape: Shape = object,
+    ) -> Json:
+        """Return the content of an answer, of a shape as `misfit` takes it; parameters that are None are left out.
 
-        Raises InstanceError: for an error with its text, for an answer that is no JSON, and where no answer comes.
+        Raises InstanceError: for an error with its text, for an answer that is no JSON or of another shape, for a redirect, and
+        where no answer comes.
         """
         query = urlencode({name: value for name, value in (parameters or {}).items() if value is not None})
         target = f"{self.url}{path}?{query}" if query else f"{self.url}{path}"
         try:
-            status, body = self._send(Request(target, headers=self._headers, method=method))
+            status, location, body = self._send(Request(target, headers=self._headers, method=method))
         except (OSError, HTTPException) as error:
             raise InstanceError(_reason(error)) from error
+        if location is not None and 300 <= status < 400:
+            raise InstanceError(f"{self.url} redirects to {location}; if that is an instance, give its address", status)
         try:
             content: Json = json.loads(body)
         except ValueError:
@@ -49,16 +63,22 @@ class JsonClient:
         if status >= 300:
             is_error = isinstance(content, dict) and "error" in content
             raise InstanceError(str(content["error"]) if is_error else f"{self.url} answers {status}", status)
+        missing = misfit(content, shape)
+        if missing is not None:
+            what = f"without {missing!r}" if missing else "of another form"
+            raise InstanceError(
+                f"{self.url} is no application of streamkit, or of another version: it answers {path} {what}", status
+            )
         return content
 
-    def _send(self, request: Request) -> tuple[int, bytes]:
+    def _send(self, request: Request) -> tuple[int, str | None, bytes]:
         response: HTTPResponse | HTTPError
         try:
             response = self._opener.open(request, timeout=self._timeout_s)
         except HTTPError as error:
             response = error
         with response:
-            return response.status or 0, response.read()
+            return response.status or 0, response.headers.get("Location"), response.read()
 
 
 def _reason(error: OSError | HTTPException) -> str:

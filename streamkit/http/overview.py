@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from streamkit.http.access import Access
 from streamkit.http.endpoint_app import Guard
 from streamkit.http.endpoints.application_page import POLICY, text_of
 from streamkit.http.endpoints.endpoint import error_response, json_response
@@ -25,7 +26,7 @@ Served = tuple["Application", str]
 """An application, and the address HOST:PORT of its own server."""
 
 
-def overview_application(served: Callable[[], Sequence[Served]], token: str | None, *, loopback: bool) -> Starlette:
+def overview_application(served: Callable[[], Sequence[Served]], access: Access) -> Starlette:
     """Return the endpoints of the overview: `/`, and `/applications` as JSON.
 
     The page is open and has no data: its script requests `/applications`, with the token that the user enters.
@@ -42,7 +43,7 @@ def overview_application(served: Callable[[], Sequence[Served]], token: str | No
         text = f"there is nothing at {request.url.path} of this overview; each application has its own address: {known}"
         return error_response(text, 404)
 
-    guard = Middleware(Guard, token=token, open_paths={"/"}, loopback=loopback)
+    guard = Middleware(Guard, access=access, open_paths={"/"})
     return Starlette(
         routes=[Route("/", page), Route("/applications", applications)],
         middleware=[guard],

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ipaddress
+import logging
+import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InstanceError, InstanceGoneError, StoreUnavailableError
+from streamkit.http.access import HOST_NAME
+from streamkit.http.answers import Shape
 from streamkit.http.json_client import JsonClient
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.instance.client import Application
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 15.0
 """Longer than a query of the other instance waits for a busy stream thread."""
@@ -34,6 +41,7 @@ class Peers:
         self._application = application
         self._token = token
         self._free = threading.BoundedSemaphore(max_requests)
+        self._reported: set[str] = set()
 
     @property
     def own(self) -> str:
@@ -60,18 +68,20 @@ class Peers:
         parameters: dict[str, str],
         *,
         method: str = "GET",
+        shape: Shape = object,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Json:
-        """Return the answer of another instance.
+        """Return the answer of another instance, of a shape as `answers.misfit` takes it.
 
-        Raises InstanceGoneError where it does not answer, StoreUnavailableError where it answers 503 or refuses the token;
-        InstanceError for other errors, with their status.
+        Raises InstanceGoneError where it does not answer, StoreUnavailableError where it answers 503 or refuses the token, or is at
+        an address that the user has not allowed; InstanceError for other errors, with their status.
         """
+        place = self._place_of(address)
         if not self._free.acquire(timeout=TIMEOUT_SECONDS):
             raise StoreUnavailableError(f"too many requests to other instances: {address} is not asked")
         try:
-            client = JsonClient(f"http://{address}", self._token, timeout_seconds, direct=True)
-            return client.request(path, parameters, method)
+            client = JsonClient(f"http://{place}", self._token, timeout_seconds, peer=address)
+            return client.request(path, parameters, method, shape)
         except InstanceError as error:
             if error.status is None:
                 raise InstanceGoneError(f"the instance at {address} does not answer: {error}") from error
@@ -82,3 +92,61 @@ class Peers:
             raise
         finally:
             self._free.release()
+
+    def _place_of(self, address: str) -> str:
+        """Return the HOST:PORT to connect to for the address that a member of the group announces, if the user has allowed it.
+
+        A member can announce whatever address it likes, and every request has the token. A host name that counts only by what it resolves
+        to gives that address, so that it can't resolve to another one by the time of the connection.
+        Raises StoreUnavailableError for other addresses, InstanceGoneError for a name that does not resolve.
+        """
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        allowed: tuple[str, ...] = self._application.plan.config["http.peers"]
+        if not HOST_NAME.fullmatch(host) or not port.isdecimal():
+            raise StoreUnavailableError(f"the group names an instance at {address!r}, which is no HOST:PORT")
+        if host.lower() == self.own.rpartition(":")[0].strip("[]").lower() or _is_named(host, allowed):
+            return address
+        try:
+            found = [str(place[0]) for *_, place in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)]
+        except (OSError, UnicodeError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InstanceGoneError(f"the instance at {address} does not answer: {reason}") from error
+        networks = [network for each in allowed if (network := _network(each)) is not None]
+        for each in found:
+            number = ipaddress.ip_address(each)
+            if any(number in network for network in networks) or _is_of_this_host(number):
+                return f"[{each}]:{port}" if ":" in each else f"{each}:{port}"
+        text = f"the instance at {address} gets no requests: it is on another host, and http.peers lists neither {host} nor its network"
+        if address not in self._reported:
+            self._reported.add(address)
+            log.warning("%s", text)
+        raise StoreUnavailableError(text)
+
+
+def _is_named(host: str, allowed: tuple[str, ...]) -> bool:
+    """Return whether http.peers has a host by its name, or a domain above it."""
+    name = host.lower().rstrip(".")
+    names = [each.lower().rstrip(".") for each in allowed]
+    return name in names or any(each.startswith("*.") and name.endswith(each[1:]) for each in names)
+
+
+def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(entry)
+    except ValueError:
+        return None
+
+
+def _is_of_this_host(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return whether an address is one of this machine: then the system sends to it from itself."""
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Nothing is sent: connect only finds the route.
+            probe.connect((str(address), 9))
+            return ipaddress.ip_address(probe.getsockname()[0]) == address
+    except (OSError, ValueError):
+        return False

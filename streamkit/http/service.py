@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from streamkit.http.access import Access
 from streamkit.http.event_stream import SharedAnswer, Streams
 from streamkit.http.history import History
 from streamkit.http.peers import Peers
@@ -25,6 +26,7 @@ class Service:
     """An application, the other instances of it, and what the server keeps between requests."""
 
     application: Application
+    access: Access
     peers: Peers
     history: History
     streams: Streams
@@ -40,13 +42,13 @@ class Service:
 
     @classmethod
     def of(
-        cls, application: Application, token: str | None, limits: Limits, traffic: Traffic, closing: threading.Event
+        cls, application: Application, access: Access, limits: Limits, traffic: Traffic, closing: threading.Event
     ) -> Service:
         """Return the service of an application.
 
-        token: that of the other instances, to which there are as many requests at a time as connections here; closing: is
-        set when the server closes.
+        access: its token is that of the other instances, too, to which there are as many requests at a time as connections
+        here; closing: is set when the server closes.
         """
-        peers = Peers(application, token, limits.connections)
+        peers = Peers(application, access.token, limits.connections)
         history, streams = History(application, closing), Streams(closing)
-        return cls(application, peers, history, streams, traffic, node_steps(application.plan))
+        return cls(application, access, peers, history, streams, traffic, node_steps(application.plan))

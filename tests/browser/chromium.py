@@ -23,7 +23,8 @@ LIMIT_S = 180.0
 class Browser:
     """One browser with one page; every call has a limit."""
 
-    def __init__(self, width: int = 1400, height: int = 1000):
+    def __init__(self, width: int = 1400, height: int = 1000, *, arguments: Sequence[str] = ()):
+        """`arguments`: further ones of Chromium's command line."""
         command = browser()
         self._profile = tempfile.mkdtemp(prefix="chromium-")
         to_browser, self._out = os.pipe()
@@ -35,7 +36,7 @@ class Browser:
             os.dup2(read, 3)
             os.dup2(write, 4)
 
-        arguments = [
+        options = [
             "--headless=new",
             "--no-sandbox",
             "--disable-gpu",
@@ -46,9 +47,10 @@ class Browser:
             "--remote-debugging-pipe",
             f"--user-data-dir={self._profile}",
             f"--window-size={width},{height}",
+            *arguments,
         ]
         self._process = subprocess.Popen(
-            [command, *arguments],
+            [command, *options],
             preexec_fn=place,
             pass_fds=(3, 4),
             stdin=subprocess.DEVNULL,

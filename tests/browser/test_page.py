@@ -147,3 +147,35 @@ def test_an_application_that_goes_away_is_said_to(browser: Browser, tmp_path: Pa
         browser.open(f"http://{address}/")
         browser.until("byId('state').innerText === 'RUNNING'")
     browser.until("!byId('problem').hidden && byId('problem').innerText.startsWith('No answer')")
+
+
+REBOUND = "shop.evil.example"
+PAUSE = "fetch('/pause', {method: 'POST'}).then(answer => answer.status)"
+
+
+@pytest.mark.parametrize("access", [{"hosts": "shop.example"}, {"token": "s3cret"}], ids=["hosts", "token"])
+def test_a_page_whose_name_leads_here_changes_nothing(
+    access: dict[str, str], tmp_path: Path, log: EmbeddedTransport
+) -> None:
+    rules = f"MAP {REBOUND} 127.0.0.1,MAP shop.example 127.0.0.1,MAP other.example 127.0.0.1"
+    browser = Browser(arguments=[f"--host-resolver-rules={rules}"])
+    try:
+        with served(tmp_path / "app", log, host="0.0.0.0", **access) as (address, application):
+            port = address.rpartition(":")[2]
+            # The name belongs to the attacker's site, whose scripts run in this origin; its address is that of the server now.
+            browser.open(f"http://{REBOUND}:{port}/")
+            assert browser.evaluate(PAUSE) == (403 if "hosts" in access else 401)
+            assert not application.paused
+            # A page of another site, whose form needs no permission of the browser.
+            browser.open(f"http://shop.example:{port}/api")
+            browser.open(f"http://other.example:{port}/health")
+            cross = f"fetch('http://shop.example:{port}/pause', {{method: 'POST', mode: 'no-cors'}}).then(() => true)"
+            assert browser.evaluate(cross)
+            assert not application.paused
+            # The server's own page can.
+            browser.open(f"http://shop.example:{port}/api")
+            own = PAUSE.replace("'POST'", "'POST', headers: {Authorization: 'Bearer s3cret'}")
+            assert browser.evaluate(own) == 200
+            assert application.paused
+    finally:
+        browser.close()

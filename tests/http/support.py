@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
+from streamkit.config import Config
 from streamkit.http.server.http_server import HttpServer
 from streamkit.plan import load
 from streamkit.runtime.local.instance.client import Application
@@ -84,17 +86,28 @@ def request(
         connection.close()
 
 
+def instance(server: str, peers: str = "") -> Any:
+    """Return as much of an application as `Peers` needs: its `application.server` and `http.peers`."""
+    config = Config("shop", {"application.server": server, "http.peers": peers})
+    return SimpleNamespace(plan=SimpleNamespace(config=config))
+
+
 def write_shop(log: EmbeddedTransport) -> None:
     """Write three orders of each user at 0, 3 and 30 s, prices that change, and some countries."""
     admin = log.admin()
     admin.create_topics([NewTopic("orders", 2), NewTopic("prices", 2), NewTopic("countries", 1)])
     admin.close()
-    producer = log.producer()
     rows: list[tuple] = [
         ("orders", user.encode(), b'{"n":1}', time + 1, None, None) for time in (0, 3000, 30_000) for user in USERS
     ]
     rows += [("prices", b"apple", (time).to_bytes(8, "big"), time, None, None) for time in (10, 20, 30)]
     rows += [("countries", code, name, 1, None, None) for code, name in ((b"de", b"Germany"), (b"fr", b"France"))]
+    write(log, rows)
+
+
+def write(log: EmbeddedTransport, rows: list[tuple]) -> None:
+    """Write records to a log."""
+    producer = log.producer()
     producer.send(rows)
     producer.flush()
     producer.close()
@@ -102,13 +115,21 @@ def write_shop(log: EmbeddedTransport) -> None:
 
 @contextmanager
 def served(
-    folder: Path, log: EmbeddedTransport, *, text: str = SHOP, token: str | None = None, **config: Any
+    folder: Path,
+    log: EmbeddedTransport,
+    *,
+    text: str = SHOP,
+    token: str | None = None,
+    host: str = "127.0.0.1",
+    hosts: str | None = None,
+    **config: Any,
 ) -> Iterator[tuple[str, Application]]:
     """Run a topology, and give its address and the application, once it is ready."""
     folder.mkdir(exist_ok=True)
     file = folder / "topology.yaml"
     file.write_text(text)
-    server = HttpServer("127.0.0.1", 0, token)
+    server = HttpServer(host, 0, token, hosts)
+    address = f"127.0.0.1:{server.port}"
     plan = load(file, overrides={"state.dir": str(folder / "state"), "application.server": server.address, **config})
     application = Application(plan, log)
     stop = threading.Event()
@@ -124,8 +145,8 @@ def served(
     server.start(application)
     thread.start()
     try:
-        until(lambda: errors or request(server.address, "/ready").status == 200, "the application is ready")
-        yield server.address, application
+        until(lambda: errors or request(address, "/ready").status == 200, "the application is ready")
+        yield address, application
     finally:
         stop.set()
         thread.join(LIMIT_S)

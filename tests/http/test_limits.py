@@ -28,10 +28,14 @@ from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
-from tests.http.support import SHOP, request
+from tests.http.support import SHOP, instance, request
 
 IDLE_MS = 1500
 """More than the time that passes on a slow machine until a client that has connected sends its request."""
+SMUGGLED = (
+    b"POST /pause HTTP/1.1\r\nHost: localhost\r\nLENGTH\r\n\r\n0\r\n\r\nPOST /pause HTTP/1.1\r\nHost: localhost\r\n\r\n"
+)
+"""A request in whose body, by one of two lengths, another request begins."""
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -174,8 +178,12 @@ def test_who_does_not_read_the_answers_is_cut(tmp_path):
         (b"GET /health HTTP/1.1\r\n" + b"X-A: b\r\n" * 200_000, 431, "too_large"),
         (HEALTH[:-2] + b"X-A: " + b"b" * 2 * HEAD_BYTES + b"\r\n\r\n", 431, "too_large"),
         (b"POST /pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES + 1), 413, "too_large"),
+        (SMUGGLED.replace(b"LENGTH", b"Content-Length: 5\r\nTransfer-Encoding: chunked"), 400, "malformed"),
+        (SMUGGLED.replace(b"LENGTH", b"Transfer-Encoding: chunked\r\nContent-Length: 5"), 400, "malformed"),
+        (SMUGGLED.replace(b"LENGTH", b"Transfer-Encoding: chunked").replace(b"1.1", b"1.0", 1), 400, "malformed"),
+        (SMUGGLED.replace(b"LENGTH", b"Content-Length: 5\r\nContent-Length: 6"), 400, "malformed"),
     ],
-    ids=["tls", "HTTP/0.9", "line", "headers", "header", "body"],
+    ids=["tls", "HTTP/0.9", "line", "headers", "header", "body", "two ends", "two ends, turned", "1.0", "two lengths"],
 )
 def test_what_is_no_request_or_too_large_is_answered_and_closed(tmp_path, caplog, sent, status, reason):
     with serving(tmp_path) as to:
@@ -319,10 +327,10 @@ def test_requests_that_wait_for_other_instances_hold_up_no_probe_and_no_instance
 
 def test_only_so_many_requests_to_other_instances_at_a_time(monkeypatch):
     monkeypatch.setattr("streamkit.http.peers.TIMEOUT_SECONDS", 0.01)
-    peers = Peers(SimpleNamespace(), None, 1)
+    peers = Peers(instance("a:1", "b"), None, 1)
     inner = []
 
-    def nested(client, path, parameters, method):
+    def nested(client, path, parameters, method, shape):
         with pytest.raises(Exception, match="too many requests to other instances: b:1 is not asked") as caught:
             peers.request("b:1", "/status", {})
         inner.append(caught.value)

@@ -7,14 +7,26 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamkit.errors import ConfigError, UsageError
+from streamkit.errors import ConfigError, ProcessingError, UsageError
 from streamkit.http.server.http_server import HttpServer, parse_address
 from streamkit.plan import load
 from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
-from tests.http.support import SHOP, USERS, processed, request, served, write_shop
+from tests.http.support import SHOP, USERS, processed, request, served, write, write_shop
 
+FAILING = """\
+streamkit: 1
+application: failing
+config: {bootstrap.servers: embedded, poll.ms: 10}
+topics: {in: {key: string, value: string, partitions: 1}, out: {key: string, value: string, partitions: 1}}
+pipelines:
+  p:
+    stream: in
+    steps: [{filter: int(value) > 0}]
+    to: out
+"""
 TOKEN = {"Authorization": "Bearer s3cret"}
 
 
@@ -47,6 +59,106 @@ def test_pages_of_other_sites_do_not_get_through(shop):
     assert request(shop, "/health", headers={"Host": f"localhost:{port}"}).status == 200
     refused = request(shop, "/status", method="POST", headers={**TOKEN, "Origin": "http://evil.example"})
     assert refused.status == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", "/pause", {"Origin": "http://HOST"}, 200),
+        ("POST", "/pause", {"Origin": "https://HOST"}, 403),
+        ("POST", "/pause", {"Origin": "https://HOST", "X-Forwarded-Proto": "https"}, 200),
+        ("POST", "/pause", {"Origin": "http://HOST", "X-Forwarded-Proto": "https"}, 403),
+        ("POST", "/pause", {"Origin": "null"}, 403),
+        ("POST", "/pause", {"Origin": "http://localhost:1"}, 403),
+        ("POST", "/pause", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("POST", "/pause", {"Sec-Fetch-Site": "same-origin"}, 200),
+        ("POST", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}, 403),
+        ("GET", "/status", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("GET", "/status", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}, 403),
+        ("GET", "/health", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}, 403),
+        ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"}, 403),
+        ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}, 200),
+        ("GET", "/status", {"Sec-Fetch-Site": "none", "Sec-Fetch-Dest": "document"}, 200),
+    ],
+)
+def test_only_the_own_page_has_access_from_a_browser(method, path, headers, status, shop):
+    sent = {name: value.replace("HOST", shop) for name, value in headers.items()}
+    answer = request(shop, path, method=method, headers={**TOKEN, **sent})
+    assert answer.status == status, answer.text
+    assert request(shop, "/resume", method="POST", headers=TOKEN).status == 200
+
+
+def test_a_server_for_other_machines_needs_a_token_or_the_names_of_its_hosts():
+    for host, shown in (("0.0.0.0", "0.0.0.0"), ("::", "[::]")):
+        for hosts in (None, "", " , "):
+            with pytest.raises(UsageError) as caught:
+                HttpServer(host, 0, None, hosts)
+            assert str(caught.value) == (
+                f"--http {shown}:0 can be reached from other machines and needs a token: set STREAMKIT_HTTP_TOKEN, or give "
+                "--http-token-file FILE; or list the host names by which clients may address it: --http-hosts NAME,NAME"
+            )
+    for wrong in ("a b", "http://a", "a:80", "a/b"):
+        with pytest.raises(UsageError, match=f"--http-hosts: '{wrong}' is no host name"):
+            HttpServer("127.0.0.1", 0, None, f"a,{wrong}")
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "hosts", "names", "status"),
+    [
+        (
+            "0.0.0.0",
+            None,
+            "a.example, B.example,192.0.2.1",
+            ["a.example", "A.example:80", "b.example", "192.0.2.1"],
+            200,
+        ),
+        ("0.0.0.0", None, "a.example", ["localhost:80", "127.0.0.1", "own.example"], 200),
+        ("0.0.0.0", None, "a.example", ["evil.example", "evil.a.example", "192.0.2.1", "a.example."], 403),
+        ("0.0.0.0", "s3cret", None, ["evil.example", "192.0.2.1"], 200),
+        ("0.0.0.0", "s3cret", "a.example", ["evil.example"], 403),
+        ("127.0.0.1", None, None, ["evil.example", "a.example"], 403),
+        ("127.0.0.1", None, "a.example", ["a.example", "localhost"], 200),
+    ],
+)
+def test_names_that_the_server_does_not_know_are_refused(host, token, hosts, names, status, tmp_path):
+    file = tmp_path / "topology.yaml"
+    file.write_text(SHOP)
+    log = EmbeddedTransport(tmp_path / "log")
+    server = HttpServer(host, 0, token, hosts)
+    overrides = {"state.dir": str(tmp_path / "state"), "application.server": "own.example:80"}
+    try:
+        server.start(Application(load(file, overrides=overrides), log))
+        for name in names:
+            answer = request(f"127.0.0.1:{server.port}", "/nodes", headers={**TOKEN, "Host": name})
+            assert answer.status == status, (name, answer.text)
+    finally:
+        server.close()
+        log.close()
+
+
+@pytest.mark.parametrize("token", ["s3cret", None])
+def test_probes_show_no_record(token, tmp_path):
+    file = tmp_path / "topology.yaml"
+    file.write_text(FAILING)
+    log = EmbeddedTransport(tmp_path / "log")
+    server = HttpServer("127.0.0.1", 0, token)
+    application = Application(load(file, overrides={"state.dir": str(tmp_path / "state")}), log)
+    try:
+        server.start(application)
+        admin = log.admin()
+        admin.create_topics([NewTopic("in", 1), NewTopic("out", 1)])
+        admin.close()
+        write(log, [("in", b"4111-key", b"4111-value", 1, None, None)])
+        with pytest.raises(ProcessingError, match="4111-key"):
+            application.run()
+        for path in ("/health", "/ready"):
+            probe = request(server.address, path)
+            assert (probe.status, probe.json) == (503, {"state": "ERROR", "paused": False})
+        error = request(server.address, "/health", headers=TOKEN).json.get("error")
+        assert error is None if token is None else "4111-value" in error
+    finally:
+        server.close()
+        log.close()
 
 
 def test_an_unknown_parameter_is_refused_with_the_known_ones(shop):

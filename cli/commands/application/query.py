@@ -11,6 +11,7 @@ import typer
 
 from streamkit.durations import option_time
 from streamkit.errors import UsageError
+from streamkit.http.answers import ROW, ROWS, STORES
 from streamkit_cli.arguments.suggested_values import stores as stores_of_file
 from streamkit_cli.records.json_lines import json_line
 from streamkit_cli.remote import Connection, Place, TokenFile, connect
@@ -86,7 +87,7 @@ def command(
         for option, text in (("--from", since), ("--to", until), ("--as-of", at))
     )
     connection = connect(place, settings, env_file, token_file)
-    stores = {each["name"]: each for each in connection.get("/stores")["stores"]}
+    stores = {each["name"]: each for each in connection.get("/stores", shape=STORES)["stores"]}
     if store is None:
         _print(stores.values(), form)
         return
@@ -96,7 +97,7 @@ def command(
     if key is not None:
         parameters["key"] = key
     if kind == "get":
-        row = connection.get(f"/stores/{quote(store)}/get", {**parameters, "as_of": as_of})
+        row = connection.get(f"/stores/{quote(store)}/get", {**parameters, "as_of": as_of}, ROW)
         _print([{name: value for name, value in row.items() if name not in ("store", "stale")}], form)
         return
     if as_of is not None:
@@ -141,7 +142,7 @@ def _rows(
     left = limit
     while True:
         parameters["limit"] = min(_PAGE, left) if left is not None else _PAGE
-        page = connection.get(path, parameters)
+        page = connection.get(path, parameters, ROWS)
         for row in page["rows"]:
             row.pop("cursor", None)
             yield row

@@ -32,6 +32,7 @@ from streamkit_cli.running.log_output import (
     name_applications,
     set_up,
 )
+from streamkit_cli.running.serving import NO_HTTP, HttpOptions, serving
 from streamkit_cli.running.user_output import user_output
 from streamkit_cli.shared_options import EnvFile, Settings
 
@@ -91,6 +92,14 @@ TokenFile = Annotated[
         help="The bearer token that --http asks for; by default that of STREAMKIT_HTTP_TOKEN, if any.",
     ),
 ]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        "--http-hosts",
+        metavar="NAME,NAME",
+        help="Host names by which clients address --http; other names are refused. Loopback is always accepted.",
+    ),
+]
 
 
 Live = Annotated[
@@ -118,6 +127,7 @@ def command(
     on_thread_failure: OnFailure = FailureResponse.shutdown_client,
     http: Http = None,
     http_token_file: TokenFile = None,
+    http_hosts: Hosts = None,
     live: Live = None,
     log_format: Form = LogFormat.text,
     log_level: Level = None,
@@ -147,7 +157,12 @@ def command(
         if live and len(files) > 1:
             raise UsageError("--live shows one application; several have a page at --http")
         _run(
-            files, settings, env_file, (http, http_token_file), behaviour, level if drawn and len(files) == 1 else None
+            files,
+            settings,
+            env_file,
+            HttpOptions(http, http_token_file, http_hosts),
+            behaviour,
+            level if drawn and len(files) == 1 else None,
         )
     except StreamkitError as error:
         if log_format is LogFormat.text:
@@ -176,13 +191,12 @@ def _run(
     files: list[str],
     settings: list[str] | None,
     env_file: str | None,
-    http: tuple[str | None, str | None],
+    http: HttpOptions,
     behaviour: _Behaviour,
     drawn: LogLevel | None,
 ) -> None:
     from streamkit.runtime.operations.opening import open_log
     from streamkit_cli.logs import announce
-    from streamkit_cli.running.serving import serving
     from streamkit_cli.running.several_applications import load_plans, run_together
     from streamkit_cli.running.stop_signals import stopping
 
@@ -198,8 +212,8 @@ def _run(
         plans = load_plans(files, settings, env_file)
 
         def run_one(plan: Plan, address: str | None, served: list[Served]) -> None:
-            token_file = http[1] if address is not None or len(plans) == 1 else None
-            with serving(plan, address, token_file) as (plan, serve), closing(open_log(plan)) as transport:
+            own = http._replace(address=address) if address is not None or len(plans) == 1 else NO_HTTP
+            with serving(plan, own) as (plan, serve), closing(open_log(plan)) as transport:
                 application = Application(plan, transport)
                 application.set_uncaught_exception_handler(lambda error: behaviour.response.value)
                 application.force = behaviour.force
@@ -217,7 +231,7 @@ def _run(
         announce(plans[0])
         with user_output() as stdout:
             if len(plans) == 1:
-                run_one(plans[0], http[0], [])
+                run_one(plans[0], http.address, [])
             else:
                 name_applications(plan.application for plan in plans)
                 run_together(plans, http, run_one, stop_requested)

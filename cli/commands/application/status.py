@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from streamkit.http.answers import STATUS
 from streamkit_cli.loading import load_plan
 from streamkit_cli.remote import Connection, Place, TokenFile, address_of, is_url
 from streamkit_cli.shared_options import EnvFile, Format, Settings, Shown
@@ -43,7 +44,7 @@ def command(
             show_lag(plan, form)
             return
         connection = Connection(address, token_file)
-    status = connection.get("/status")
+    status = connection.get("/status", shape=STATUS)
     as_json = form is Format.json
     print(json.dumps(status, indent=2, ensure_ascii=False) if as_json else _text(status, is_coloured()))
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TypeAlias
 
 from streamkit.errors import InstanceGoneError, StreamkitError
+from streamkit.http.answers import INSTANCE
 from streamkit.http.endpoints.conditions import problems_of, worst_of
 from streamkit.http.service import Service
 from streamkit.runtime.local.instance.status_model import total_lag
@@ -61,7 +62,9 @@ def _others(service: Service, own: Object) -> list[Object]:
 
     def state_of(address: str) -> Object:
         try:
-            found: Object = service.peers.request(address, "/status", {"scope": "local"}, timeout_seconds=_PEER_SECONDS)
+            found: Object = service.peers.request(
+                address, "/status", {"scope": "local"}, shape=INSTANCE, timeout_seconds=_PEER_SECONDS
+            )
         except StreamkitError as error:
             # While the log does not respond, the other instance may only wait for it.
             gone = isinstance(error, InstanceGoneError) and own["group"]["members"] is not None

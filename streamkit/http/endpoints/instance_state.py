@@ -25,10 +25,11 @@ _INSTANCE = (Parameter("instance", "Another instance, by its `application.server
 
 
 def health(service: Service, request: Request) -> Response:
-    """Report whether the process is healthy."""
+    """Report whether the process is healthy. Only a request with the token gets the error, which may show a record."""
     state = service.application.state
     error = service.application.error
-    body = {**_state(service), **({"error": str(error)} if error is not None else {})}
+    shows_error = error is not None and service.access.has_token(request)
+    body = {**_state(service), **({"error": str(error)} if shows_error else {})}
     return json_response(body, 200 if state in _LIVE and error is None else 503)
 
 

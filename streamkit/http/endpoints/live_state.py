@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from streamkit.errors import StreamkitError
+from streamkit.http.answers import HISTORY
 from streamkit.http.endpoints.application_state import application_state
 from streamkit.http.endpoints.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.endpoints.instance_state import SCOPE, is_local
@@ -71,7 +72,7 @@ def _history(service: Service, after: int) -> dict[str, Json]:
     def of(address: str) -> Json:
         parameters = {"after": str(after), "scope": "local"}
         try:
-            return service.peers.request(address, "/history", parameters, timeout_seconds=_PEER_SECONDS)
+            return service.peers.request(address, "/history", parameters, shape=HISTORY, timeout_seconds=_PEER_SECONDS)
         except StreamkitError as error:
             return {"address": address, "error": str(error)}
 

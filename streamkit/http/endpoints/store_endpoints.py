@@ -13,6 +13,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from streamkit.errors import InstanceError, StoreUnavailableError
+from streamkit.http.answers import PARTITIONS, ROW
 from streamkit.http.endpoints.endpoint import Arguments, Endpoint, json_response
 from streamkit.http.endpoints.store_queries import parameters_of, read_query, rows_json, sort_key
 from streamkit.http.service import Service
@@ -157,7 +158,8 @@ class _StoreQuery:
         if partitions is not None:
             parameters["partition"] = str(partitions[0])
         path = f"/stores/{quote(self._definition.name)}/{self._query.kind}"
-        answer: dict[str, Json] = self._service.peers.request(place, path, parameters)
+        shape = ROW if self._query.kind == "get" else PARTITIONS
+        answer: dict[str, Json] = self._service.peers.request(place, path, parameters, shape=shape)
         return answer
 
     def _page(self, rows: list[dict[str, Json]], partitions: Iterable[int], standbys: Iterable[int]) -> dict[str, Json]:

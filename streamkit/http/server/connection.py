@@ -126,10 +126,17 @@ class Connection(H11Protocol):
     # -- What uvicorn calls -------------------------------------------------------------------------------------------
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, unless it announces too long a body."""
+        """Answer a request, unless it announces too long a body, or its end in two ways.
+
+        A proxy that takes the other one of the two ends would find another request in the rest (RFC 9112, 6.1 and 6.3).
+        """
         self._begun, self._since = False, self.loop.time()
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if int(length) > BODY_BYTES:
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
+            reason = "Content-Length" if b"content-length" in headers else "HTTP/1.0"
+            self._refuse(400, "malformed", f"a request with {reason} has no Transfer-Encoding")
+        elif int(length) > BODY_BYTES:
             self._refuse(413, "too_large", f"a request has at most {BODY_BYTES:,} bytes of body")
         else:
             await self._answer(scope, receive, send)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError, UsageError
+from streamkit.http.access import Access, is_local
 from streamkit.http.server.server_limits import Limits, Traffic
 from streamkit.runtime.execution.reasons import one_line
 
@@ -50,17 +51,25 @@ class HttpServer:
     It is bound first: a port in use is reported before anything starts, and the application gets the address.
     """
 
-    def __init__(self, host: str, port: int, token: str | None = None):
-        """Bind. Raises ConfigError when the address can't be had or the extra `http` is not installed."""
+    def __init__(self, host: str, port: int, token: str | None = None, hosts: str | None = None):
+        """Bind. hosts: the names, separated by commas, by which clients may address the server (--http-hosts).
+
+        Raises ConfigError when the address can't be had or the extra `http` is not installed, UsageError when other machines
+        reach the address and there is neither a token nor a list of hosts.
+        """
         try:
             import starlette  # noqa: F401
             import uvicorn  # noqa: F401
         except ImportError as error:
             raise ConfigError("--http needs the extra: pip install 'streamkit[http]'") from error
-        self._token = token
         self._socket = _bind(host, port)
         self.host = host
-        self.port: int = self._socket.getsockname()[1]
+        bound, self.port = self._socket.getsockname()[:2]
+        try:
+            self._access = Access.of((host, port), token, hosts, loopback=is_local(bound))
+        except UsageError:
+            self._socket.close()
+            raise
         self.traffic = Traffic()
         self._closing = threading.Event()
         self._server: Server | None = None
@@ -74,12 +83,9 @@ class HttpServer:
 
     def start(self, application: Application) -> None:
         """Serve the application, which may start later."""
-        from streamkit.http.endpoint_app import http_application, is_local
+        from streamkit.http.endpoint_app import http_application
         from streamkit.http.service import Service
 
-        loopback = is_local(self.host)
-        if not loopback and self._token is None:
-            log.warning("http://%s answers other machines, and asks for no token", self.address)
         limits = Limits.of(application.plan.config)
         wanted = application.plan.config["http.max.connections"]
         if limits.connections < wanted:
@@ -88,18 +94,18 @@ class HttpServer:
             )
             log.info(text, self.address, limits.connections, wanted)
         self.traffic.limit = limits.connections
-        service = Service.of(application, self._token, limits, self.traffic, self._closing)
+        access = self._access.with_host(self.address).with_host(str(application.plan.config["application.server"]))
+        service = Service.of(application, access, limits, self.traffic, self._closing)
         service.history.start()
-        self._begin(partial(http_application, service, self._token, loopback=loopback), limits)
+        self._begin(partial(http_application, service, access), limits)
 
     def start_overview(self, served: Callable[[], Sequence[Served]], config: Config) -> None:
         """Serve the page of several applications, within the limits of these settings."""
-        from streamkit.http.endpoint_app import is_local
         from streamkit.http.overview import overview_application
 
         limits = Limits.of(config)
         self.traffic.limit = limits.connections
-        self._begin(partial(overview_application, served, self._token, loopback=is_local(self.host)), limits)
+        self._begin(partial(overview_application, served, self._access.with_host(self.address)), limits)
 
     def _begin(self, make: Callable[[], Starlette], limits: Limits) -> None:
         log.info("the HTTP server listens at http://%s/", self.address)
