@@ -23,6 +23,7 @@ from tests.marking import TESTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 POSTGRES = ("postgres", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True)))
+HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
 _TOOLS = {
     "java": (("java",), "Java 17 or newer", "apt-get install default-jdk-headless"),
     "javac": (("javac",), "a JDK 17 or newer", "apt-get install default-jdk-headless"),
@@ -31,6 +32,8 @@ _TOOLS = {
     "openssl": (("openssl",), "OpenSSL", "apt-get install openssl"),
     "postgres": ((*POSTGRES,), "PostgreSQL", "apt-get install postgresql"),
     "browser": (BROWSERS, "a browser", "apt-get install chromium"),
+    "helm": (("helm", str(Path.home() / "go" / "bin" / "helm")), "Helm", f"go install {HELM}"),
+    "promtool": (("promtool",), "promtool", "apt-get install prometheus"),
 }
 """By name: the commands of which one must be on the path, what it is, and what installs it on Debian."""
 
@@ -104,14 +107,18 @@ def terminal() -> tuple[int, int]:
 
 def browser() -> str:
     """Return the browser's command. Raises MissingTool."""
-    require("browser")
-    return next(filter(shutil.which, BROWSERS))
+    return tool("browser")
+
+
+def tool(name: str) -> str:
+    """Return the path of a tool's command. Raises MissingTool."""
+    require(name)
+    return str(next(filter(None, map(shutil.which, _TOOLS[name][0]))))
 
 
 def postgres() -> Path:
     """Return the folder of PostgreSQL's commands. Raises MissingTool."""
-    require("postgres")
-    return Path(str(next(filter(None, map(shutil.which, POSTGRES))))).resolve().parent
+    return Path(tool("postgres")).resolve().parent
 
 
 def extension() -> Any:
