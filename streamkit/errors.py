@@ -192,6 +192,10 @@ class TransportError(StreamkitError):
     """The log could not be read or written."""
 
 
+class DamagedLogError(TransportError):
+    """Records or tables of the log are not those that were written (CorruptRecordException)."""
+
+
 class UnreachableError(TransportError):
     """No broker answers at the address."""
 

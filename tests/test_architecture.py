@@ -47,6 +47,7 @@ FOREIGN: dict[str, str | tuple[str, ...]] = {
     "confluent_kafka.schema_registry": "streamkit/serdes/schemas/registry",
     "fastavro": "streamkit/serdes/formats/avro",
     "google.protobuf": "streamkit/serdes/formats/protobuf",
+    "google_crc32c": "streamkit/transport/embedded",
     "grpc_tools": "streamkit/serdes/formats/protobuf",
     "jsonschema": "streamkit/serdes/formats/json_schema",
     "kafka": "streamkit/transport/kafka",

@@ -36,9 +36,11 @@ def encode(
 
 
 def decode(data: bytes, count: int) -> Encoded:
-    """Decode the bytes of a batch of `count` records."""
+    """Decode the bytes of a batch of `count` records. Raises ValueError, OverflowError or struct.error for others."""
     sizes = _SIZES.unpack_from(data)
     ends = list(accumulate(sizes, initial=_SIZES.size))
+    if sizes[0] != 8 * count or ends[-1] != len(data):
+        raise ValueError(f"{len(data)} bytes of {count} records should be {ends[-1]}")
     times, keys, values, headers = (data[start:end] for start, end in pairwise(ends))
     return (
         _read_column(keys, count),
@@ -74,9 +76,16 @@ def _read_column(data: bytes, count: int) -> list[bytes | None]:
     lengths = _unpack("i", data[: 4 * count])
     if min(lengths, default=0) >= 0:
         ends = list(accumulate(lengths, initial=4 * count))
+        _check_end(ends[-1], data)
         return [data[start:end] for start, end in pairwise(ends)]
     ends = list(accumulate([max(length, 0) for length in lengths], initial=4 * count))
+    _check_end(ends[-1], data)
     return [data[start : start + length] if length >= 0 else None for start, length in zip(ends, lengths, strict=False)]
+
+
+def _check_end(end: int, data: bytes) -> None:
+    if end != len(data):
+        raise ValueError(f"a column has {len(data)} bytes, and not {end}")
 
 
 def _headers(headers: Sequence[Headers | None]) -> bytes:

@@ -1,41 +1,76 @@
-"""The SQLite file of the embedded log: tables, write transactions, and the translation of errors."""
+"""The SQLite file of the embedded log: tables, write transactions, and the translation of errors.
+
+SQLite has no checksum of its own in this file. Each row of `records` has two (log_tables), each row of the other tables has one
+(`crc`), which SQLite computes with every write and each read through the view `checked_…` compares; `tables` counts the rows.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Protocol
+from typing import Any, Protocol
 
-from streamkit.errors import RetriableTransportError, TransportError
+import google_crc32c
+
+from streamkit.errors import DamagedLogError, RetriableTransportError, TransportError
+from streamkit.transport.embedded.write_ahead_log import check_write_ahead_log
 
 FILE = "log.sqlite3"
 BUSY_SECONDS = 30.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.02
-_TABLES = """
-CREATE TABLE IF NOT EXISTS topics (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL, config TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS partitions (
-  id INTEGER PRIMARY KEY, topic INTEGER NOT NULL, number INTEGER NOT NULL,
-  first INTEGER NOT NULL DEFAULT 0, next INTEGER NOT NULL DEFAULT 0, UNIQUE (topic, number));
-CREATE TABLE IF NOT EXISTS batches (
+_VERSION = 2
+_CORRUPT = sqlite3.SQLITE_CORRUPT
+_CHECKED = {
+    "topics": (
+        "id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL, config TEXT NOT NULL",
+        "",
+    ),
+    "partitions": (
+        "id INTEGER PRIMARY KEY, topic INTEGER NOT NULL, number INTEGER NOT NULL, "
+        "first INTEGER NOT NULL DEFAULT 0, next INTEGER NOT NULL DEFAULT 0",
+        "UNIQUE (topic, number)",
+    ),
+    "offsets": (
+        "grp TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, metadata TEXT NOT NULL",
+        "PRIMARY KEY (grp, topic, partition)",
+    ),
+    "producers": ("id TEXT NOT NULL, epoch INTEGER NOT NULL", "PRIMARY KEY (id)"),
+    "groups": (
+        "name TEXT NOT NULL, generation INTEGER NOT NULL, state TEXT NOT NULL, leader TEXT NOT NULL, since INTEGER NOT NULL",
+        "PRIMARY KEY (name)",
+    ),
+    # The column keeps the name `patience`, which files of older releases have.
+    "members": (
+        "grp TEXT NOT NULL, id TEXT NOT NULL, metadata BLOB NOT NULL, topics TEXT NOT NULL, owned TEXT NOT NULL, "
+        "heartbeat INTEGER NOT NULL, timeout INTEGER NOT NULL, patience INTEGER NOT NULL, joined INTEGER NOT NULL, "
+        "taken INTEGER NOT NULL, assigned TEXT NOT NULL, data BLOB NOT NULL",
+        "PRIMARY KEY (grp, id)",
+    ),
+}
+"""The columns and the key of each table whose rows have one checksum."""
+_PARTLY_UPDATED = ("producers", "members")
+"""The tables with updates that keep some columns and have not read them: the new checksum must not cover damage in these."""
+_BATCHES = """CREATE TABLE batches (
   partition INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL, latest INTEGER NOT NULL,
-  data BLOB NOT NULL, PRIMARY KEY (partition, last));
-CREATE TABLE IF NOT EXISTS offsets (
-  grp TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, metadata TEXT NOT NULL,
-  PRIMARY KEY (grp, topic, partition)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS producers (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS groups (
-  name TEXT PRIMARY KEY, generation INTEGER NOT NULL, state TEXT NOT NULL, leader TEXT NOT NULL, since INTEGER NOT NULL
-  ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS members (
-  grp TEXT NOT NULL, id TEXT NOT NULL, metadata BLOB NOT NULL, topics TEXT NOT NULL, owned TEXT NOT NULL,
-  heartbeat INTEGER NOT NULL, timeout INTEGER NOT NULL, patience INTEGER NOT NULL, joined INTEGER NOT NULL,
-  taken INTEGER NOT NULL, assigned TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (grp, id)) WITHOUT ROWID;
-"""
+  data BLOB NOT NULL, PRIMARY KEY (partition, last))"""
+"""The batches of version 1, which have no checksums."""
+_RECORDS = (
+    """CREATE TABLE records (
+  partition INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL, latest INTEGER NOT NULL,
+  head INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (partition, last))""",
+    "CREATE TABLE tables (name TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (name)) WITHOUT ROWID",
+)
+
+
+class Damage(Exception):
+    """What was changed in the file since it was written; `Database` adds the file and raises DamagedLogError."""
 
 
 class Execute(Protocol):
@@ -44,46 +79,169 @@ class Execute(Protocol):
     def __call__(self, sql: str, parameters: tuple[str | bytes | int | None, ...] = ..., /) -> sqlite3.Cursor: ...
 
 
+def checksum(*values: object) -> int:
+    """Return the CRC32C of integers, texts and bytes."""
+    crc: int = google_crc32c.value("\0".join(map(str, values)).encode())
+    return crc
+
+
+def _columns(table: str) -> str:
+    return ", ".join(column.split()[0] for column in _CHECKED[table][0].split(", "))
+
+
+def _statements(table: str) -> Iterator[str]:
+    """Yield the statements that create a table with a checksum for each row, its view, and its number of rows."""
+    columns, key = _CHECKED[table]
+    names = _columns(table)
+    old = ", ".join(f"old.{name}" for name in names.split(", "))
+    parts = [columns, f"crc INTEGER NOT NULL AS (crc32c('{table}', {names})) STORED", *([key] if key else [])]
+    yield f"CREATE TABLE {table} ({', '.join(parts)})" + (" WITHOUT ROWID" if "PRIMARY KEY (" in key else "")
+    yield f"CREATE VIEW checked_{table} AS SELECT {names} FROM {table} WHERE intact('{table}', crc, {names})"
+    if table in _PARTLY_UPDATED:
+        yield (
+            f"CREATE TRIGGER update_{table} BEFORE UPDATE ON {table} BEGIN "
+            f"SELECT intact('{table}', old.crc, {old}); END"
+        )
+    for event, change in (("INSERT", "+ 1"), ("DELETE", "- 1")):
+        yield (
+            f"CREATE TRIGGER {event.lower()}_{table} AFTER {event} ON {table} BEGIN "
+            f"UPDATE tables SET rows = rows {change} WHERE name = '{table}'; END"
+        )
+
+
+@cache
+def _schema() -> frozenset[tuple[str, str, str]]:
+    """Return the type, name and text of all parts of a file's schema."""
+    connection = sqlite3.connect(":memory:")
+    for name in ("crc32c", "intact"):
+        connection.create_function(name, -1, checksum, deterministic=True)
+    for statement in (_BATCHES, *_RECORDS, *(each for table in _CHECKED for each in _statements(table))):
+        connection.execute(statement)
+    found = _schema_of(connection.execute)
+    connection.close()
+    return found
+
+
+def _schema_of(execute: Execute) -> frozenset[tuple[str, str, str]]:
+    rows = execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    return frozenset((kind, name, " ".join((sql or "").split())) for kind, name, sql in rows)
+
+
+def one(execute: Execute, table: str, columns: str, where: str, parameters: tuple[str | int, ...]) -> Any:
+    """Return the columns of the row of a table, None where it has none. Raises Damage."""
+    row = execute(f"SELECT {columns} FROM checked_{table} WHERE {where}", parameters).fetchone()
+    if row is None:
+        verify(execute, table)
+    return row
+
+
+def every(execute: Execute, table: str, columns: str) -> list[Any]:
+    """Return the columns of all rows of a table. Raises Damage."""
+    rows = execute(f"SELECT {columns} FROM checked_{table}").fetchall()
+    _check_number(execute, table, len(rows))
+    return rows
+
+
+def verify(execute: Execute, table: str) -> None:
+    """Raise Damage unless a table has all its rows, as they were written, and its index leads to them."""
+    _check_number(execute, table, execute(f"SELECT count(*) FROM checked_{table}").fetchone()[0])
+    problem = execute(f"PRAGMA integrity_check('{table}')").fetchone()[0]
+    if problem != "ok":
+        raise Damage(f"table {table}: {' '.join(problem.split())}")
+
+
+def _check_number(execute: Execute, table: str, found: int) -> None:
+    row = execute("SELECT rows FROM tables WHERE name = ?", (table,)).fetchone()
+    if row is None or row[0] != found:
+        raise Damage(f"table {table} has {found} rows, of {'an unknown number' if row is None else row[0]}")
+
+
 class Database:
     """One connection of one thread to the log in a directory, which is created when it is missing."""
 
     def __init__(self, directory: Path):
         self.directory = directory
+        self._changed_row: str | None = None
+        """The row whose checksum is wrong: SQLite does not pass on the exceptions of functions."""
         with self._translated():
             directory.mkdir(parents=True, exist_ok=True)
-            # No implicit transactions; a client may be closed by another thread than the one that used it.
-            self._connection = sqlite3.connect(
-                directory / FILE, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._lock = os.open(directory, os.O_RDONLY)
+        try:
+            with self._translated():
+                self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _open(self) -> None:
+        file = self.directory / FILE
+        is_first = self._is_first()
+        if is_first:
+            check_write_ahead_log(file)
+        # No implicit transactions; a client may be closed by another thread than the one that used it.
+        self._connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            self._connection.create_function("crc32c", -1, checksum, deterministic=True)
+            self._connection.create_function("intact", -1, self._intact, deterministic=True)
             self._use_wal()
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
-            if self._connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            self._connection.execute("PRAGMA trusted_schema = ON")
+            if self._connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 with self.write() as write:
-                    for statement in _TABLES.split(";\n"):
-                        write(statement)
-                    write("PRAGMA user_version = 1")
+                    _create(write)
+            with self.read() as execute:
+                if _schema_of(execute) != _schema():
+                    raise Damage("its tables are not those of an embedded log")
+                for table in _CHECKED if is_first else ():
+                    verify(execute, table)
+        except BaseException:
+            self._connection.close()
+            raise
+        if is_first:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def _is_first(self) -> bool:
+        """Return whether no other connection has the log open; others wait until this one has checked it."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+            return False
+
+    def _intact(self, table: str, crc: int, *values: object) -> int:
+        if crc != checksum(table, *values):
+            self._changed_row = f"a row of table {table} was changed: {', '.join(map(str, values))[:200]}"
+            raise ValueError
+        return 1
 
     @contextmanager
     def write(self) -> Iterator[Execute]:
         """Run a write transaction, which excludes all other processes; gives `execute`. An exception rolls it back."""
+        with self._transaction("BEGIN IMMEDIATE") as execute:
+            yield execute
+
+    @contextmanager
+    def read(self) -> Iterator[Execute]:
+        """Run statements that only read, all as of one commit; gives `execute`."""
+        with self._transaction("BEGIN") as execute:
+            yield execute
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Execute]:
         with self._translated():
             execute = self._connection.execute
-            execute("BEGIN IMMEDIATE")
+            execute(begin)
             try:
                 yield execute
                 execute("COMMIT")
             except BaseException:
                 # SQLite has rolled back by itself after some errors, a full disk among them.
                 if self._connection.in_transaction:
-                    execute("ROLLBACK")
+                    with suppress(sqlite3.Error):
+                        execute("ROLLBACK")
                 raise
-
-    @contextmanager
-    def read(self) -> Iterator[Execute]:
-        """Run statements that only read; gives `execute`."""
-        with self._translated():
-            yield self._connection.execute
 
     def _use_wal(self) -> None:
         """Switch a new file to the write-ahead log. SQLite's time-out does not cover processes that switch at the same time."""
@@ -117,16 +275,54 @@ class Database:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
-            text = str(error)
+        except Damage as error:
+            raise self._damaged(str(error)) from error
+        except UnicodeDecodeError as error:
+            # SQLite's message has a name that was changed.
+            raise self._damaged(f"a text of its schema is not UTF-8: {error.object!r}"[:300]) from error
+        except sqlite3.Error as error:
+            text, code = str(error), getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+            row, self._changed_row = self._changed_row, None
+            if row is not None or code == _CORRUPT:
+                raise self._damaged(row or text) from error
             if "locked" in text or "busy" in text:
                 raise RetriableTransportError(f"the embedded log in {self.directory} is busy: {text}") from error
-            raise TransportError(f"the embedded log in {self.directory} cannot be used: {text}") from error
-        except (sqlite3.Error, OSError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+            raise TransportError(f"the embedded log in {self.directory} cannot be used: {FILE}: {text}") from error
+        except OSError as error:
+            reason = error.strerror or str(error)
             raise TransportError(f"the embedded log in {self.directory} cannot be used: {reason}") from error
+
+    def _damaged(self, what: str) -> DamagedLogError:
+        return DamagedLogError(
+            f"the embedded log {self.directory / FILE} is damaged: {what}; restore {self.directory} from a copy"
+        )
+
+
+def _create(execute: Execute) -> None:
+    """Create the tables of a new file, or give those of version 1 checksums."""
+    version = execute("PRAGMA user_version").fetchone()[0]
+    known = {name for kind, name, _ in _schema_of(execute) if kind == "table"}
+    if version == _VERSION:
+        return  # another process was first
+    if version > 1 or (version == 0) != (not known):
+        raise Damage(f"its version is {version}, and not {_VERSION}, or a newer release wrote it")
+    for statement in (*(() if known else (_BATCHES,)), *_RECORDS):
+        execute(statement)
+    for table in _CHECKED:
+        if known:
+            execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+        execute("INSERT INTO tables VALUES (?, 0)", (table,))
+        for statement in _statements(table):
+            execute(statement)
+        if known:
+            execute(f"INSERT INTO {table} ({_columns(table)}) SELECT {_columns(table)} FROM old_{table}")
+            execute(f"DROP TABLE old_{table}")
+    execute(f"PRAGMA user_version = {_VERSION}")

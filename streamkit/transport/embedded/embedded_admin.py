@@ -10,9 +10,9 @@ from secrets import randbits
 
 from streamkit.errors import TopicError
 from streamkit.record import TopicPartition
-from streamkit.transport.embedded.database import Database
+from streamkit.transport.embedded.database import Database, every, one
 from streamkit.transport.embedded.embedded_groups import described, members, remove
-from streamkit.transport.embedded.log_tables import bounds
+from streamkit.transport.embedded.log_tables import BATCHES, bounds
 from streamkit.transport.log_interface import Admin, GroupDescription, NewTopic, TopicInfo
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -26,13 +26,13 @@ class EmbeddedAdmin(Admin):
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         with self._database.read() as execute:
-            known = dict(execute("SELECT name, partitions FROM topics ORDER BY name").fetchall())
+            known = dict(sorted(every(execute, "topics", "name, partitions")))
         wanted = known if names is None else [name for name in names if name in known]
         return {name: TopicInfo(name, known[name]) for name in wanted}
 
     def topic_config(self, name: str) -> dict[str, str]:
         with self._database.read() as execute:
-            row = execute("SELECT config FROM topics WHERE name = ?", (name,)).fetchone()
+            row = one(execute, "topics", "config", "name = ?", (name,))
         if row is None:
             raise TopicError(f"the settings of topic {name} could not be read: it does not exist")
         config: dict[str, str] = json.loads(row[0])
@@ -40,7 +40,7 @@ class EmbeddedAdmin(Admin):
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         with self._database.read() as execute:
-            known = dict(execute("SELECT name, id FROM topics").fetchall())
+            known = dict(every(execute, "topics", "name, id"))
         return {name: str(known[name]) for name in names if name in known}
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
@@ -60,10 +60,12 @@ class EmbeddedAdmin(Admin):
     def delete_topics(self, names: Sequence[str]) -> None:
         with self._database.write() as execute:
             for name in names:
-                row = execute("DELETE FROM topics WHERE name = ? RETURNING id", (name,)).fetchone()
+                row = one(execute, "topics", "id", "name = ?", (name,))
                 if row is None:
                     continue
-                execute("DELETE FROM batches WHERE partition IN (SELECT id FROM partitions WHERE topic = ?)", row)
+                for table in BATCHES:
+                    execute(f"DELETE FROM {table} WHERE partition IN (SELECT id FROM partitions WHERE topic = ?)", row)
+                execute("DELETE FROM topics WHERE id = ?", row)
                 execute("DELETE FROM partitions WHERE topic = ?", row)
                 execute("DELETE FROM offsets WHERE topic = ?", (name,))
 
@@ -79,7 +81,8 @@ class EmbeddedAdmin(Admin):
                     )
                 execute("UPDATE partitions SET first = max(first, ?) WHERE id = ?", (offset, found.id))
                 # A batch that ends after the offset stays complete; readers begin at `first`.
-                execute("DELETE FROM batches WHERE partition = ? AND last < ?", (found.id, offset))
+                for table in BATCHES:
+                    execute(f"DELETE FROM {table} WHERE partition = ? AND last < ?", (found.id, offset))
 
     def describe_group(self, group: str) -> GroupDescription:
         with self._database.read() as execute:

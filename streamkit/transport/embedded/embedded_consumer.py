@@ -9,7 +9,7 @@ from time import monotonic
 
 from streamkit.errors import TransportError
 from streamkit.record import RecordBatch, TopicPartition
-from streamkit.transport.embedded.database import Database
+from streamkit.transport.embedded.database import Database, one
 from streamkit.transport.embedded.log_tables import bounds, commit_offsets, offset_for_time, read
 from streamkit.transport.groups import Generation, encode_generation
 from streamkit.transport.log_interface import EARLIEST, LATEST, CommittedOffset, Consumer
@@ -82,10 +82,8 @@ class EmbeddedConsumer(Consumer):
         result = {}
         with self._database.read() as execute:
             for partition in partitions:
-                row = execute(
-                    "SELECT offset, metadata FROM offsets WHERE grp = ? AND topic = ? AND partition = ?",
-                    (self._require_group(), *partition),
-                ).fetchone()
+                where = "grp = ? AND topic = ? AND partition = ?"
+                row = one(execute, "offsets", "offset, metadata", where, (self._require_group(), *partition))
                 if row is not None:
                     result[partition] = CommittedOffset(*row)
         return result

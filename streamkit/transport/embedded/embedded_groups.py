@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamkit.errors import FencedError
 from streamkit.record import TopicPartition
-from streamkit.transport.embedded.database import Execute
+from streamkit.transport.embedded.database import Execute, every, one
 from streamkit.transport.groups import NO_GENERATION, Generation
 from streamkit.transport.log_interface import GroupDescription, GroupMember, Member, MemberAssignment
 
@@ -43,12 +43,22 @@ def now() -> int:
 
 def load(execute: Execute, name: str) -> Group:
     """Return a group; an empty one when it has no row yet."""
-    row = execute("SELECT generation, state, leader, since FROM groups WHERE name = ?", (name,)).fetchone()
+    row = one(execute, "groups", "generation, state, leader, since", "name = ?", (name,))
     return Group(*row) if row else Group(0, STABLE, "", 0)
 
 
 def _store(execute: Execute, name: str, group: Group) -> None:
-    execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?)", (name, *group))
+    execute(
+        "INSERT INTO groups VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET generation = excluded.generation, "
+        "state = excluded.state, leader = excluded.leader, since = excluded.since",
+        (name, *group),
+    )
+
+
+def _rows(execute: Execute, name: str, columns: str) -> list[tuple[Any, ...]]:
+    """Return columns of the members of a group, in the order of their ids."""
+    rows = every(execute, "members", f"grp, id, {columns}")
+    return sorted(row[1:] for row in rows if row[0] == name)
 
 
 def start_join(execute: Execute, name: str) -> None:
@@ -61,7 +71,7 @@ def start_join(execute: Execute, name: str) -> None:
 def finish_join(execute: Execute, name: str) -> None:
     """Start the next generation when every member has joined it; the leader stays leader as long as it is a member."""
     group = load(execute, name)
-    rows = execute("SELECT id, joined FROM members WHERE grp = ? ORDER BY id", (name,)).fetchall()
+    rows = _rows(execute, name, "joined")
     if group.state != JOINING or not rows or any(joined <= group.generation for _, joined in rows):
         return
     names = [member for member, _ in rows]
@@ -73,9 +83,9 @@ def expire(execute: Execute, name: str) -> None:
     """Remove members without a heartbeat, those that do not join in time, and a leader that does not decide in time."""
     group, time = load(execute, name), now()
     gone = []
-    rows = execute("SELECT id, heartbeat, timeout, patience, joined FROM members WHERE grp = ?", (name,))
-    # The column keeps its name, which files of older releases have.
-    for member, heartbeat, timeout, poll_timeout, joined in rows.fetchall():
+    for member, heartbeat, timeout, poll_timeout, joined in _rows(
+        execute, name, "heartbeat, timeout, patience, joined"
+    ):
         late = (group.state == JOINING and joined <= group.generation) or (
             group.state == ASSIGNING and member == group.leader
         )
@@ -95,7 +105,7 @@ def remove(execute: Execute, name: str, member: str) -> None:
 
 def join(execute: Execute, name: str, member: str, subscription: Member, timeouts: Timeouts) -> None:
     """Write a member's subscription for the next generation; a new member starts a rebalance."""
-    if execute("SELECT 1 FROM members WHERE grp = ? AND id = ?", (name, member)).fetchone() is None:
+    if one(execute, "members", "id", "grp = ? AND id = ?", (name, member)) is None:
         start_join(execute, name)
         execute(
             "INSERT INTO members VALUES (?, ?, x'', '[]', '[]', ?, ?, ?, -1, -1, '[]', x'')",
@@ -117,20 +127,18 @@ def join(execute: Execute, name: str, member: str, subscription: Member, timeout
 
 def members(execute: Execute, name: str) -> dict[str, Member]:
     """Return the subscriptions of a group's members."""
-    rows = execute("SELECT id, metadata, topics, owned FROM members WHERE grp = ? ORDER BY id", (name,))
     return {
         member: Member(metadata, frozenset(json.loads(topics)), load_partitions(owned))
-        for member, metadata, topics, owned in rows.fetchall()
+        for member, metadata, topics, owned in _rows(execute, name, "metadata, topics, owned")
     }
 
 
 def described(execute: Execute, name: str) -> GroupDescription:
     """Return the members whose heartbeats are not overdue, with the partitions that they own."""
     time = now()
-    query = "SELECT id, heartbeat, timeout, assigned FROM members WHERE grp = ? ORDER BY id"
     found = tuple(
         GroupMember(member, member, load_partitions(assigned))
-        for member, heartbeat, timeout, assigned in execute(query, (name,)).fetchall()
+        for member, heartbeat, timeout, assigned in _rows(execute, name, "heartbeat, timeout, assigned")
         if 0 <= time - heartbeat <= timeout
     )
     return GroupDescription(found, load(execute, name).state != STABLE)
@@ -164,9 +172,7 @@ def check_generation(execute: Execute, generation: Generation) -> None:
     """
     if generation.number == NO_GENERATION:
         return
-    row = execute(
-        "SELECT taken FROM members WHERE grp = ? AND id = ?", (generation.group, generation.member)
-    ).fetchone()
+    row = one(execute, "members", "taken", "grp = ? AND id = ?", (generation.group, generation.member))
     if row is None or row[0] != generation.number:
         raise FencedError(
             f"member {generation.member} of group {generation.group} is not in generation {generation.number} any more"

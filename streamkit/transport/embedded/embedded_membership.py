@@ -10,7 +10,7 @@ from time import monotonic
 from streamkit.errors import FencedError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.embedded import embedded_groups
-from streamkit.transport.embedded.database import Database, Execute
+from streamkit.transport.embedded.database import Database, Execute, one
 from streamkit.transport.embedded.log_tables import commit_offsets
 from streamkit.transport.groups import NO_GENERATION, Generation, encode_generation, withhold
 from streamkit.transport.log_interface import Assign, CommittedOffset, Describe, Member, Membership, Rebalance
@@ -116,7 +116,7 @@ class EmbeddedMembership(Membership):
         return self._take()
 
     def _joined(self, execute: Execute) -> int | None:
-        row = execute("SELECT joined FROM members WHERE grp = ? AND id = ?", (self._group, self._member_id)).fetchone()
+        row = one(execute, "members", "joined", "grp = ? AND id = ?", (self._group, self._member_id))
         return None if row is None else int(row[0])
 
     def _rejoin(self, unknown: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from streamkit.errors import FencedError, ProductionError, RetriableTransportError, TransportError
+from streamkit.errors import DamagedLogError, FencedError, ProductionError, RetriableTransportError, TransportError
 from streamkit.record import OutputTuple, TopicPartition
-from streamkit.transport.embedded.database import Database, Execute
+from streamkit.transport.embedded.database import Database, Execute, one
 from streamkit.transport.embedded.embedded_groups import check_generation
 from streamkit.transport.embedded.log_tables import Router, append, commit_offsets, missing, partition_counts
 from streamkit.transport.groups import decode_generation
@@ -44,7 +44,7 @@ class EmbeddedProducer(Producer):
         try:
             with self._database.write() as execute:
                 append(execute, groups)
-        except RetriableTransportError:
+        except (RetriableTransportError, DamagedLogError):
             raise
         except TransportError as error:
             topics = ", ".join(sorted({place.topic for place in groups}))
@@ -101,7 +101,7 @@ class EmbeddedProducer(Producer):
         return self._router.group(rows, self._counts)
 
     def _current_epoch(self, execute: Execute) -> int | None:
-        row = execute("SELECT epoch FROM producers WHERE id = ?", (self._transactional_id,)).fetchone()
+        row = one(execute, "producers", "epoch", "id = ?", (str(self._transactional_id),))
         return None if row is None else int(row[0])
 
     def _check_epoch(self, execute: Execute) -> None:

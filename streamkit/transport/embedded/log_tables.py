@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sqlite3
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from time import time_ns
 from typing import NamedTuple
+
+import google_crc32c
 
 from streamkit.errors import OffsetOutOfRangeError, ProductionError, TopicError
 from streamkit.record import Columns, OutputTuple, RecordBatch, TopicPartition
 from streamkit.serdes.partitioner import partition as partition_of
-from streamkit.transport.embedded.column_codec import decode, encode
-from streamkit.transport.embedded.database import Execute
+from streamkit.transport.embedded.column_codec import Encoded, decode, encode
+from streamkit.transport.embedded.database import Damage, Execute, checksum, every, verify
 
+BATCHES = ("batches", "records")
+"""The tables of batches: those of version 1 of the file, and those with checksums."""
 MAX_BATCH = 5_000
 """The most records in one stored batch; a read decodes complete batches."""
 
@@ -32,10 +39,13 @@ class Bounds(NamedTuple):
 def bounds(execute: Execute, partition: TopicPartition) -> Bounds:
     """Return the bounds of a partition. Raises TopicError."""
     row = execute(
-        "SELECT p.id, p.first, p.next FROM partitions p JOIN topics t ON p.topic = t.id WHERE t.name = ? AND p.number = ?",
+        "SELECT p.id, p.first, p.next FROM checked_partitions p JOIN checked_topics t ON p.topic = t.id "
+        "WHERE t.name = ? AND p.number = ?",
         partition,
     ).fetchone()
     if row is None:
+        verify(execute, "topics")
+        verify(execute, "partitions")
         raise TopicError(f"topic {partition.topic} has no partition {partition.partition} in the embedded log")
     return Bounds(*row)
 
@@ -78,7 +88,7 @@ def missing(topic: str, number: int | None, rows: list[OutputTuple] | None = Non
 
 def partition_counts(execute: Execute) -> dict[str, int]:
     """Return the number of partitions of every topic."""
-    return dict(execute("SELECT name, partitions FROM topics").fetchall())
+    return dict(every(execute, "topics", "name, partitions"))
 
 
 def append(execute: Execute, groups: dict[TopicPartition, list[OutputTuple]]) -> None:
@@ -95,9 +105,12 @@ def append(execute: Execute, groups: dict[TopicPartition, list[OutputTuple]]) ->
                 now = time_ns() // 1_000_000
                 times = tuple(now if time is None or time == -1 else time for time in times)
             offset += len(part)
+            data, latest = encode(keys, values, times, headers), max(times)
+            crc = google_crc32c.value(data)
+            head = checksum(*place, offset - 1, len(part), latest, crc)
             execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?)",
-                (found.id, offset - 1, len(part), max(times), encode(keys, values, times, headers)),
+                "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (found.id, offset - 1, len(part), latest, head, crc, data),
             )
         execute("UPDATE partitions SET next = ? WHERE id = ?", (offset, found.id))
 
@@ -130,44 +143,93 @@ def read(
     left, room = max_records, MAX_READ_BYTES
     if position == found.next:
         return batches, None
-    cursor = execute(
-        "SELECT last, count, data FROM batches WHERE partition = ? AND last >= ? ORDER BY last", (found.id, position)
-    )
-    for last, count, data in cursor:
-        batch = RecordBatch(*place, Columns(*decode(data, count), list(range(last - count + 1, last + 1))))
-        skip = position - batch.offsets[0]
-        if skip > 0:
-            batch = batch.slice(skip, count)
-        if len(batch) > left:
-            # An open cursor would prevent checkpoints of the write-ahead log.
-            cursor.close()
-            return [*batches, batch.slice(0, left)], batch.slice(left, len(batch))
-        batches.append(batch)
-        position = last + 1
-        left -= len(batch)
-        room -= len(data)
-        if left == 0 or room < 0:
-            cursor.close()
-            break
+    with closing(_stored(execute, place, found, position, "data")) as stored:
+        for last, count, _, data in stored:
+            offsets = list(range(last - count + 1, last + 1))
+            batch = RecordBatch(*place, Columns(*_decoded(place, last, count, data), offsets))
+            skip = position - offsets[0]
+            if skip > 0:
+                batch = batch.slice(skip, count)
+            if len(batch) > left:
+                return [*batches, batch.slice(0, left)], batch.slice(left, len(batch))
+            batches.append(batch)
+            position = last + 1
+            left -= len(batch)
+            room -= len(data)
+            if left == 0 or room < 0:
+                break
     return batches, None
 
 
 def offset_for_time(execute: Execute, place: TopicPartition, time: int) -> int:
     """Return the first offset whose time is at least `time`; the end offset when there is none."""
     found = bounds(execute, place)
-    cursor = execute(
-        "SELECT last, count, data FROM batches WHERE partition = ? AND last >= ? AND latest >= ? ORDER BY last",
-        (found.id, found.first, time),
-    )
-    for last, count, data in cursor:
-        for offset, timestamp in enumerate(decode(data, count)[2], last - count + 1):
-            if timestamp >= time and offset >= found.first:
-                cursor.close()
-                return offset
+    with closing(_stored(execute, place, found, found.first, "NULL")) as heads:
+        for end, _, latest, _ in heads:
+            if latest < time:
+                continue
+            with closing(_stored(execute, place, found, end, "data")) as stored:
+                last, count, _, data = next(stored)
+            for offset, timestamp in enumerate(_decoded(place, last, count, data)[2], last - count + 1):
+                if timestamp >= time and offset >= found.first:
+                    return offset
     return found.next
+
+
+def _stored(
+    execute: Execute, place: TopicPartition, found: Bounds, position: int, data: str
+) -> Generator[tuple[int, int, int, bytes], None, None]:
+    """Yield last offset, number of records, latest time and data of the batches from the one that has `position` to the end.
+
+    data: "data", or "NULL" to read none. Raises Damage if a batch is missing or was changed. The caller is in one transaction:
+    batches and bounds are of the same commit.
+    """
+    cursor = execute(
+        f"SELECT last, count, latest, -1, -1, {data} FROM batches WHERE partition = ?1 AND last >= ?2 UNION ALL "
+        f"SELECT last, count, latest, head, crc, {data} FROM records WHERE partition = ?1 AND last >= ?2 ORDER BY last",
+        (found.id, position),
+    )
+    where = f"{place.topic} [{place.partition}]"
+    try:
+        begins = None
+        while row := cursor.fetchone():
+            last, count, latest, head, crc, content = row
+            # Those of version 1 have -1 in place of checksums.
+            if head != -1 and (
+                head != checksum(*place, last, count, latest, crc)
+                or (content is not None and google_crc32c.value(content) != crc)
+            ):
+                raise Damage(f"records of {where} from offset {position} on were changed")
+            first = last - count + 1
+            if first > position or (begins is not None and first != begins):
+                raise Damage(f"records of {where} are missing: after offset {position - 1} comes {first}")
+            yield last, count, latest, content
+            position = begins = last + 1
+        if position != found.next:
+            raise Damage(f"records of {where} are missing: it ends at {position}, and not at {found.next}")
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise Damage(f"records of {where} from offset {position} on cannot be read: {error}") from error
+    finally:
+        # An open cursor would prevent checkpoints of the write-ahead log.
+        cursor.close()
+
+
+def _decoded(place: TopicPartition, last: int, count: int, data: bytes) -> Encoded:
+    try:
+        return decode(data, count)
+    except (ValueError, OverflowError, struct.error) as error:
+        raise Damage(
+            f"records {last - count + 1} to {last} of {place.topic} [{place.partition}] were changed: {error}"
+        ) from error
 
 
 def commit_offsets(execute: Execute, group: str, rows: Sequence[tuple[str, int, int, str]]) -> None:
     """Write (topic, partition, offset, metadata) of a group, inside the caller's write transaction."""
     for topic, number, offset, metadata in rows:
-        execute("INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?)", (group, topic, number, offset, metadata))
+        execute(
+            "INSERT INTO offsets VALUES (?, ?, ?, ?, ?) ON CONFLICT (grp, topic, partition) DO UPDATE "
+            "SET offset = excluded.offset, metadata = excluded.metadata",
+            (group, topic, number, offset, metadata),
+        )
