@@ -69,6 +69,10 @@ _RECORDS = (
 )
 
 
+Row = tuple[Any, ...]
+"""Columns of a row, whose types are those of the table."""
+
+
 class Damage(Exception):
     """What was changed in the file since it was written; `Database` adds the file and raises DamagedLogError."""
 
@@ -127,15 +131,15 @@ def _schema_of(execute: Execute) -> frozenset[tuple[str, str, str]]:
     return frozenset((kind, name, " ".join((sql or "").split())) for kind, name, sql in rows)
 
 
-def one(execute: Execute, table: str, columns: str, where: str, parameters: tuple[str | int, ...]) -> Any:
+def one(execute: Execute, table: str, columns: str, where: str, parameters: tuple[str | int, ...]) -> Row | None:
     """Return the columns of the row of a table, None where it has none. Raises Damage."""
-    row = execute(f"SELECT {columns} FROM checked_{table} WHERE {where}", parameters).fetchone()
+    row: Row | None = execute(f"SELECT {columns} FROM checked_{table} WHERE {where}", parameters).fetchone()
     if row is None:
         verify(execute, table)
     return row
 
 
-def every(execute: Execute, table: str, columns: str) -> list[Any]:
+def every(execute: Execute, table: str, columns: str) -> list[Row]:
     """Return the columns of all rows of a table. Raises Damage."""
     rows = execute(f"SELECT {columns} FROM checked_{table}").fetchall()
     _check_number(execute, table, len(rows))

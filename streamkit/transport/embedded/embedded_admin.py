@@ -26,7 +26,7 @@ class EmbeddedAdmin(Admin):
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         with self._database.read() as execute:
-            known = dict(sorted(every(execute, "topics", "name, partitions")))
+            known: dict[str, int] = dict(sorted(every(execute, "topics", "name, partitions")))
         wanted = known if names is None else [name for name in names if name in known]
         return {name: TopicInfo(name, known[name]) for name in wanted}
 
@@ -40,7 +40,7 @@ class EmbeddedAdmin(Admin):
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         with self._database.read() as execute:
-            known = dict(every(execute, "topics", "name, id"))
+            known: dict[str, int] = dict(every(execute, "topics", "name, id"))
         return {name: str(known[name]) for name in names if name in known}
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:

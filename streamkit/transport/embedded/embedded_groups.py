@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from time import monotonic_ns
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamkit.errors import FencedError
 from streamkit.record import TopicPartition
-from streamkit.transport.embedded.database import Execute, every, one
+from streamkit.transport.embedded.database import Execute, Row, every, one
 from streamkit.transport.groups import NO_GENERATION, Generation
 from streamkit.transport.log_interface import GroupDescription, GroupMember, Member, MemberAssignment
 
@@ -55,7 +55,7 @@ def _store(execute: Execute, name: str, group: Group) -> None:
     )
 
 
-def _rows(execute: Execute, name: str, columns: str) -> list[tuple[Any, ...]]:
+def _rows(execute: Execute, name: str, columns: str) -> list[Row]:
     """Return columns of the members of a group, in the order of their ids."""
     rows = every(execute, "members", f"grp, id, {columns}")
     return sorted(row[1:] for row in rows if row[0] == name)
