@@ -95,6 +95,10 @@ class SerdeTypeError(SerdeError):
     """A value of a type that a serde does not take at all (ClassCastException)."""
 
 
+class TimestampError(StreamkitError):
+    """A record for which the `timestamp` expression of its topic gives no timestamp."""
+
+
 class RefusedError(StreamkitError):
     """A record that a sink could not write; the node above the sink handles the failure, if there is one.
 

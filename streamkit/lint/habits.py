@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Iterable, Iterator
 
 from streamkit.config.values import is_secret
+from streamkit.expressions import Expression
+from streamkit.expressions.analysis.types import ANY
 from streamkit.lint.rule import Place, Rule, Subject
+from streamkit.plan.model import SourceNode
 
 _HEAD = "streamkit: 1\napplication: example\n"
 _TOPICS = "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
@@ -40,7 +44,54 @@ def _debug_prints(subject: Subject) -> Iterable[Place]:
             yield step.position, "print writes every record to the standard output of the application; is it left over?"
 
 
+def _timestamps_without_default(subject: Subject) -> Iterable[Place]:
+    nodes = [node for sub in subject.plan.sub_topologies for node in sub.nodes.values()]
+    for node in nodes:
+        for topic, expression in node.timestamps.items() if isinstance(node, SourceNode) else ():
+            if not isinstance(expression, Expression) or not subject.is_own(expression.position):
+                continue
+            keys, values = node.topic_serdes.get(topic, (node.key_serde, node.value_serde))
+            # A schema has its own fields, which `validate` compares with the expression.
+            names = {name for name, serde in (("key", keys), ("value", values)) if serde.type is ANY}
+            field = next(_required_fields(expression.text, names), None)
+            if field is not None:
+                yield (
+                    expression.position,
+                    f"'timestamp' reads {field}, and a record without it goes to deserialization.exception.handler, which"
+                    " ends the application by default; write a default, such as get(value, 'FIELD', timestamp)",
+                )
+
+
+def _required_fields(text: str, names: set[str]) -> Iterator[str]:
+    """Yield the fields of these names that an expression reads without a default."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return
+    if any(isinstance(each, ast.IfExp) for each in ast.walk(tree)):
+        return
+    methods = {each.func for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Attribute | ast.Subscript) and each not in methods:
+            root: ast.expr = each
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id in names:
+                yield ast.unparse(each)
+
+
 RULES = (
+    Rule(
+        "timestamp-default",
+        "A `timestamp` of a topic that reads a field of JSON without a default.",
+        "A record without the field has no time, and goes to `deserialization.exception.handler`: by default the application ends there. "
+        "A default is the record's own `timestamp`, for example, or `-1`, which drops and counts the record.",
+        _HEAD
+        + "topics: {in: {value: json, timestamp: value.at}, out: {value: json}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _HEAD + "topics:\n  in: {value: json, timestamp: \"get(value, 'at', timestamp)\"}\n  out: {value: json}\n"
+        "pipelines:\n  copy: {stream: in, to: out}\n",
+        _timestamps_without_default,
+    ),
     Rule(
         "no-grace",
         "A window, or a join of streams, without `grace`.",

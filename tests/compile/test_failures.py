@@ -295,6 +295,7 @@ def test_bytes_that_do_not_decode(tmp_path: Path, topic: str, data: bytes, reaso
         ("value.t", {"t": -1}, None),
         ("value.t", {"t": "x"}, "the timestamp expression gave 'x', not a whole number of milliseconds"),
         ("value.t", {}, "the timestamp expression failed: field 't' is missing"),
+        ("value.t", {"t": 2**63}, "the timestamp expression gave 9223372036854775808, which is beyond 64 bits"),
         ("timestamp + 1", {}, 6),
         ("offset", {}, 0),
         ("wallclock", {}, 1000),
@@ -305,14 +306,32 @@ def test_timestamps_from_the_record(tmp_path: Path, timestamp: str, sent: dict, 
     driver = driver_of(tmp_path, "p: {stream: in, to: out}", head=head.replace("%s", timestamp))
     driver.advance(1000)
     if isinstance(expected, str):
-        with pytest.raises(ProcessingError) as caught:
+        with pytest.raises(DeserializationError) as caught:
             driver.pipe(record(sent))
-        assert str(caught.value) == f"topic in, partition 0, offset 0: {expected}"
+        assert str(caught.value).startswith(f"topic in, partition 0, offset 0: {expected} (key ")
     elif expected is None:
         assert driver.pipe(record(sent)) == []
         assert dropped(driver) == 1
     else:
         assert [each["timestamp"] for each in driver.pipe(record(sent))] == [expected]
+
+
+@pytest.mark.parametrize("value", [{}, {"t": "x"}, {"t": 1.5}, {"t": 2**63}], ids=str)
+def test_a_record_without_a_timestamp_goes_to_the_deserialization_handler(tmp_path: Path, value: dict) -> None:
+    """Java ends with "Fatal user code error in TimestampExtractor callback" under every handler."""
+    head = (
+        "streamkit: 1\napplication: app\nconfig:\n  deserialization.exception.handler: continue\n"
+        "  errors.dead.letter.queue.topic.name: dead\n"
+        "topics:\n  in: {value: json, timestamp: value.t}\n  out: {value: json}\n  dead: {value: json}\npipelines:\n"
+    )
+    driver = driver_of(tmp_path, "p: {stream: in, to: out}", head=head)
+    (letter,) = driver.pipe(record(value))
+    assert (letter["topic"], letter["value"]) == ("dead", value)
+    headers = dict(letter["headers"])
+    assert headers["__streams.errors.exception"] == "streamkit.errors.TimestampError"
+    assert (headers["__streams.errors.topic"], headers["__streams.errors.offset"]) == ("in", "0")
+    assert dropped(driver) == 1
+    assert [each["timestamp"] for each in driver.pipe(record({"t": 9}))] == [9]
 
 
 @pytest.mark.parametrize(

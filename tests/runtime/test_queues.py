@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamkit.errors import ProcessingError
+from streamkit.errors import DeserializationError, ProcessingError
 from streamkit.record import TopicPartition
+from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling
 from tests.runtime.fakes import Clock, FakeProgram, batch, make_task
 
@@ -152,8 +153,29 @@ def test_an_extractor_gives_times_drops_negatives_and_fails_at_the_head():
     task.add(batch("in", [0, 0, 0, 0]))
     assert task.process(1) == 1
     assert (task.output[0][3], task.dropped_total) == (10, 1)
-    with pytest.raises(ProcessingError, match="offset 2: the timestamp expression failed: field 'at' is missing"):
+    with pytest.raises(DeserializationError, match="offset 2: the timestamp expression failed: field 'at' is missing"):
         task.process(10)
+
+
+def test_a_commit_has_the_dead_letters_of_exactly_the_records_before_its_offset():
+    """A dead letter ahead of the committed offset would be written again by the next owner, also under exactly-once."""
+
+    def extract(keys, values, timestamps, headers, offsets, partition):
+        return [KeyError("at") if offset in (0, 2, 4) else offset for offset in offsets]
+
+    handlers = Handlers(deserialization="continue", dead_letter_topic="dead")
+    task = make_task(FakeProgram(extractors={"in": extract}), handlers=handlers)
+    task.add(batch("in", [0] * 5))
+    assert [(row[0], row[2]) for row in task.output] == [("dead", b"0")]
+    task.process(1)
+    committed = task.prepare_commit(lambda partition: 5)
+    assert [(row[0], row[2]) for row in task.output] == [("dead", b"0"), ("out", b"1"), ("dead", b"2")]
+    assert [each.offset for each in committed.values()] == [3]
+    task.post_commit()
+    task.process(1)
+    committed = task.prepare_commit(lambda partition: 5)
+    assert [(row[0], row[2]) for row in task.output[3:]] == [("out", b"3"), ("dead", b"4")]
+    assert [each.offset for each in committed.values()] == [5]
 
 
 def test_stream_time_is_exact_within_a_run():

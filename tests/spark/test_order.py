@@ -15,7 +15,7 @@ queues = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size
 
 def merged(times: list[list[int]], cuts: list[int]) -> list[tuple[int, int]]:
     """(queue, offset) in the order in which a task takes them, given in parts of the sorted order."""
-    services = QueueServices(lambda: 0, lambda count: None, lambda *failure: None)
+    services = QueueServices(lambda: 0, lambda *drop: None, lambda error: False, lambda *failure: None)
     places = [TopicPartition(f"t{number}", 0) for number in range(len(times))]
     group = PartitionGroup([RecordQueue(place, "fail_on_invalid", None, services) for place in places], Idling(-1))
     taken = []

@@ -179,7 +179,7 @@ def command(
 
 def _hint_to_go_on(error: StreamkitError) -> str | None:
     """Return how to continue an application that fails at the same record at each start; None for other errors."""
-    skip = "or skip a record of each partition with reset-offsets --shift-by 1"
+    skip = "or skip this record with reset-offsets --skip TOPIC-PARTITION@OFFSET"
     if isinstance(error, DeserializationError):
         return f"to go on without it, set deserialization.exception.handler: continue, {skip}"
     if isinstance(error, ProcessingError) and not isinstance(error, ProcessorStartError | EventLoopError):

@@ -15,6 +15,7 @@ from streamkit.errors import (
     RegistryError,
     SerdeTypeError,
     TakenTracebacks,
+    TimestampError,
 )
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.runtime.execution.dead_letters import SETTING, dead_letter, step_of
@@ -151,18 +152,22 @@ class ErrorPolicy:
             self._send(dead_letter(topic, error.cause, cast(FailedRecord, error.record), self._clock(), error.step))
         return ProcessingError(str(error))
 
-    def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> Drop:
-        """Return when the record is skipped. Raises DeserializationError where the handler is FAIL."""
+    def skips_undecodable(self, error: Exception) -> bool:
+        """Return whether the deserialization handler skips a record that fails with this error."""
         # Without the registry nothing is known about the record: no handler drops it.
-        is_good = isinstance(error, RegistryError)
+        return self._handlers.deserialization != FAIL and not isinstance(error, RegistryError)
+
+    def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> Drop:
+        """Return when the record is skipped: it does not decode, or has no timestamp. Raises DeserializationError where the handler is FAIL."""
         topic = self._handlers.dead_letter_topic
-        if topic and not is_good:
+        if topic and not isinstance(error, RegistryError):
             self._send(dead_letter(topic, error, record, self._clock()))
         plan_node = self._nodes[node] if node is not None else None
-        if self._handlers.deserialization == FAIL or is_good:
+        if not self.skips_undecodable(error):
             raise DeserializationError(describe_failure(plan_node, error, record)) from error
         message = _message(plan_node, error, record)
-        return Drop(f"topic {record.topic} does not decode", message, int(bool(topic)))
+        what = "has no timestamp" if isinstance(error, TimestampError) else "does not decode"
+        return Drop(f"topic {record.topic} {what}", message, int(bool(topic)))
 
 
 def _message(

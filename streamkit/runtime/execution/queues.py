@@ -8,20 +8,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
-from streamkit.errors import ProcessingError, SerdeError
+from streamkit.errors import ProcessingError, RegistryError, SerdeError, TimestampError
 from streamkit.metrics import DropReason
+from streamkit.operators.core.task_services import FailedRecord
 from streamkit.record import Columns, Headers, RecordBatch, TopicPartition
 from streamkit.runtime.execution.metadata import UNKNOWN
 from streamkit.runtime.execution.reasons import human_reason, place_of
 from streamkit.runtime.execution.runs import Part, Run, merged_order
+from streamkit.serdes.shown import shown
 
 Extractor: TypeAlias = Callable[
     [list[bytes | None], list[bytes | None], list[int], list[Headers | None], Sequence[int], int], list[int | Exception]
 ]
 """Returns the timestamps of records, given by their columns and partition. An item may be an Exception."""
 
+LATEST_TIME = 2**63 - 1
+"""The highest timestamp (ms) that a record can have."""
 LONG = 16
 """Records of one queue in a row from which a run of them alone costs less than one that is merged with other queues."""
 
@@ -36,8 +40,18 @@ class QueueServices:
     now: Callable[[], int]
     dropped: Callable[[str, str], None]
     """(reason, place of the record)."""
-    undecodable: Callable[[Exception, TopicPartition, Columns, int], None]
-    """Called where a timestamp expression can't decode a record: returns to skip the record at this index, or raises."""
+    skips: Callable[[Exception], bool]
+    """Whether the deserialization handler skips a record that fails with this error."""
+    failed: Callable[[Exception, FailedRecord], None]
+    """Calls the deserialization handler: counts a skipped record and writes its dead letter, or raises."""
+
+
+class UnreadRecord(NamedTuple):
+    """A record without a valid timestamp. `record`: what the handler gets; None where the topic's policy alone decides."""
+
+    offset: int
+    error: Exception
+    record: FailedRecord | None = None
 
 
 class RecordQueue:
@@ -61,8 +75,10 @@ class RecordQueue:
         self._at = 0
         self._assigned_time = UNKNOWN
         """The highest timestamp extracted so far: the partition time for `use_partition_time`."""
-        self.failures: deque[tuple[int, Exception]] = deque()
-        """(offset, error) of records without a valid timestamp."""
+        self.failures: deque[UnreadRecord] = deque()
+        """Queued records without a valid timestamp, which end the task when they are at the head."""
+        self.unhandled: deque[UnreadRecord] = deque()
+        """Records that were left out of the queue; the handler is called for each once all records before it were taken."""
 
     def add(self, batch: RecordBatch) -> None:
         """Append a batch, and extract the timestamps of its records."""
@@ -86,9 +102,22 @@ class RecordQueue:
         return self._chunks[0][0].timestamps[self._at]
 
     def check_head(self) -> None:
-        """Raise the error of the head record's extraction, if it failed."""
-        if self.failures and self.failures[0][0] <= self._chunks[0][0].offsets[self._at]:
-            raise self.failures[0][1]
+        """Raise the error of the head record if it has no valid timestamp."""
+        if self.failures and self.failures[0].offset <= self._chunks[0][0].offsets[self._at]:
+            _, error, record = self.failures[0]
+            if record is not None:
+                self._services.failed(error, record)
+            raise error
+
+    def handle_skipped(self) -> None:
+        """Call the handler for the skipped records that are before the head.
+
+        A commit covers exactly these, so that under exactly-once each has one dead letter.
+        """
+        head = self.head_offset()
+        while self.unhandled and (head is None or self.unhandled[0].offset < head):
+            _, error, record = self.unhandled.popleft()
+            self._services.failed(error, cast(FailedRecord, record))
 
     def head_offset(self) -> int | None:
         """Return the offset of the head record, None when empty."""
@@ -113,7 +142,7 @@ class RecordQueue:
             stop = _end_at(chunk.timestamps, start, stop, due)
         if self.failures:
             # The failing record itself becomes the head and raises there, after everything before it was processed.
-            stop = min(stop, bisect_left(chunk.offsets, self.failures[0][0]))
+            stop = min(stop, bisect_left(chunk.offsets, self.failures[0].offset))
         taken, self._time_before = chunk, self.partition_time
         if stop - start < len(chunk.offsets):
             taken = chunk.slice(start, stop)
@@ -193,19 +222,24 @@ class RecordQueue:
         times = self._extractor(*columns, self.partition.partition)
         keep = [True] * len(times)
         for at, time in enumerate(times):
-            if type(time) is int and time >= 0:
+            if type(time) is int and 0 <= time <= LATEST_TIME:
                 continue
-            keep[at] = False
-            if isinstance(time, SerdeError):
-                self._services.undecodable(time, self.partition, columns, at)
-            elif type(time) is int:
+            if type(time) is int and time < 0:
+                keep[at] = False
                 self._dropped(columns, at)
             else:
-                keep[at] = True
-                self._fail(columns, at, time)
+                error = _extraction_error(time)
+                keep[at] = not self._services.skips(error)
+                (self.failures if keep[at] else self.unhandled).append(self._unread(columns, at, error))
                 times[at] = max(self._assigned_time, 0)
         # Items that are not an int were replaced, or are left out.
         return self._keep(columns._replace(timestamps=cast("list[int]", times)), keep)
+
+    def _unread(self, columns: Columns, at: int, error: Exception) -> UnreadRecord:
+        keys, values, timestamps, headers, offsets = columns
+        topic, partition = self.partition
+        record = FailedRecord(topic, partition, offsets[at], timestamps[at], keys[at], values[at], headers[at])
+        return UnreadRecord(offsets[at], error, record)
 
     def _repair(self, columns: Columns) -> Columns:
         """Apply the policy to negative timestamps (FailOnInvalidTimestamp, LogAndSkipOnInvalidTimestamp, UsePartitionTimeOnInvalidTimestamp)."""
@@ -219,7 +253,7 @@ class RecordQueue:
                     self._dropped(columns, at)
                     continue
                 if self._policy != "use_partition_time" or highest < 0:
-                    self._fail(columns, at, None)
+                    self._fail(columns, at)
                 times[at] = max(highest, 0)
             highest = max(highest, times[at])
         return self._keep(columns._replace(timestamps=times), keep)
@@ -233,24 +267,25 @@ class RecordQueue:
         self.skipped = True
         return columns.keep(keep)
 
-    def _fail(self, columns: Columns, at: int, reason: object) -> None:
-        topic, partition = self.partition
+    def _fail(self, columns: Columns, at: int) -> None:
         offset = columns.offsets[at]
-        if isinstance(reason, ProcessingError):
-            self.failures.append((offset, reason))
-            return
-        if reason is None:
-            what = f"the timestamp {columns.timestamps[at]} is negative"
-            if self._policy == "use_partition_time":
-                what += " and the partition has no time yet"
-        elif isinstance(reason, Exception):
-            what = f"the timestamp expression failed: {human_reason(reason)}"
-        else:
-            what = f"the timestamp expression gave {reason!r}, not a whole number of milliseconds"
-        error = ProcessingError(f"topic {topic}, partition {partition}, offset {offset}: {what}")
-        if isinstance(reason, Exception):
-            error.__cause__ = reason
-        self.failures.append((offset, error))
+        what = f"the timestamp {columns.timestamps[at]} is negative"
+        if self._policy == "use_partition_time":
+            what += " and the partition has no time yet"
+        self.failures.append(UnreadRecord(offset, ProcessingError(f"{place_of(*self.partition, offset)}: {what}")))
+
+
+def _extraction_error(found: int | Exception) -> Exception:
+    """Return the error of a record for which an extractor gave no valid timestamp."""
+    if isinstance(found, SerdeError | RegistryError):
+        return found
+    if isinstance(found, Exception):
+        error = TimestampError(f"the timestamp expression failed: {human_reason(found)}")
+        error.__cause__ = found
+        return error
+    if type(found) is int:
+        return TimestampError(f"the timestamp expression gave {shown(found, 80)}, which is beyond 64 bits")
+    return TimestampError(f"the timestamp expression gave {shown(found, 80)}, not a whole number of milliseconds")
 
 
 def _end_at(times: list[int], start: int, stop: int, due: int) -> int:
@@ -301,6 +336,12 @@ class PartitionGroup:
     def buffered(self) -> int:
         """Return the number of records in all queues."""
         return sum(queue.size for queue in self.queues.values())
+
+    def handle_skipped(self) -> None:
+        """Call the handler for the skipped records that the task has reached."""
+        for queue in self.queues.values():
+            if queue.unhandled:
+                queue.handle_skipped()
 
     def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
         """Set how many records of partitions are not fetched yet; of the other partitions it is not known."""

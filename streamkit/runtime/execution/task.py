@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from streamkit import rounds
 from streamkit.compile.bound_program import Run as RunFunction
@@ -119,8 +120,10 @@ class Task(ProgramServices):
             self._added[partition] = 0
 
     def add(self, batch: RecordBatch) -> int:
-        """Queue a batch; return the number of queued records of its partition. Raises the error of a failing extractor."""
+        """Queue a batch; return the number of queued records of its partition."""
         queue = self._group.add(batch)
+        if queue.unhandled:
+            queue.handle_skipped()
         self._added[queue.partition] += len(batch.offsets)
         if queue.skipped:
             # The offsets of skipped records are committed too.
@@ -191,6 +194,7 @@ class Task(ProgramServices):
                     self.punctuate_stream_time()
                 if self.commit_requested or self._is_full():
                     break
+            group.handle_skipped()
         except BaseException as error:
             if self._tracing is not None:
                 self._tracing.end(error)
@@ -231,6 +235,7 @@ class Task(ProgramServices):
         """
         if not self.commit_needed:
             return {}
+        self._group.handle_skipped()
         self.flush_stores()
         changed = self.processor_metadata != self._committed_metadata
         partitions = self.inputs if changed else sorted(self._touched)
@@ -270,7 +275,9 @@ class Task(ProgramServices):
 
     def _queue(self, partition: TopicPartition) -> RecordQueue:
         policy = self._bound.timestamp_policies.get(partition.topic, "fail_on_invalid")
-        services = QueueServices(self.now, self.dropped, self._undecodable)
+        services = QueueServices(
+            self.now, self.dropped, self._policy.skips_undecodable, partial(self.on_deserialization_error, None)
+        )
         return RecordQueue(partition, policy, self._bound.extractors.get(partition.topic), services)
 
     def _run(self, topic: str) -> RunFunction:
@@ -365,18 +372,6 @@ class Task(ProgramServices):
         topic, partition, offset = self._bound.position() or (None, -1, -1)
         record = FailedRecord(topic, partition, offset, -1, None, None, None)
         return ProcessingError(f"task {self.task_id}: {describe_failure(None, error, record)}")
-
-    def _undecodable(self, error: Exception, partition: TopicPartition, columns: Columns, at: int) -> None:
-        record = FailedRecord(
-            partition.topic,
-            partition.partition,
-            columns.offsets[at],
-            columns.timestamps[at],
-            columns.keys[at],
-            columns.values[at],
-            columns.headers[at],
-        )
-        self.on_deserialization_error(None, error, record)
 
     def _committable(self, partition: TopicPartition, position: Callable[[TopicPartition], int]) -> CommittedOffset:
         queue = self._group.queues[partition]
