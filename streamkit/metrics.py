@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from time import time
+from typing import cast
 
 
 class Metrics:
@@ -35,6 +38,15 @@ class DropReason(StrEnum):
     NO_PARTITION = "the step's partition expression gives none"
 
 
+_LINES = {
+    DropReason.LATE: ("late ", "window closed"),
+    DropReason.EXPIRED: ("expired ", "older than the store keeps rows"),
+    DropReason.STALE: ("superseded ", "the row has a newer version"),
+}
+"""By reason: the kind of the records, and the reason beside the topic, in a line of the log."""
+_TOPIC = re.compile(r"topic (\S+), partition [0-9]+, offset")
+
+
 @dataclass(frozen=True)
 class DroppedCount:
     """The records that were dropped for one reason, those of them that became dead letters, and the last one."""
@@ -46,6 +58,47 @@ class DroppedCount:
     """The message of the last one: its failure, or its place on the log."""
     at_ms: int
     """The time (wall clock) of the last one."""
+
+
+class DropWarnings:
+    """Logs dropped records, at most one line a minute for each task and reason; used by one thread.
+
+    The first record of a reason is logged at once. `write` logs the others a minute later, and `close` the rest.
+    """
+
+    INTERVAL_MS = 60_000
+
+    def __init__(self, log: logging.Logger):
+        self._log = log
+        self._waiting: dict[tuple[str, str], tuple[int, str]] = {}
+        """Records that were not logged so far, and the last message, by task and reason."""
+        self._logged: dict[tuple[str, str], int] = {}
+        """The time (ms, monotonic) of the last line, by task and reason."""
+
+    def add(self, task: str, count: DroppedCount, dropped: int) -> None:
+        """Note records of a task that were dropped since the last call."""
+        before, _ = self._waiting.get((task, count.reason), (0, ""))
+        self._waiting[task, count.reason] = before + dropped, count.message
+
+    def write(self, now: int) -> None:
+        """Log what is due at a time (ms, monotonic)."""
+        due = [key for key in self._waiting if key not in self._logged or now - self._logged[key] >= self.INTERVAL_MS]
+        for key in due:
+            dropped, message = self._waiting.pop(key)
+            self._log.warning("task %s: %s", key[0], _warning(key[1], dropped, message))
+            self._logged[key] = now
+
+    def close(self, now: int) -> None:
+        """Log all that was not logged so far."""
+        self._logged.clear()
+        self.write(now)
+
+
+def _warning(reason: str, dropped: int, message: str) -> str:
+    kind, detail = _LINES.get(cast(DropReason, reason), ("", reason))
+    topic = _TOPIC.search(message)
+    place = f"topic {topic[1]}, " if topic is not None and not detail.startswith("topic ") else ""
+    return f"dropped {dropped:,} {kind}record{'' if dropped == 1 else 's'} in the last minute ({place}{detail})"
 
 
 class _Entry:

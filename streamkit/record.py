@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+PLACE_ON_LOG = re.compile(r"(.+)-([0-9]+)@([0-9]+)", re.ASCII)
+"""A record as text: TOPIC-PARTITION@OFFSET."""
 
 
 class TaskId(NamedTuple):

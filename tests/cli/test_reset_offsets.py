@@ -164,3 +164,68 @@ def test_the_address_and_a_properties_file_go_before_the_topology(counting: Path
     assert shown(counting, "--config-file", properties)["missing_topics"] == ["words-in"]
     assert shown(counting, "--config-file", properties, "--set", "bootstrap.servers=embedded")["missing_topics"] == []
     assert_one_clear_line(streamkit("reset-offsets", counting, "--config-file", "/no/such"), 2, "/no/such")
+
+
+SKIPPING = """\
+streamkit: 1
+application: skipping
+config: {{bootstrap.servers: embedded, state.dir: {state}}}
+topics:
+  in: {{topic: in-put, value: json, timestamp: value.at, partitions: 1}}
+  out: {{value: json}}
+pipelines:
+  p: {{stream: in, steps: [group_by_key, count: n, to_stream], to: out}}
+"""
+ONE_BY_ONE = ("--set", "max.poll.records=1", "--set", "commit.interval.ms=0")
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Path:
+    """An application that has stopped at the third of its four records."""
+    path = tmp_path / "skipping.yaml"
+    path.write_text(SKIPPING.format(state=tmp_path / "state"))
+    lines = [json.dumps({"key": "k", "value": value}) for value in ({"at": 1}, {"at": 2}, {}, {"at": 4})]
+    streamkit("produce", path, "in", stdin="\n".join(lines))
+    done = streamkit("run", path, "--until-idle", *ONE_BY_ONE)
+    assert done.code == 1
+    assert "or skip this record with reset-offsets --skip in-put-0@2" in done.err
+    return path
+
+
+def test_skip_moves_the_group_past_exactly_one_record(failing: Path) -> None:
+    found = shown(failing, "--skip", "in-put-0@2")
+    assert [(each["before"], each["after"], each["role"]) for each in found["offsets"]] == [(2, 3, "input")]
+    assert (found["executed"], found["internal_topics"], found["state"]["entries"]) == (False, [], [])
+    assert streamkit("run", failing, "--until-idle").code == 1
+    # The name of the entry is a name of the topic too.
+    assert shown(failing, "--skip", "in-0@2", "--execute")["executed"]
+    assert streamkit("run", failing, "--until-idle").code == 0
+    out = streamkit("consume", failing, "out", "--until-idle").out.splitlines()
+    assert json.loads(out[-1])["value"] == 3
+    assert_one_clear_line(streamkit("reset-offsets", failing, "--skip", "in-0@2"), 1, "in-put-0@2 is behind the group")
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "words"),
+    [
+        ("in-0@3", 1, "in-put-0@3 is not the next record of the group, which goes on at in-put-0@2"),
+        ("in-0@9", 1, "there is no record in-put-0@9: the partition ends at offset 4"),
+        ("in-0@1", 1, "in-put-0@1 is behind the group, which goes on at offset 2"),
+        ("in-7@2", 2, "topic in-put has 1 partitions, counted from 0"),
+        ("inn-0@2", 2, "the application's group does not read topic inn; it reads in-put"),
+        ("in@2", 2, "expected TOPIC-PARTITION@OFFSET"),
+    ],
+)
+def test_skip_refuses_any_other_record(failing: Path, place: str, code: int, words: str) -> None:
+    assert_one_clear_line(streamkit("reset-offsets", failing, "--execute", "--skip", place), code, words)
+    assert shown(failing, "--skip", "in-0@2")["offsets"][0]["before"] == 2
+
+
+def test_skip_stands_alone(failing: Path) -> None:
+    for options in (("--shift-by", 1), ("--to-latest",), ("--input-topics", "in"), ("--internal-topics", "x")):
+        assert streamkit("reset-offsets", failing, "--skip", "in-0@2", *options).code == 2
+
+
+def test_skip_is_refused_while_the_group_is_active(running: Path) -> None:
+    done = streamkit("reset-offsets", running, "--skip", "words-0@0", "--execute")
+    assert_one_clear_line(done, 1, "is active with 1 members")

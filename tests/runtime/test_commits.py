@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamkit.errors import RetriableTransportError
+from streamkit.metrics import DropReason
 from streamkit.record import TaskId
 from streamkit.runtime.local.setup import Settings
 from streamkit.runtime.local.topics_on_log import TopicsOnLog
@@ -83,3 +84,32 @@ def test_output_that_the_log_did_not_take_at_once_does_not_wait_for_a_commit(tmp
     harness.round()
     assert harness.values() == [b"0", b"1"]
     assert harness.log.offsets == {}
+
+
+def test_dropped_records_are_logged_once_a_minute_for_each_task_and_reason(tmp_path, caplog):
+    def drop(rt, value, time):
+        if value == b"late":
+            rt.dropped(DropReason.LATE, "topic in, partition 0, offset 7")
+        elif value == b"null":
+            rt.dropped(DropReason.NULL, "topic in, partition 0, offset 8")
+
+    harness = Harness(tmp_path, FakeProgram(on_record=drop), Settings(commit_interval_ms=100))
+
+    def pass_records(*values: bytes, ms: int) -> list[str]:
+        caplog.clear()
+        harness.log.append([("in", None, value, 1, None, 0) for value in values])
+        harness.round()
+        harness.clock.now += ms
+        harness.round()
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+    first = "task 0_0: dropped 2 late records in the last minute (topic in, window closed)"
+    assert pass_records(b"late", b"late", ms=101) == [first]
+    nulls = "task 0_0: dropped 1 record in the last minute (topic in, no key or no value)"
+    assert pass_records(b"late", b"null", ms=101) == [nulls]
+    assert pass_records(b"late", ms=101) == []
+    assert pass_records(b"", ms=60_000) == [first]
+    assert pass_records(b"late", ms=101) == []
+    caplog.clear()
+    harness.thread._committer.close()
+    assert first.replace("2 late records", "1 late record") in caplog.text

@@ -42,6 +42,14 @@ ShiftBy = Annotated[
 FromFile = Annotated[
     str | None, typer.Option("--from-file", metavar="CSV", help="To the offsets of lines TOPIC,PARTITION,OFFSET.")
 ]
+Skip = Annotated[
+    str | None,
+    typer.Option(
+        "--skip",
+        metavar="TOPIC-PARTITION@OFFSET",
+        help="Skip this record, the next one that the group reads; internal topics and state stay.",
+    ),
+]
 InputTopics = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,6 +90,7 @@ ConfigFile = Annotated[
 EXAMPLES = (
     "streamkit reset-offsets orders.yaml",
     "streamkit reset-offsets orders.yaml --to-datetime 2025-01-31T08:00Z --execute",
+    "streamkit reset-offsets orders.yaml --skip orders-0@17 --execute",
 )
 """The examples of the help."""
 
@@ -95,6 +104,7 @@ def command(
     by_duration: ByDuration = None,
     shift_by: ShiftBy = None,
     from_file: FromFile = None,
+    skip: Skip = None,
     input_topics: InputTopics = None,
     intermediate_topics: IntermediateTopics = None,
     internal_topics: InternalTopics = None,
@@ -109,19 +119,31 @@ def command(
 ) -> int:
     """Set an application back so that it processes its input again.
 
-    Moves the offsets of its input topics, deletes its internal topics and its local state. Nothing changes without
-    --execute. Exit code 1 while members are active (see --force) or where a topic of --input-topics is missing.
+    Moves the offsets of its input topics, deletes its internal topics and its local state. With --skip it only moves one
+    partition past the record that fails. Nothing changes without --execute. Exit code 1 while members are active (see --force),
+    where a topic of --input-topics is missing, or where the record of --skip is not the next one of the group.
     """
     from streamkit.runtime.operations import reset as library
     from streamkit_cli.logs import opened
 
     if dry_run and execute:
         raise UsageError("--dry-run and --execute exclude each other")
-    target = _target(to_earliest, to_latest, to_datetime, to_offset, by_duration, shift_by, from_file)
+    target = _target(to_earliest, to_latest, to_datetime, to_offset, by_duration, shift_by, from_file, skip)
+    lists = {
+        "--input-topics": input_topics,
+        "--intermediate-topics": intermediate_topics,
+        "--internal-topics": internal_topics,
+    }
+    given = [name for name, values in lists.items() if values is not None]
+    if skip is not None and given:
+        raise UsageError(f"--skip and {given[0]} exclude each other: --skip names the record's topic itself")
     chosen = library.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
     plan = load_plan(file, _settings(config_file, settings, bootstrap_server), env_file)
     with opened(plan) as transport:
-        found = library.prepare(plan, transport, target, chosen)
+        if skip is not None:
+            found = library.prepare_skip(plan, transport, skip, force=force)
+        else:
+            found = library.prepare(plan, transport, target, chosen)
         if execute:
             library.execute(plan, transport, found, force=force)
     print(json.dumps(_data(found, execute), indent=2) if form is Format.json else _text(found, execute))
@@ -142,6 +164,7 @@ def _target(
     duration: str | None,
     shift: int | None,
     path: str | None,
+    skip: str | None,
 ) -> Target:
     from streamkit.runtime.operations import reset_targets as targets
 
@@ -153,6 +176,7 @@ def _target(
         "--by-duration": None if duration is None else lambda: targets.by_duration(duration),
         "--shift-by": None if shift is None else lambda: targets.Target("shift", shift),
         "--from-file": None if path is None else lambda: targets.from_file(path),
+        "--skip": None if skip is None else lambda: targets.Target(),
     }
     given = [name for name, make in made.items() if make is not None]
     if len(given) > 1:
@@ -197,7 +221,10 @@ def _data(found: Reset, executed: bool) -> dict[str, Json]:
 
 
 def _text(found: Reset, executed: bool) -> str:
-    done = "was reset" if executed else "would be reset as follows; add --execute to do it"
+    if found.skips:
+        done = "skips one record" if executed else "would skip one record; add --execute to do it"
+    else:
+        done = "was reset" if executed else "would be reset as follows; add --execute to do it"
     parts = [f"{found.application} {done}"]
     if found.offsets:
         rows = [

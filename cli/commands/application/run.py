@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -177,9 +178,15 @@ def command(
     return None
 
 
+_PLACE = re.compile(r"topic (\S+), partition ([0-9]+), offset ([0-9]+)", re.ASCII)
+"""The place of the record in the message of a failure (reasons.place_of)."""
+
+
 def _hint_to_go_on(error: StreamkitError) -> str | None:
     """Return how to continue an application that fails at the same record at each start; None for other errors."""
-    skip = "or skip this record with reset-offsets --skip TOPIC-PARTITION@OFFSET"
+    match = _PLACE.search(str(error))
+    place = "TOPIC-PARTITION@OFFSET" if match is None else f"{match[1]}-{match[2]}@{match[3]}"
+    skip = f"or skip this record with reset-offsets --skip {place}"
     if isinstance(error, DeserializationError):
         return f"to go on without it, set deserialization.exception.handler: continue, {skip}"
     if isinstance(error, ProcessingError) and not isinstance(error, ProcessorStartError | EventLoopError):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import source_topics, task_inputs, tasks_of
 from streamkit.record import TaskId, TopicPartition
 from streamkit.transport.log_interface import Admin, Consumer, Transport
 
+COUNTED_ONE_BY_ONE = 1_000
+"""A lag of at most so many offsets is counted record by record."""
+_POLL_MS, _IDLE_S = 200, 2.0
 _INSTANCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-(.+)")
 """The name of an instance in its group: the process id of its state directory, host and process."""
 
@@ -29,7 +33,7 @@ class PartitionLag:
     """The next offset to read, None where nothing was committed."""
     end: int
     lag: int
-    """Records up to the end; all records where nothing was committed."""
+    """Records up to the end; all records where nothing was committed. Offsets count where they are many, or not read."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,15 @@ class GroupLag:
 
 
 class GroupReader:
-    """Reads the lag of a group any number of times with the same connections; used by one thread at a time."""
+    """Reads the lag of a group any number of times with the same connections; used by one thread at a time.
 
-    def __init__(self, plan: Plan, transport: Transport, client_id: str):
+    counts_records: whether small lags are counted by reading the records. Offsets also count the markers of transactions and
+    what compaction removed: a repartition topic ends with a marker that no commit passes.
+    """
+
+    def __init__(self, plan: Plan, transport: Transport, client_id: str, *, counts_records: bool = False):
         self._plan = plan
+        self._counts_records = counts_records
         self._transport = transport
         self._client_id = client_id
         self._admin: Admin | None = None
@@ -111,18 +120,42 @@ class GroupReader:
         ends = self._consumer.end_offsets(inputs)
         committed = self._consumer.committed(inputs)
         first_offsets = self._consumer.beginning_offsets([place for place in inputs if place not in committed])
-        found = []
-        for place in inputs:
-            known = committed[place].offset if place in committed else None
-            start = first_offsets[place] if known is None else known
-            lag = max(0, ends[place] - start)
-            found.append(PartitionLag(*place, str(tasks[place]), owners.get(place), known, ends[place], lag))
-        return tuple(found)
+        known = {place: committed[place].offset if place in committed else None for place in inputs}
+        starts = {place: first_offsets[place] if (at := known[place]) is None else at for place in inputs}
+        lags = {place: max(0, ends[place] - starts[place]) for place in inputs}
+        if self._counts_records:
+            few = {place: starts[place] for place in inputs if 0 < lags[place] <= COUNTED_ONE_BY_ONE}
+            lags |= {place: len(offsets) for place, offsets in readable(self._consumer, few, ends).items()}
+        return tuple(
+            PartitionLag(*place, str(tasks[place]), owners.get(place), known[place], ends[place], lags[place])
+            for place in inputs
+        )
+
+
+def readable(
+    consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, list[int]]:
+    """Return the offsets of the records from `starts` to `ends`; partitions that could not be read so far are missing.
+
+    Replaces the assignment of the consumer. Raises TransportError.
+    """
+    found: dict[TopicPartition, list[int]] = {place: [] for place in starts}
+    pending = set(starts)
+    consumer.assign(starts)
+    deadline = monotonic() + _IDLE_S
+    while pending and monotonic() < deadline:
+        for batch in consumer.poll(COUNTED_ONE_BY_ONE, _POLL_MS):
+            place = TopicPartition(batch.topic, batch.partition)
+            found[place] += [offset for offset in batch.offsets if offset < ends[place]]
+            deadline = monotonic() + _IDLE_S
+        pending = {place for place in pending if consumer.position(place) < ends[place]}
+    consumer.assign({})
+    return {place: offsets for place, offsets in found.items() if place not in pending}
 
 
 def group_lag(plan: Plan, transport: Transport) -> GroupLag:
-    """Return the lag of the group that has the application's name. Raises TransportError."""
-    reader = GroupReader(plan, transport, "lag")
+    """Return the lag of the group that has the application's name, in records. Raises TransportError."""
+    reader = GroupReader(plan, transport, "lag", counts_records=True)
     try:
         counts = reader.admin.partition_counts()
         topics = {sub.id: source_topics(plan, sub, counts) for sub in plan.sub_topologies if not sub.is_global}

@@ -8,16 +8,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamkit.errors import ActiveGroupError, UsageError
+from streamkit.errors import ActiveGroupError, TopicError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import source_topics
-from streamkit.record import TopicPartition
+from streamkit.record import PLACE_ON_LOG, TopicPartition
+from streamkit.runtime.operations.group_lag import COUNTED_ONE_BY_ONE, readable
 from streamkit.runtime.operations.migration.migration_journal import JOURNAL
 from streamkit.runtime.operations.reset_targets import Target, resolve
 from streamkit.state.files.directory import StateDirectory, stored
-from streamkit.transport.log_interface import Admin, CommittedOffset, Transport
+from streamkit.suggestions import did_you_mean
+from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, Transport
 
-INPUT, INTERMEDIATE = "input", "intermediate"
+INPUT, INTERMEDIATE, INTERNAL = "input", "intermediate", "internal"
 _INTERNAL = re.compile(
     r".*(-changelog|-repartition|-subscription-registration-topic|-subscription-response-topic"
     r"|.-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
@@ -43,6 +45,8 @@ class OffsetChange:
     before: int | None
     after: int | None
     note: str
+    metadata: str = ""
+    """The text that is committed with the offset: Kafka Streams keeps stream time there."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Reset:
     directory: Path
     stored: tuple[str, ...]
     """Directories of tasks and global stores below `directory`."""
+    skips: bool = False
+    """Whether one record is skipped: internal topics and local state stay."""
 
 
 def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) -> Reset:
@@ -88,6 +94,30 @@ def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) ->
         )
 
 
+def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool = False) -> Reset:
+    """Return the change that skips the record at `TOPIC-PARTITION@OFFSET`; nothing is changed.
+
+    Raises UsageError for a place that the group does not read, ActiveGroupError while it has members (without `force`), and
+    TopicError where the record is not the next one of the group.
+    """
+    with closing(transport.admin()) as admin:
+        place, offset = _place_to_skip(plan, text, admin.partition_counts())
+        members = tuple(admin.group_members(plan.application))
+        if not force:
+            _require_empty(plan.application, members)
+    with closing(transport.consumer(plan.application, read_committed=plan.config.read_committed())) as consumer:
+        committed = consumer.committed([place]).get(place)
+        first, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+        start = first if committed is None else max(first, committed.offset)
+        _check_next(consumer, place, offset, start, end)
+    internal = place.topic in {plan.internal_name(name) for name in plan.internal_topics}
+    metadata = "" if committed is None else committed.metadata
+    before = None if committed is None else committed.offset
+    change = OffsetChange(place, INTERNAL if internal else INPUT, before, offset + 1, "one record skipped", metadata)
+    directory = Path(plan.config["state.dir"]) / plan.application
+    return Reset(plan.application, (change,), (), (), members, directory, (), skips=True)
+
+
 def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = False) -> None:
     """Make the changes that `prepare` returned.
 
@@ -97,11 +127,15 @@ def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = Fal
     with locked_state(plan, reset.directory) as directory, closing(transport.admin()) as admin:
         _empty_group(admin, reset, force)
         with closing(transport.consumer(plan.application)) as consumer:
-            moved = {each.place: CommittedOffset(each.after) for each in reset.offsets if each.after is not None}
+            moved = {
+                each.place: CommittedOffset(each.after, each.metadata)
+                for each in reset.offsets
+                if each.after is not None
+            }
             if moved:
                 consumer.commit(moved)
         admin.delete_topics([topic.name for topic in reset.internals])
-        if directory is not None:
+        if directory is not None and not reset.skips:
             for name in stored(directory.path):
                 directory.wipe(name)
 
@@ -123,11 +157,58 @@ def _empty_group(admin: Admin, reset: Reset, force: bool) -> None:
     if force:
         admin.remove_members(reset.application)
         return
-    members = admin.group_members(reset.application)
+    _require_empty(reset.application, admin.group_members(reset.application))
+
+
+def _require_empty(application: str, members: Sequence[str]) -> None:
     if members:
         raise ActiveGroupError(
-            f"group {reset.application} is active with {len(members)} members ({', '.join(members)}); stop all instances,"
+            f"group {application} is active with {len(members)} members ({', '.join(members)}); stop all instances,"
             " or write --force to remove members that are left over"
+        )
+
+
+# -- One record --------------------------------------------------------------------------------------------------------
+
+
+def _place_to_skip(plan: Plan, text: str, counts: dict[str, int]) -> tuple[TopicPartition, int]:
+    match = PLACE_ON_LOG.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--skip {text}: expected TOPIC-PARTITION@OFFSET, such as orders-0@17")
+    names = {topic.entry: topic.name for topic in plan.external_topics.values()}
+    topic, partition, offset = names.get(match[1], match[1]), int(match[2]), int(match[3])
+    subs = [sub for sub in plan.sub_topologies if not sub.is_global]
+    read = list(dict.fromkeys(name for sub in subs for name in source_topics(plan, sub, counts)))
+    if topic not in read:
+        hint = did_you_mean(match[1], read, f"it reads {', '.join(sorted(read)) or 'none'}")
+        raise UsageError(f"--skip {text}: the application's group does not read topic {match[1]}{hint}")
+    if partition >= counts.get(topic, 0):
+        raise UsageError(f"--skip {text}: topic {topic} has {counts.get(topic, 0)} partitions, counted from 0")
+    return TopicPartition(topic, partition), offset
+
+
+def _check_next(consumer: Consumer, place: TopicPartition, offset: int, start: int, end: int) -> None:
+    """Raise TopicError unless the record at `offset` is the next that the group reads of a partition."""
+    where = f"{place.topic}-{place.partition}"
+    if offset < start:
+        raise TopicError(
+            f"{where}@{offset} is behind the group, which goes on at offset {start}; there is nothing to skip"
+        )
+    if offset >= end:
+        raise TopicError(f"there is no record {where}@{offset}: the partition ends at offset {end}")
+    near = offset - start < COUNTED_ONE_BY_ONE
+    offsets = readable(consumer, {place: start}, {place: offset + 1}).get(place) if near else [start, offset]
+    if offsets is None:
+        raise TopicError(f"the records from {where}@{start} to {where}@{offset} could not be read")
+    if offset not in offsets:
+        raise TopicError(
+            f"there is no record {where}@{offset}: a marker of a transaction, or nothing, is at this offset"
+        )
+    if len(offsets) > 1:
+        raise TopicError(
+            f"{where}@{offset} is not the next record of the group, which goes on at {where}@{offsets[0]}: to skip it now would"
+            " lose the records between. To commit up to the record that fails, run the application once with"
+            " --set max.poll.records=1 --set commit.interval.ms=0"
         )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamkit.errors import DeserializationError, ProcessingError, TopicError, UsageError
 from streamkit.plan.model import Plan, SubTopology
-from streamkit.record import OutputTuple, TopicPartition
+from streamkit.record import PLACE_ON_LOG, OutputTuple, TopicPartition
 from streamkit.runtime.driver import Driver, Remains
 from streamkit.runtime.execution.dead_letters import PREFIX, DeadLetter, dead_letter_topics, read_dead_letter
 from streamkit.runtime.tracing.tracer import Tracer
@@ -17,7 +16,6 @@ from streamkit.serdes.plain import Json
 from streamkit.transport.log_interface import Consumer, Transport
 
 _BATCH, _POLL_MS = 5000, 200
-_PLACE = re.compile(r"(.+)-([0-9]+)@([0-9]+)", re.ASCII)
 
 
 class Explanation(NamedTuple):
@@ -38,7 +36,7 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
         counts = admin.partition_counts()
     finally:
         admin.close()
-    named = _PLACE.fullmatch(place)
+    named = PLACE_ON_LOG.fullmatch(place)
     if named is None and not (place.isascii() and place.isdigit()):
         raise UsageError(f"--dead-letter {place}: expected an offset, or TOPIC-PARTITION@OFFSET as replay shows it")
     offset = int(place if named is None else named[3])

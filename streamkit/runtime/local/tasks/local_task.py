@@ -112,9 +112,11 @@ class LocalTask:
         self.produced: Counter[str] = Counter()
         """Records written by topic, changelogs included."""
         self.commits = 0
-        self.dropped = 0
         self.process_seconds = 0.0
+        self.dropped = 0
         """Dropped records up to the last commit; the task counts those since."""
+        self.drops_noted: dict[str, int] = {}
+        """The dropped records, by reason, that the committer has noted for the log."""
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         """The committed offsets of its inputs, as of the end of restoring."""
         self.start_positions: dict[TopicPartition, int] = {}

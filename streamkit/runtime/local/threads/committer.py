@@ -13,7 +13,7 @@ from streamkit.errors import (
     TransportError,
     UnreachableError,
 )
-from streamkit.metrics import DroppedRecords
+from streamkit.metrics import DroppedRecords, DropWarnings
 from streamkit.record import OutputTuple, TopicPartition
 from streamkit.runtime.execution.dead_letters import dead_letters_of_rows
 from streamkit.runtime.execution.handlers import CONTINUE
@@ -43,6 +43,7 @@ class Committer:
         """Records since the last commit that were dropped because the log rejected them."""
         self.rejected = DroppedRecords()
         """Records that the log rejected and that were dropped."""
+        self._warnings = DropWarnings(log)
         self._admin: Admin | None = None
         self._last_commit = self._last_purge = shared.elapsed()
         self._repartitions = {
@@ -81,7 +82,10 @@ class Committer:
 
     def commit_if_due(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
         """Commit when the interval has passed or a task has requested it; return the committed tasks."""
-        if self._shared.elapsed() - self._last_commit > self._settings.commit_interval_ms:
+        interval, now = self._settings.commit_interval_ms, self._shared.elapsed()
+        self._warnings.write(now)
+        # 0 commits after each round; Java compares milliseconds, so that rounds within one have no commit.
+        if now - self._last_commit > interval or not interval:
             done = self.commit(tasks)
             if self.postponed:
                 return []
@@ -177,6 +181,7 @@ class Committer:
                     log.debug("aborting failed", exc_info=True)
             self._producer.close()
         finally:
+            self._warnings.close(self._shared.elapsed())
             if self._admin is not None:
                 self._admin.close()
 
@@ -195,7 +200,12 @@ class Committer:
         if dropped:
             local_task.dropped += dropped
             self._shared.metrics.add("dropped-records-total", dropped, task.task_id)
-            log.warning("task %s dropped %d records since its last commit", task.task_id, dropped)
+            for count in task.drops.view():
+                new = count.dropped - local_task.drops_noted.get(count.reason, 0)
+                if new:
+                    local_task.drops_noted[count.reason] = count.dropped
+                    self._warnings.add(task.task_id, count, new)
+            self._warnings.write(self._shared.elapsed())
 
     def _group_metadata(self) -> bytes:
         coordinator = self._shared.coordinator
