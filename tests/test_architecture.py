@@ -84,7 +84,6 @@ HEAVY = (
     "uvicorn",
     "xxhash",
 )
-MOST_LINES = 400
 MOST_MODULES = 15
 MOST_ANY = 67
 
@@ -161,11 +160,6 @@ def test_foreign_libraries_stay_in_their_package() -> None:
         for path, name, home in homes
         if home is not None and not path.startswith(home)
     ]
-
-
-def test_modules_are_small() -> None:
-    lines = {name_of(path): len(text_of(path).splitlines()) for path in modules()}
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
 
 
 def test_few_types_are_any() -> None:
