@@ -233,6 +233,10 @@ class RetriableTransportError(TransportError):
     """A temporary fault; the same call may succeed later."""
 
 
+class ProducerLostError(RetriableTransportError):
+    """A producer can't be used any more; another one of its transactional id ends its transaction, and can be."""
+
+
 class UnknownTopicError(TopicError, RetriableTransportError):
     """Brokers have no metadata of a topic or a partition now, as just after their restart (UnknownTopicOrPartitionException)."""
 

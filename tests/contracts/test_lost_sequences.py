@@ -125,3 +125,12 @@ def test_an_abort_does_not_wait_long_either_where_a_call_found_no_broker() -> No
         made.commit(OFFSETS, b"group")
     made.abort()
     assert client.seconds["abort_transaction"] == 3.0
+
+
+def test_an_abort_that_fails_does_not_fail_for_records_that_it_drops_anyway() -> None:
+    """A thread replaces a producer that can't abort; the failure of a record would end it."""
+    made, _ = producer(abort_transaction=KafkaError(KafkaError._TIMED_OUT, "timed out"))
+    made.begin()
+    made._note_failure(("counts", b"k", b"v", 7, None, 0), KafkaError(KafkaError._MSG_TIMED_OUT))
+    with pytest.raises(RetriableTransportError, match="the transaction could not be aborted"):
+        made.abort()

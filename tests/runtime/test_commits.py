@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamkit.errors import RetriableTransportError
+from streamkit.errors import ProducerLostError, RetriableTransportError
 from streamkit.metrics import DropReason
 from streamkit.record import TaskId
 from streamkit.runtime.local.setup import Settings
@@ -54,6 +54,27 @@ def test_a_commit_whose_outcome_is_unknown(tmp_path, monkeypatch, committed):
     harness.round()
     assert harness.values() == [b"0", b"1", b"2"]
     assert harness.log.offsets[IN].offset == 3
+
+
+def test_a_producer_that_is_lost_while_it_begins_is_replaced(tmp_path, monkeypatch):
+    """Its transactional id is free for the next one; the lost one would fail at each further call, until the process ends."""
+    begin, lost = FakeProducer.begin, []
+
+    def begin_or_fail(producer):
+        if not lost:
+            lost.append(producer)
+        if producer is lost[0]:
+            raise ProducerLostError("no answer")
+        begin(producer)
+
+    monkeypatch.setattr(FakeProducer, "begin", begin_or_fail)
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
+    harness.send(1)
+    harness.thread._round()
+    harness.round()
+    harness.clock.now = 101
+    harness.round()
+    assert harness.values() == [b"0"]
 
 
 def test_intervals_do_not_follow_the_time_of_day(tmp_path):

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamkit.errors import (
     FencedError,
+    ProducerLostError,
     ProductionError,
     RetriableTransportError,
     StreamkitError,
@@ -185,8 +186,13 @@ class KafkaProducer(Producer):
         self._require_transactional_id()
         self._drop_sending()
         seconds = min(_SECONDS_AFTER_LOSS, self._timeout) if self._disconnected else self._timeout
-        self._call(self._client.abort_transaction, "the transaction could not be aborted", seconds)
-        self._clear_failure()
+        try:
+            self._call(self._client.abort_transaction, "the transaction could not be aborted", seconds)
+        except ProductionError as error:
+            # The records that failed are aborted anyway.
+            raise RetriableTransportError(f"the transaction could not be aborted: {error}") from error
+        finally:
+            self._clear_failure()
 
     def close(self) -> None:
         self._drop_sending()
@@ -245,10 +251,10 @@ class KafkaProducer(Producer):
         """Call and wait at most twice the time-out; for offsets _SECONDS_AFTER_LOSS once a broker was lost.
 
         When a broker restarts before librdkafka notices that it was down, the call that waits for it may never return,
-        despite its own time-out. Raises RetriableTransportError; the producer can't be used any more.
+        despite its own time-out. Raises ProducerLostError.
         """
         if self._unusable:
-            raise RetriableTransportError(f"{what}: the producer has lost its broker")
+            raise ProducerLostError(f"{what}: the producer has lost its broker")
         outcome: list[Exception | None] = []
 
         def run() -> None:
@@ -269,7 +275,7 @@ class KafkaProducer(Producer):
         if not outcome:
             # The thread keeps a reference to the client: its destruction would wait for the same call.
             self._unusable = True
-            raise RetriableTransportError(f"{what}: no answer in {monotonic() - began:.0f} s")
+            raise ProducerLostError(f"{what}: no answer in {monotonic() - began:.0f} s")
         if outcome[0] is not None:
             raise outcome[0]
 

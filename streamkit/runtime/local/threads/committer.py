@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from streamkit.errors import (
+    ProducerLostError,
     ProductionError,
     RetriableTransportError,
     TaskCorruptedError,
@@ -58,7 +59,11 @@ class Committer:
         Raises TransportError; then it may be tried again.
         """
         if self._settings.exactly_once and not self._begun:
-            self._producer.begin()
+            try:
+                self._producer.begin()
+            except ProducerLostError:
+                self._replace_producer()
+                raise
             self._begun = True
 
     def send(self, local_task: LocalTask) -> None:
@@ -168,8 +173,7 @@ class Committer:
             self._producer.abort()
         except TransportError as error:
             log.info("%s; the producer is replaced", error)
-            self._close_producer()
-            self._producer = self._make_producer()
+            self._replace_producer()
 
     def close(self) -> None:
         """Close the producer; the output of an open transaction is aborted."""
@@ -185,7 +189,7 @@ class Committer:
             if self._admin is not None:
                 self._admin.close()
 
-    def _close_producer(self) -> None:
+    def _replace_producer(self) -> None:
         try:
             self._producer.close()
         except TransportError:
@@ -193,6 +197,7 @@ class Committer:
         finally:
             # librdkafka's threads end with the client object, which its own callbacks refer to.
             self._shared.cycles.note_closed()
+        self._producer = self._make_producer()
 
     def _count_dropped(self, local_task: LocalTask) -> None:
         task = local_task.task
