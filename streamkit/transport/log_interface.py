@@ -58,6 +58,23 @@ class GroupDescription:
     rebalancing: bool = False
 
 
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that is open on a partition: committed reads of it go no further than `start`."""
+
+    partition: TopicPartition
+    start: int
+    """The offset of its first record there."""
+    producer_id: int
+    epoch: int
+    transactional_id: str = ""
+    """Empty if no coordinator knows the producer id."""
+    state: str = ""
+    """The coordinator's state of the last transaction of this transactional id."""
+    hanging: bool = False
+    """Whether the coordinator has no open transaction on this partition: then it never writes the marker that ends it."""
+
+
 class Consumer(ABC):
     """Reads the partitions of a manual assignment. Used by one thread."""
 
@@ -206,6 +223,13 @@ class Admin(ABC):
     def group_members(self, group: str) -> list[str]:
         """Return the ids of a group's active members."""
         return [member.id for member in self.describe_group(group).members]
+
+    def open_transactions(self, partitions: Sequence[TopicPartition], group: str = "") -> list[OpenTransaction]:
+        """Return the transactions that are open on these partitions, and those of a group on the topic of its offsets.
+
+        Raises TransportError.
+        """
+        return []
 
     @abstractmethod
     def remove_members(self, group: str) -> list[str]:

@@ -59,19 +59,19 @@ class BrokerFailed(RuntimeError):
     """The broker did not start; the text ends with the tail of its log."""
 
 
-def jars() -> Path:
-    """Return the folder of the broker's jars, fetched once into STREAMKIT_TEST_CACHE or ~/.cache/streamkit-tests.
+def jars(version: str = VERSION) -> Path:
+    """Return the folder of a broker's jars, fetched once into STREAMKIT_TEST_CACHE or ~/.cache/streamkit-tests.
 
     Raises MissingTool, BrokerFailed.
     """
     require("java")
-    folder = _jar_folder()
-    if not _jars_are_there():
+    folder = _jar_folder(version)
+    if not _jars_are_there(folder):
         require("mvn")
         # Into a folder of its own first: a fetch that breaks off, or two sessions at once, leave no half of one.
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
         command = ["mvn", "-q", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-        done = subprocess.run([*command, f"-Dkafka.version={VERSION}"], capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, f"-Dkafka.version={version}"], capture_output=True, text=True, check=False)
         if done.returncode:
             raise BrokerFailed(f"mvn could not fetch the broker's jars:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
         try:
@@ -81,13 +81,13 @@ def jars() -> Path:
     return folder
 
 
-def _jar_folder() -> Path:
+def _jar_folder(version: str) -> Path:
     cache = os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests"
-    return Path(cache) / f"kafka-{VERSION}"
+    return Path(cache) / f"kafka-{version}"
 
 
-def _jars_are_there() -> bool:
-    return any(_jar_folder().glob("slf4j-simple-*.jar"))
+def _jars_are_there(folder: Path) -> bool:
+    return any(folder.glob("slf4j-simple-*.jar"))
 
 
 def cluster_id() -> str:
@@ -101,8 +101,9 @@ class Broker:
     format_options: tuple[str, ...] = ()
     """Further options of StorageTool format."""
 
-    def __init__(self, folder: Path | None = None, heap: str = "512m", settings: str = ""):
+    def __init__(self, folder: Path | None = None, heap: str = "512m", settings: str = "", version: str = VERSION):
         """settings: lines of server.properties that go before the usual ones."""
+        self.version = version
         self._owned = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="streamkit-broker-"))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -185,8 +186,11 @@ class Broker:
         return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
 
     def _java(self, *arguments: str) -> list[str]:
-        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        return ["java", *options, "-cp", f"{jars()}/*", *arguments]
+        logger = "-Dorg.slf4j.simpleLogger"
+        # At this level the coordinator of transactions says for which partitions it writes no marker.
+        markers = f"{logger}.log.kafka.coordinator.transaction.TransactionMarkerChannelManager=info"
+        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", f"{logger}.defaultLogLevel=warn", markers]
+        return ["java", *options, "-cp", f"{jars(self.version)}/*", *arguments]
 
     def _wait_until_ready(self, process: subprocess.Popen) -> None:
         from confluent_kafka import KafkaException

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from streamkit.record import TopicPartition
 from streamkit.transport import open_transport
-from streamkit.transport.log_interface import EARLIEST, Consumer, NewTopic, Transport
+from streamkit.transport.log_interface import EARLIEST, Consumer, NewTopic, OpenTransaction, Transport
 from tests.cli.support import LIMIT_S, Done, command, streamkit
 
 _numbers = itertools.count(1)
@@ -106,6 +106,11 @@ class Log:
     def ends(self, topic: str, *, committed_only: bool = False) -> list[int]:
         with self._closing(self.transport.consumer(None, read_committed=committed_only)) as consumer:
             return list(consumer.end_offsets(self._places(topic)).values())
+
+    def open_transactions(self, partitions: Sequence[TopicPartition], group: str) -> list[OpenTransaction]:
+        """The transactions that are open on partitions, and those of a group on the topic of its offsets."""
+        with self._closing(self.transport.admin()) as admin:
+            return admin.open_transactions(partitions, group)
 
     def committed(self, group: str, topic: str) -> dict[int, tuple[int, str]]:
         """A group's offset and metadata by partition."""

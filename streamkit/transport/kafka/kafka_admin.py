@@ -19,7 +19,7 @@ from streamkit.record import TopicPartition
 from streamkit.transport.kafka.kafka_errors import Refusals, kafka_error, translate
 from streamkit.transport.kafka.native_client import made
 from streamkit.transport.kafka.oauth import for_librdkafka
-from streamkit.transport.log_interface import Admin, GroupDescription, GroupMember, NewTopic, TopicInfo
+from streamkit.transport.log_interface import Admin, GroupDescription, GroupMember, NewTopic, OpenTransaction, TopicInfo
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._group import MemberDescription
@@ -145,6 +145,11 @@ class KafkaAdmin(Admin):
             GroupMember(member.member_id, member.client_id, _assigned(member)) for member in described.members
         )
         return GroupDescription(members, described.state in _REBALANCING)
+
+    def open_transactions(self, partitions: Sequence[TopicPartition], group: str = "") -> list[OpenTransaction]:
+        from streamkit.transport.kafka.python_client import open_transactions
+
+        return open_transactions(self._config, partitions, group, self._timeout)
 
     def remove_members(self, group: str) -> list[str]:
         from streamkit.transport.kafka.python_client import remove_members

@@ -13,7 +13,7 @@ from functools import partial
 from streamkit.changes.marks import write_marks
 from streamkit.errors import ConfigError, StateError, StreamkitError
 from streamkit.plan.model import Plan
-from streamkit.record import TopicPartition
+from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.reasons import one_line
 from streamkit.runtime.local.group.assignment_model import Rules
 from streamkit.runtime.local.group.coordinator import Coordinator
@@ -29,6 +29,7 @@ from streamkit.runtime.local.instance.signal_handlers import catch_signals
 from streamkit.runtime.local.instance.start_checks import checked_topics
 from streamkit.runtime.local.instance.start_retries import StartRetries, StopRequestedError
 from streamkit.runtime.local.instance.status_model import ApplicationStatus
+from streamkit.runtime.local.instance.transaction_watch import TransactionWatch
 from streamkit.runtime.local.instance.upkeep import StateCleaner, Upkeep
 from streamkit.runtime.local.setup import Settings, Shared, log_warnings, state_directory
 from streamkit.runtime.local.tasks.restore_progress import RestoreListener
@@ -233,7 +234,18 @@ class Application(InstanceMetadataReader):
         self._threads.on_change = self._thread_changed
         shared.cache_bytes = self._threads.share(count)
         self._shared = shared
-        self._upkeep = Upkeep(TopicWatch(plan, self.transport, topics), StateCleaner(shared), shared.cycles)
+        changelogs = changelogs_of(plan, topics)
+        # Only transactions with control records can be without one.
+        lossy = self._settings.exactly_once and self.transport.marks_commits
+        watch = (
+            TransactionWatch(
+                self.transport, config, plan.application, partial(self._read_here, changelogs), shared.elapsed
+            )
+            if lossy
+            else None
+        )
+        topic_watch = TopicWatch(plan, self.transport, topics)
+        self._upkeep = Upkeep(topic_watch, watch, StateCleaner(shared), shared.cycles)
         if has_global:
             name = f"{config['client.id'] or plan.application}-GlobalStreamThread"
             self.global_thread = GlobalThread(name, shared, partial(self._handle, "the global thread"))
@@ -241,7 +253,6 @@ class Application(InstanceMetadataReader):
             retries.call(self.global_thread.open, self._settings.task_timeout_ms)
             self.global_thread.start()
         self._threads.add(count)
-        changelogs = changelogs_of(plan, topics)
         self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), changelogs, self._describe)
         times = self._settings.max_poll_interval_ms, self._settings.session_timeout_ms
         self._rebalance_listener = RebalanceListener(self._coordinator, lambda: self.threads, *times)
@@ -267,6 +278,18 @@ class Application(InstanceMetadataReader):
             config.client_tags,
             self.task_offset_sums(),
         )
+
+    def _read_here(self, changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> list[TopicPartition]:
+        """Return the partitions that the assigned tasks read: inputs, and changelogs."""
+        assert self._shared is not None
+        found: list[TopicPartition] = []
+        for thread in self.threads:
+            active, standby = thread.assignment
+            for task in active:
+                found += self._shared.topics.partitions_of(task)
+            for task in (*active, *standby):
+                found += changelogs.get(task, ())
+        return found
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         consumer = self.transport.consumer(None, client_id="leader")

@@ -8,6 +8,7 @@ from streamkit.errors import StateError
 from streamkit.record import TaskId
 from streamkit.runtime.execution.collecting import CycleCollector
 from streamkit.runtime.local.instance.internal_topics import TopicWatch
+from streamkit.runtime.local.instance.transaction_watch import TransactionWatch
 from streamkit.runtime.local.setup import Shared
 
 log = logging.getLogger(__name__)
@@ -50,14 +51,19 @@ class StateCleaner:
 class Upkeep:
     """The periodic work of an instance, outside of its threads."""
 
-    def __init__(self, topics: TopicWatch, cleaner: StateCleaner, cycles: CycleCollector):
+    def __init__(
+        self, topics: TopicWatch, transactions: TransactionWatch | None, cleaner: StateCleaner, cycles: CycleCollector
+    ):
         self._topics = topics
+        self._transactions = transactions
         self._cleaner = cleaner
         self._cycles = cycles
 
     def run_if_due(self, running: bool) -> None:
-        """Check topics, collect cycles, and clean state while the instance is running. Raises StreamkitError for changed topics."""
+        """Check topics and transactions, collect cycles, and clean state while the instance is running. Raises StreamkitError for changed topics."""
         if running:
             self._cleaner.clean_if_due()
         self._cycles.collect_if_due()
+        if self._transactions is not None:
+            self._transactions.look_if_due()
         self._topics.check()
