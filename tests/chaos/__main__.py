@@ -6,14 +6,18 @@ import argparse
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from streamkit.state.engines.open_maps import ENGINES, check_engine, default_engine
-from tests.broker.kafka_broker import Broker
+from tests.broker.kafka_broker import VERSION, Broker
 from tests.broker.support import Log
 from tests.chaos.brokers import Brokers
-from tests.chaos.faults import KINDS, name_of
+from tests.chaos.faults import MIXES, USUAL, name_of
+from tests.chaos.instances import KAFKA_STREAMS, STREAMKIT, kafka_streams_line, streamkit_line
 from tests.chaos.soak import EXACTLY_ONCE, soak
+
+PROGRAMS = (STREAMKIT, KAFKA_STREAMS)
 
 
 def main() -> int:
@@ -27,7 +31,12 @@ def main() -> int:
     parser.add_argument("--log", choices=("kafka", "embedded"), default="kafka")
     parser.add_argument("--engine", choices=ENGINES, default=default_engine(), help="what keeps stores on disk")
     parser.add_argument("--brokers", type=int, default=1, help="with 3, leaders and coordinators move")
-    names = [name_of(kind) for kind, _ in KINDS]
+    names = sorted({name_of(kind) for mix in MIXES.values() for kind, _ in mix})
+    parser.add_argument("--kafka", default=VERSION, metavar="VERSION", help="of the broker, and of Kafka Streams")
+    parser.add_argument("--program", choices=PROGRAMS, default=STREAMKIT, help="what runs the topology")
+    parser.add_argument("--mix", choices=MIXES, default=USUAL, help="which faults come, and how often")
+    parser.add_argument("--gap", type=float, default=None, help="seconds between two faults; drawn by default")
+    parser.add_argument("--results", type=Path, default=None, help="a file that gets one more line: what was found")
     parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="KIND", help=f"of {', '.join(names)}")
     parser.add_argument("--kills", type=int, default=1, metavar="N", help="SIGKILL instances N times as often as usual")
     parser.add_argument("--folder", type=Path, default=None, help="keep everything there, also where it passes")
@@ -35,7 +44,8 @@ def main() -> int:
     check_engine(options.engine)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="streamkit-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"seed {options.seed}, {options.guarantee}, {options.log}, {options.engine}", flush=True)
+    run = f"seed {options.seed}, {options.program}, {options.guarantee}, {options.log}, {options.engine}"
+    print(f"{run}, Kafka {options.kafka}", flush=True)
     code = _run_on_log(options, folder)
     if code:
         print(f"logs of the instances, and the log itself: {folder}")
@@ -48,8 +58,8 @@ def _run_on_log(options: argparse.Namespace, folder: Path) -> int:
     if options.log == "embedded":
         return _run(options, folder, f"embedded:{folder / 'log'}", None)
     several = options.brokers > 1
-    made = Brokers(folder / "broker", options.brokers, options.seed) if several else Broker(folder / "broker")
-    with made as broker:
+    kafka, place = options.kafka, folder / "broker"
+    with Brokers(place, options.brokers, options.seed, kafka) if several else Broker(place, version=kafka) as broker:
         return _run(options, folder, broker.address, broker)
 
 
@@ -68,11 +78,17 @@ def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker
             most=options.faults,
             only=frozenset(options.only),
             kills=options.kills,
+            launch=streamkit_line if options.program == STREAMKIT else partial(kafka_streams_line, options.kafka),
+            mix=options.mix,
+            gap=options.gap,
             say=lambda text: print(text, flush=True),
         )
     finally:
         log.close()
     print(verdict.text())
+    if options.results is not None:
+        with options.results.open("a", encoding="utf-8") as file:
+            file.write("\t".join([options.program, options.kafka, f"{options.seed}", *verdict.row()]) + "\n")
     return 0 if verdict.passed else 1
 
 

@@ -7,15 +7,15 @@ import re
 import shutil
 from pathlib import Path
 
-from tests.broker.kafka_broker import Broker, cluster_id
+from tests.broker.kafka_broker import VERSION, Broker, cluster_id
 from tests.ports import free_ports
 
 
 class _Node(Broker):
     """One broker and controller of several."""
 
-    def __init__(self, folder: Path, number: int, ports: list[tuple[int, int]], cluster: str):
-        super().__init__(folder)
+    def __init__(self, folder: Path, number: int, ports: list[tuple[int, int]], cluster: str, version: str):
+        super().__init__(folder, version=version)
         port, controller = ports[number - 1]
         copies = len(ports)
         voters = ",".join(f"{each}@127.0.0.1:{other}" for each, (_, other) in enumerate(ports, 1))
@@ -42,12 +42,12 @@ class _Node(Broker):
 class Brokers(Broker):
     """Several brokers behind the interface of one: what is done to `it` is done to one that is drawn."""
 
-    def __init__(self, folder: Path, count: int, seed: int):
+    def __init__(self, folder: Path, count: int, seed: int, version: str = VERSION):
         self.folder = folder
         ports = free_ports(2 * count)
         pairs = list(zip(ports[::2], ports[1::2], strict=True))
         cluster = cluster_id()
-        self.nodes = [_Node(folder / str(number), number, pairs, cluster) for number in range(1, count + 1)]
+        self.nodes = [_Node(folder / str(number), number, pairs, cluster, version) for number in range(1, count + 1)]
         self.address = ",".join(node.address for node in self.nodes)
         self._draw = random.Random(seed)
         self._down: Broker | None = None

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from streamkit.errors import StreamkitError
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import App
-from tests.chaos.instances import Instance, moment
+from tests.chaos.instances import Instance, Launch, moment, streamkit_line
 
 SESSION_MS = 1500
 TRANSACTION_MS = 4000
 THREADS = 2
+USUAL, BROKERS = "usual", "brokers"
 STORM = 3
-IN_ORDER = (0, -signal.SIGTERM)
-"""Exit codes of an instance that was asked to end; the second is that of one that had only begun to start."""
+IN_ORDER = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of an instance that was asked to end: the second of one that had only begun to start, the third of a JVM."""
 SETTINGS = {
     "consumer.session.timeout.ms": SESSION_MS,
     "consumer.heartbeat.interval.ms": 400,
@@ -53,9 +54,15 @@ class Cluster:
     """How many times as often as usual instances are killed."""
     killed: int = 0
     """SIGKILLs of instances so far."""
+    launch: Launch = streamkit_line
+    """The program that the instances run."""
+    mix: str = USUAL
+    """The name of the faults and how often they come (MIXES)."""
+    gap: float | None = None
+    """Seconds between two faults; None: drawn."""
 
     def __post_init__(self) -> None:
-        self.instances = [Instance(self.app, number) for number in range(1, self.count + 1)]
+        self.instances = [Instance(self.app, number, self.launch) for number in range(1, self.count + 1)]
         self._began = moment()
         self._pause = threading.Event()
         self._visitors = 0
@@ -76,7 +83,7 @@ class Cluster:
         """Do one fault."""
         kinds = [
             (kind, weight * (self.kills if kind in KILLS else 1))
-            for kind, weight in KINDS
+            for kind, weight in MIXES[self.mix]
             if (self.broker is not None or kind not in BROKER_KINDS) and (not self.only or name_of(kind) in self.only)
         ]
         (kind,) = self.draw.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
@@ -86,7 +93,10 @@ class Cluster:
 
     def pause(self) -> None:
         """Let things go on until the next fault."""
-        self.wait(0.2 / self.kills, 1.5 / self.kills)
+        if self.gap is None:
+            self.wait(0.2 / self.kills, 1.5 / self.kills)
+        else:
+            self.wait(self.gap, self.gap)
 
     def look_for_deaths(self) -> None:
         """Note instances that ended by themselves, and start them again."""
@@ -123,7 +133,7 @@ class Cluster:
     def visitor(self) -> Instance:
         """An instance for a short stay, with a state directory of its own."""
         self._visitors += 1
-        return Instance(self.app, 100 + self._visitors)
+        return Instance(self.app, 100 + self._visitors, self.launch)
 
 
 def _kill(cluster: Cluster) -> None:
@@ -237,6 +247,24 @@ def _broker_crash(cluster: Cluster) -> None:
     cluster.broker.start()
 
 
+def _broker_kill(cluster: Cluster) -> None:
+    assert cluster.broker is not None
+    cluster.note("kill the broker")
+    cluster.broker.kill()
+    cluster.broker.start()
+
+
+def _broker_restart_in_move(cluster: Cluster) -> None:
+    """SIGKILL an instance, and restart the broker while the tasks move."""
+    assert cluster.broker is not None
+    instance = cluster.one()
+    cluster.note(f"kill instance {instance.number}, and restart the broker while its tasks move")
+    cluster.slay(instance)
+    cluster.wait(0.7 * SESSION_MS / 1000, 1.5 * SESSION_MS / 1000)
+    cluster.broker.restart()
+    instance.start()
+
+
 KINDS: list[tuple[Callable[[Cluster], None], int]] = [
     (_kill, 12),
     (_kill_for_long, 6),
@@ -251,8 +279,20 @@ KINDS: list[tuple[Callable[[Cluster], None], int]] = [
     (_broker_crash, 1),
 ]
 """Faults and how often they come."""
+MIXES: dict[str, list[tuple[Callable[[Cluster], None], int]]] = {
+    USUAL: KINDS,
+    BROKERS: [
+        (_kill, 6),
+        (_kill_for_long, 4),
+        (_freeze, 6),
+        (_hiccup, 2),
+        (_broker_restart, 4),
+        (_broker_kill, 2),
+        (_broker_restart_in_move, 3),
+    ],
+}
 KILLS = (_kill, _kill_for_long, _kill_all, _wipe)
-BROKER_KINDS = (_broker_restart, _broker_crash)
+BROKER_KINDS = (_broker_restart, _broker_crash, _broker_kill, _broker_restart_in_move)
 
 
 def name_of(kind: Callable[[Cluster], None]) -> str:

@@ -7,36 +7,58 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+import yaml
+
 from tests.broker.support import App
 from tests.cli.support import command
+from tests.java import build
 
 END_S = 300
 
 
-class Instance:
-    """One `streamkit run`."""
+STREAMKIT, KAFKA_STREAMS = "streamkit", "kafka-streams"
+Launch = Callable[[App, Path], list[str]]
+"""Returns the command line of a process with this state directory."""
 
-    def __init__(self, app: App, number: int, options: tuple[str, ...] = ()):
+
+def streamkit_line(app: App, state: Path) -> list[str]:
+    """Return the command line of `streamkit run`."""
+    # At this level no failure that is answered shows its traceback, so that one in the file is a failure of its own.
+    return command("run", app.path, "--log-level", "info", "--set", f"state.dir={state}")
+
+
+def kafka_streams_line(kafka: str, app: App, state: Path) -> list[str]:
+    """Return the command line of the same topology with the same settings on a version of Kafka Streams."""
+    config = yaml.safe_load(app.path.read_text(encoding="utf-8"))["config"]
+    settings = {**config, "application.id": app.application, "state.dir": state}
+    options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    line = build.command("chaos/java", "Workload", *options, kafka=kafka)
+    return [*line, *(f"{name}={value}" for name, value in settings.items())]
+
+
+class Instance:
+    """One process of the application: `streamkit run`, or the same topology on Kafka Streams."""
+
+    def __init__(self, app: App, number: int, launch: Launch = streamkit_line):
         self.number = number
         self.state = app.state / str(number)
         self.said = app.state / f"{number}.log"
         self.stopped = False
         self.process: subprocess.Popen | None = None
         self._app = app
-        self._options = options
+        self._launch = launch
         self._file: IO[bytes] | None = None
 
     def start(self) -> None:
         """Start the process; what it says goes to the end of its file."""
         self.said.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.said.open("ab")
-        # At this level no failure that is answered shows its traceback, so that one in the file is a failure of its own.
-        level = ("--log-level", "info")
-        line = command("run", self._app.path, *level, "--set", f"state.dir={self.state}", *self._options)
+        line = self._launch(self._app, self.state)
         self.process = subprocess.Popen(line, stdout=self._file, stderr=self._file, stdin=subprocess.DEVNULL)
         self.stopped = False
 

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamkit.record import TopicPartition
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import App, Log
 from tests.chaos import faults, workload
-from tests.chaos.instances import moment, traces
+from tests.chaos.instances import Launch, moment, streamkit_line, traces
 
 EXACTLY_ONCE = "exactly_once_v2"
-PATIENCE_S = 300
+PATIENCE_S = 180
 """How long the application may make no progress before it counts as hung."""
+STUCK_S = 60
+"""How long a transaction may stay open, or results be missing, after the last fault: 15 times the transactions' time-out."""
 
 
 @dataclass
@@ -29,24 +32,37 @@ class Verdict:
     found: workload.Found
     deaths: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    """Partitions on which a transaction is open although nothing happens any more, each with what brokers know of it."""
+    healed: float = 0.0
+    """Seconds from the last fault until all results were there, and no transaction was open."""
     traces: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
         found = self.found
         wrong = found.gaps or found.repeats or found.wrong or found.unwritten or found.unread
-        return not (wrong or self.deaths or self.hung or self.traces)
+        return not (wrong or self.deaths or self.hung or self.stuck or self.traces)
+
+    def row(self) -> list[str]:
+        """What was found, for a table: faults, SIGKILLs, lost, doubled, stuck, deaths, seconds until all was healed, the verdict."""
+        found = self.found
+        lost = found.gaps + found.wrong + sum(found.unread.values())
+        figures = (self.faults, self.killed, lost, found.repeats, len(self.stuck), len(self.deaths), round(self.healed))
+        verdict = "passed" if self.passed else "hung" if self.hung else "failed"
+        return [*map(str, figures), verdict]
 
     def text(self) -> str:
         found = self.found
         lines = [
             f"{self.faults} faults in {self.seconds:.0f} s, {self.killed} SIGKILLs among them, {found.records} counts: "
-            f"{found.gaps} gaps, {found.repeats} repeats, {found.wrong} other results wrong"
+            f"{found.gaps} gaps, {found.repeats} repeats, {found.wrong} other results wrong, "
+            f"{len(self.stuck)} partitions stuck, healed after {self.healed:.0f} s"
         ]
         if found.unwritten:
             lines.append(f"{found.unwritten} keys of the input are not what the feeder wrote")
         lines += [f"not read: {count} records of {name}" for name, count in found.unread.items()]
-        for name in ("deaths", "hung", "traces"):
+        for name in ("deaths", "hung", "stuck", "traces"):
             lines += [f"{name}: {text}" for text in getattr(self, name)]
         return "\n".join([*lines, *found.samples, "PASSED" if self.passed else "FAILED"])
 
@@ -64,6 +80,9 @@ def soak(
     most: int | None = None,
     only: frozenset[str] = frozenset(),
     kills: int = 1,
+    launch: Launch = streamkit_line,
+    mix: str = faults.USUAL,
+    gap: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """Run the application under faults for so many seconds, or `most` faults; then let it finish, and check.
@@ -77,15 +96,15 @@ def soak(
     if engine is not None:
         settings["state_engine"] = engine
     app = workload.make(folder, log, guarantee, **settings)
-    cluster = faults.Cluster(app, random.Random(seed), broker, only=only, kills=kills)
+    cluster = faults.Cluster(app, random.Random(seed), broker, only=only, kills=kills, launch=launch, mix=mix, gap=gap)
     feeder = workload.Feeder(app, seed, rate)
-    began = moment()
     shown = 0
     hung: list[str] = []
     try:
         cluster.start()
         feeder.start()
         hung += _progress(app, cluster)
+        began = moment()
         while moment() - began < seconds and (most is None or cluster.faults < most) and not hung:
             cluster.strike()
             cluster.pause()
@@ -96,7 +115,10 @@ def soak(
             shown = len(cluster.events)
         lasted = moment() - began
         truth = feeder.end()
+        ended = moment()
         hung += _finished(app, cluster, truth)
+        stuck = _stuck(app, cluster)
+        healed = moment() - ended
         cluster.look_for_deaths()
         hung += cluster.end()
         for event in cluster.events[shown:]:
@@ -104,7 +126,7 @@ def soak(
     finally:
         cluster.kill()
     found = workload.check(app, truth, exactly_once=exactly_once)
-    return Verdict(cluster.faults, cluster.killed, lasted, found, cluster.deaths, hung, traces(app))
+    return Verdict(cluster.faults, cluster.killed, lasted, found, cluster.deaths, hung, stuck, healed, traces(app))
 
 
 def _progress(app: App, cluster: faults.Cluster) -> list[str]:
@@ -124,6 +146,28 @@ def _finished(app: App, cluster: faults.Cluster, truth: workload.Truth) -> list[
     return _wait(
         cluster, lambda before: _enough(app, wanted), app, "all results are there", lambda: workload.unread(app)
     )
+
+
+def _stuck(app: App, cluster: faults.Cluster) -> list[str]:
+    """Wait until no transaction is open on any topic of the application; return those that stay so for STUCK_S."""
+    pause = threading.Event()
+    deadline = moment() + STUCK_S
+    # Before the listing of topics, which is of one broker and may be late, everything was written.
+    topics = [name for name in app.log.topics("") if name.startswith(app.application)]
+    while True:
+        places = [
+            TopicPartition(name, number)
+            for name in topics
+            for number, (stable, end) in enumerate(
+                zip(app.log.ends(name, committed_only=True), app.log.ends(name), strict=True)
+            )
+            if stable < end
+        ]
+        if app.log.address.startswith("embedded") or not places or moment() > deadline:
+            break
+        cluster.look_for_deaths()
+        pause.wait(0.3)
+    return [str(each) for each in app.log.open_transactions(places, app.application)] if places else []
 
 
 def _enough(app: App, wanted: tuple[int, int, int]) -> bool:
