@@ -93,6 +93,7 @@ _SETTINGS = (
     Setting("http.idle.timeout.ms", "int", 10_000, "Milliseconds that a client of `run --http` may take for the head of a request, for its body, to take part of an answer, and between requests. Streamkit's own.", minimum=1),
     Setting("http.max.connections", "int", 100, "Connections that `run --http` takes at once, at most a quarter of the files that the process may open; more are answered by 503. Streamkit's own.", minimum=1, maximum=INT),
     Setting("http.peers", "list", (), "Other instances to which requests, with their token, may be sent: networks (10.0.0.0/8), host names, or all names below one (*.example.org). Those of the same host always may. Streamkit's own."),
+    Setting("log.record.contents", "text", "full", "What log lines, errors, reasons of dead letters and traces show of a record that fails: key and value, the key, or neither. Streamkit's own.", words=("full", "keys", "none")),
     Setting("log.summary.interval.ms", "int", 120_000, "Milliseconds between summaries in the log; below 0: none."),
     Setting("max.task.idle.ms", "int", 0, "Milliseconds that a task waits for its empty partitions; -1: never.", minimum=-1),
     Setting("max.warmup.replicas", "int", 2, "Additional replicas at a time that warm up to take over tasks.", minimum=1, maximum=INT),

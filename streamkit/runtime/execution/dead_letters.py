@@ -10,6 +10,7 @@ from typing import TypeAlias, cast
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.plan.model import Plan, PlanNode
 from streamkit.record import Headers, OutputTuple, TopicPartition
+from streamkit.runtime.execution.reasons import class_name
 
 PREFIX = "__streams.errors."
 OWN_PREFIX = "__streamkit.errors."
@@ -52,10 +53,9 @@ def dead_letter(topic: str, error: BaseException, record: FailedRecord, now: int
 
     `now`: when it failed, in ms; 0 where no clock runs, as in batch jobs.
     """
-    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     text = str(error)
     values = {
-        "exception": name,
+        "exception": class_name(error),
         "message": text or None,
         "stacktrace": "".join(traceback.format_exception(error)),
         "topic": record.topic,

@@ -19,7 +19,7 @@ from streamkit.errors import (
 )
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.runtime.execution.dead_letters import SETTING, dead_letter, step_of
-from streamkit.runtime.execution.reasons import human_reason, one_line, place_of
+from streamkit.runtime.execution.reasons import HiddenError, human_reason, one_line, place_of
 from streamkit.serdes.shown import shown
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 FAIL = "fail"
 CONTINUE = "continue"
 DEAD_LETTER = "dead_letter"
+FULL = "full"
+KEYS = "keys"
+NOTHING = "none"
 
 _LONGEST = 200
 _JAVA_HANDLERS = {
@@ -53,6 +56,8 @@ class Handlers:
     """errors.dead.letter.queue.topic.name (KIP-1034)."""
     processing_global: str = FAIL
     """For the processors of global stores (KIP-1270)."""
+    contents: str = FULL
+    """What descriptions of failures show of their records: FULL, KEYS or NOTHING (log.record.contents)."""
 
     @classmethod
     def of(cls, config: Config) -> Handlers:
@@ -64,7 +69,12 @@ class Handlers:
             handler_action(config, "production.exception.handler"),
             config.get(SETTING) or None,
             processing if config.get("processing.exception.handler.global.enabled") else FAIL,
+            config["log.record.contents"],
         )
+
+    def shown(self, error: Exception) -> Exception:
+        """Return the error that messages, dead letters and tracebacks show in place of an error of a record."""
+        return error if self.contents == FULL else HiddenError(error)
 
     def of_globals(self) -> Handlers:
         """Return the handlers of global stores, whose tasks write no dead letters (KIP-1270)."""
@@ -113,17 +123,18 @@ class ErrorPolicy:
             # A sink below rejected the record that this node forwarded: the error shows that record.
             record, step, text = cast(FailedRecord, error.record), error.step, str(error)
             error = error.cause
+        shown = self._handlers.shown(error)
         if isinstance(error, RegistryError):
-            raise ProcessingError(describe_failure(plan_node, error, record)) from error
+            raise ProcessingError(self._described(plan_node, shown, record)) from shown
         own: OnError | None = getattr(plan_node, "on_error", None)
         action = own.action if own is not None else self._handlers.processing
         topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
         letters = int(bool(topic) and (own is None or action == DEAD_LETTER))
         if topic and letters:
-            self._send(dead_letter(topic, error, record, self._clock(), step))
+            self._send(dead_letter(topic, shown, record, self._clock(), step))
         if action == FAIL:
-            raise ProcessingError(text or describe_failure(plan_node, error, record)) from error
-        message = _message(plan_node, error, record, text)
+            raise ProcessingError(text or self._described(plan_node, shown, record)) from shown
+        message = self._message(plan_node, shown, record, text)
         return Drop(f"{step or plan_node.name} failed: {type(error).__name__}", message, letters)
 
     def refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> Drop:
@@ -134,22 +145,24 @@ class ErrorPolicy:
         handler is FAIL, ProcessingError where the schema registry fails.
         """
         plan_node = self._nodes[node]
-        text = describe_failure(plan_node, error, record)
+        shown = self._handlers.shown(error)
+        text = self._described(plan_node, shown, record)
         if isinstance(error, RegistryError):
-            raise ProcessingError(text) from error
+            raise ProcessingError(text) from shown
         handled = encoding and not isinstance(error, SerdeTypeError)
         if not handled or self._handlers.production == FAIL:
-            raise RefusedError(text, error, record, step_of(plan_node)) from error
+            raise RefusedError(text, error, record, step_of(plan_node)) from shown
         topic, step = self._handlers.dead_letter_topic, step_of(plan_node)
         if topic:
-            self._send(dead_letter(topic, error, record, self._clock(), step))
-        return Drop(f"{step} does not encode", _message(plan_node, error, record, text), int(bool(topic)))
+            self._send(dead_letter(topic, shown, record, self._clock(), step))
+        return Drop(f"{step} does not encode", self._message(plan_node, shown, record, text), int(bool(topic)))
 
     def without_handler(self, error: RefusedError) -> ProcessingError:
         """Return the error that ends the application where no node is above the sink, after the dead letter is written."""
         topic = self._handlers.dead_letter_topic
         if topic:
-            self._send(dead_letter(topic, error.cause, cast(FailedRecord, error.record), self._clock(), error.step))
+            cause = self._handlers.shown(error.cause)
+            self._send(dead_letter(topic, cause, cast(FailedRecord, error.record), self._clock(), error.step))
         return ProcessingError(str(error))
 
     def skips_undecodable(self, error: Exception) -> bool:
@@ -159,37 +172,39 @@ class ErrorPolicy:
 
     def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> Drop:
         """Return when the record is skipped: it does not decode, or has no timestamp. Raises DeserializationError where the handler is FAIL."""
-        topic = self._handlers.dead_letter_topic
+        topic, shown = self._handlers.dead_letter_topic, self._handlers.shown(error)
         if topic and not isinstance(error, RegistryError):
-            self._send(dead_letter(topic, error, record, self._clock()))
+            self._send(dead_letter(topic, shown, record, self._clock()))
         plan_node = self._nodes[node] if node is not None else None
         if not self.skips_undecodable(error):
-            raise DeserializationError(describe_failure(plan_node, error, record)) from error
-        message = _message(plan_node, error, record)
+            raise DeserializationError(self._described(plan_node, shown, record)) from shown
+        message = self._message(plan_node, shown, record)
         what = "has no timestamp" if isinstance(error, TimestampError) else "does not decode"
         return Drop(f"topic {record.topic} {what}", message, int(bool(topic)))
 
+    def _described(self, node: PlanNode | None, error: Exception, record: FailedRecord) -> str:
+        return describe_failure(node, error, record, self._handlers.contents)
 
-def _message(
-    node: PlanNode | None, error: Exception, record: FailedRecord, text: str | None = None
-) -> Callable[[], str]:
-    """Return the function that returns `text` or describes the failure; take the error's traceback, which would grow."""
-    tracebacks = TakenTracebacks(error)
-    if text is not None:
-        return partial(str, text)
+    def _message(
+        self, node: PlanNode | None, error: Exception, record: FailedRecord, text: str | None = None
+    ) -> Callable[[], str]:
+        """Return the function that returns `text` or describes the failure; take the error's traceback, which would grow."""
+        tracebacks = TakenTracebacks(error)
+        if text is not None:
+            return partial(str, text)
 
-    def message() -> str:
-        tracebacks.restore()
-        try:
-            return describe_failure(node, error, record)
-        finally:
-            TakenTracebacks(error)
+        def message() -> str:
+            tracebacks.restore()
+            try:
+                return self._described(node, error, record)
+            finally:
+                TakenTracebacks(error)
 
-    return message
+        return message
 
 
-def describe_failure(node: PlanNode | None, error: Exception, record: FailedRecord) -> str:
-    """Return one line: the place in the file, the place on the log, the reason, and the record, shortened."""
+def describe_failure(node: PlanNode | None, error: Exception, record: FailedRecord, contents: str = FULL) -> str:
+    """Return one line: the place in the file, the place on the log, the reason, and of the record, shortened, its `contents`."""
     parts = []
     origin = getattr(node, "origin", None)
     if origin is not None:
@@ -201,13 +216,14 @@ def describe_failure(node: PlanNode | None, error: Exception, record: FailedReco
     elif record.offset == -1:
         parts.append(f"timer or flush at {record.timestamp}")
     parts.append(human_reason(error))
-    if record.key is None and record.value is None and record.topic is None:
+    if contents == NOTHING or (record.key is None and record.value is None and record.topic is None):
         return one_line(": ".join(parts))
     if record.key is None and record.value is None:
         key, value = record.raw_key, record.raw_value
     else:
         key, value = record.key, record.value
-    return one_line(": ".join(parts)) + f" (key {shorten(key)}, value {shorten(value)})"
+    shown_value = f", value {shorten(value)}" if contents == FULL else ""
+    return one_line(": ".join(parts)) + f" (key {shorten(key)}{shown_value})"
 
 
 def shorten(value: Value, longest: int = _LONGEST) -> str:

@@ -76,6 +76,36 @@ def human_reason(error: BaseException) -> str:
     return text if isinstance(error, IndexError) and text else f"{name}: {text}" if text else name
 
 
+class HiddenError(StreamkitError):
+    """Stands for an exception whose text may show a record (log.record.contents); has its traceback, and the name of its class."""
+
+    def __init__(self, error: BaseException):
+        super().__init__(_bare_reason(error))
+        self.class_name = class_name(error)
+        self.__traceback__ = error.__traceback__
+
+
+def class_name(error: BaseException) -> str:
+    """Return the name of an exception's class with its module, as dead letters have it."""
+    if isinstance(error, HiddenError):
+        return error.class_name
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+
+
+def _bare_reason(error: BaseException) -> str:
+    """Return the reason why a record failed, without a text that may show the record."""
+    place = user_place(error)
+    if not place and isinstance(error, (RecursionError, ZeroDivisionError, UnicodeDecodeError)):
+        return human_reason(error)
+    if not place and isinstance(error, (TypeError, AttributeError)):
+        # What Python writes about types names types and fields only.
+        text = one_line(str(error))
+        meaning = _meaning(text)
+        if meaning != text:
+            return meaning
+    return f"{type(error).__name__}{place} (log.record.contents hides its text)"
+
+
 def _meaning(text: str) -> str:
     for pattern, meaning in _MEANINGS:
         match = pattern.fullmatch(text)

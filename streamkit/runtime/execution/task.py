@@ -226,7 +226,7 @@ class Task(ProgramServices):
         except StreamkitError:
             raise
         except Exception as error:
-            raise self._failed_outside_a_node(error) from error
+            raise self._failed_outside_a_node(error) from self._environment.handlers.shown(error)
 
     def prepare_commit(self, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, CommittedOffset]:
         """Flush caches and return the offsets to commit; none where nothing happened since the last commit.
@@ -306,11 +306,11 @@ class Task(ProgramServices):
             self._bound.flush()
         except RefusedError as error:
             # The sink is directly below the source: no processing handler applies (SourceNode.process).
-            raise self._policy.without_handler(error) from error.cause
+            raise self._policy.without_handler(error) from error.__cause__
         except StreamkitError:
             raise
         except Exception as error:
-            raise self._failed_outside_a_node(error) from error
+            raise self._failed_outside_a_node(error) from self._environment.handlers.shown(error)
         finally:
             self._running = None
             if run.rest:
@@ -359,7 +359,7 @@ class Task(ProgramServices):
         except StreamkitError:
             raise
         except Exception as error:
-            raise self._failed_outside_a_node(error) from error
+            raise self._failed_outside_a_node(error) from self._environment.handlers.shown(error)
 
     def _is_full(self) -> bool:
         return rounds.is_full() or len(self.output) > MAX_OUTPUT_ROWS
@@ -371,7 +371,9 @@ class Task(ProgramServices):
     def _failed_outside_a_node(self, error: Exception) -> ProcessingError:
         topic, partition, offset = self._bound.position() or (None, -1, -1)
         record = FailedRecord(topic, partition, offset, -1, None, None, None)
-        return ProcessingError(f"task {self.task_id}: {describe_failure(None, error, record)}")
+        handlers = self._environment.handlers
+        text = describe_failure(None, handlers.shown(error), record, handlers.contents)
+        return ProcessingError(f"task {self.task_id}: {text}")
 
     def _committable(self, partition: TopicPartition, position: Callable[[TopicPartition], int]) -> CommittedOffset:
         queue = self._group.queues[partition]
