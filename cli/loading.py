@@ -5,10 +5,12 @@ Without typer, whose import takes as long as the validation of a file.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from streamkit.errors import UsageError
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 """The name of the standard input as a topology file."""
+SETTINGS = "STREAMKIT_SETTINGS"
+"""The environment variable with the settings that a supervisor hands to its instances, as JSON."""
 
 
 def load_plan(file: str, settings: list[str] | None, env_file: str | None, *, imports: bool = False) -> Plan:
@@ -65,13 +69,24 @@ def require_file(file: str) -> None:
         raise UsageError(f"{file}: is a directory, not a topology file")
 
 
+@cache
+def _handed_once() -> str:
+    # Programs that the application starts do not inherit it.
+    return os.environ.pop(SETTINGS, "{}")
+
+
+def _handed() -> dict[str, str]:
+    settings: dict[str, str] = json.loads(_handed_once())
+    return settings
+
+
 def overrides(settings: list[str] | None) -> dict[str, str]:
-    """Return the pairs of `--set`. Raises UsageError.
+    """Return the pairs of `--set`, and those that a supervisor has handed to this process. Raises UsageError.
 
     >>> overrides(["a.b=c=d"])
     {'a.b': 'c=d'}
     """
-    found = {}
+    found = _handed()
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():

@@ -12,7 +12,14 @@ from streamkit.errors import ConfigError, UsageError
 
 PREFIX = "STREAMKIT_"
 OPTIONS = frozenset(
-    {"STREAMKIT_HTTP_TOKEN", "STREAMKIT_LIFELINE", "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL", "STREAMKIT_NATIVE"}
+    {
+        "STREAMKIT_HTTP_TOKEN",
+        "STREAMKIT_LIFELINE",
+        "STREAMKIT_LOG_FORMAT",
+        "STREAMKIT_LOG_LEVEL",
+        "STREAMKIT_NATIVE",
+        "STREAMKIT_SETTINGS",
+    }
 )
 """Variables that are options of commands and of the process, not settings."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)

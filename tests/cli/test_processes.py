@@ -16,6 +16,7 @@ from streamkit.runtime.local.instance import supervisor
 from streamkit.runtime.local.instance.supervisor import Supervisor
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
+from tests.ports import free_ports
 
 TEXT = """\
 streamkit: 1
@@ -133,6 +134,35 @@ def test_a_failure_that_ends_the_application_ends_all_for_good(file: Path) -> No
     assert process.returncode == 1
     assert "asked all to end; all instances end" in err
     assert "starts again" not in err
+
+
+def test_secrets_are_on_no_command_line(file: Path, tmp_path: Path) -> None:
+    secret, token = "sesame-7f3a", tmp_path / "token"
+    token.write_text(secret)
+    settings = [
+        "--set",
+        f"sasl.password={secret}",
+        f"--set=basic.auth.user.info=u:{secret}",
+        "--set",
+        "commit.interval.ms=100",
+    ]
+    ports = free_ports(1)[0]
+    line = command("run", file, "--processes", 2, *settings, "--http", f"127.0.0.1:{ports}", "--http-token-file", token)
+    process = subprocess.Popen(line, stderr=subprocess.PIPE)
+    try:
+        until(lambda: len(children(process)) == 2, "two instances")
+        lines = [Path(f"/proc/{each}/cmdline").read_bytes().split(b"\0") for each in children(process)]
+        fill(file, 100)
+        until(lambda: counted(file) == 100, "the lines")
+        process.terminate()
+        _, err = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (0, b"")
+    for each in lines:
+        assert b"run" in each, each
+        assert secret.encode() not in b" ".join(each)
+        assert b"--set" not in each
 
 
 def test_a_mistake_in_the_file_is_said_once(file: Path) -> None:

@@ -152,7 +152,7 @@ def command(
                 raise UsageError("--processes runs one topology: start one command for each")
             if files[0] == STDIN:
                 raise UsageError("--processes needs a topology file: stdin can be read only once")
-            return run_instances(load_plan(files[0], settings, env_file, imports=True), processes)
+            return run_instances(load_plan(files[0], settings, env_file, imports=True), processes, settings)
         drawn = _is_terminal(log_format) if live is None else live
         behaviour = _Behaviour(until_idle, on_thread_failure, force)
         if live and len(files) > 1:
@@ -217,6 +217,9 @@ def _run(
         few_arenas()
         supervised = watch_lifeline(stop_requested)
         plans = load_plans(files, settings, env_file)
+        if not any(plan.config["allow.os.group.write.access"] for plan in plans):
+            # The engines of stores create their files by themselves, at any time.
+            os.umask(os.umask(0o077) | 0o077)
 
         def run_one(plan: Plan, address: str | None, served: list[Served]) -> None:
             own = http._replace(address=address) if address is not None or len(plans) == 1 else NO_HTTP

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import IO, cast
 
 log = logging.getLogger(__name__)
@@ -30,11 +31,12 @@ _CHUNK = 65_536
 
 
 class Instance:
-    """One process of the application: its command line, and how often it has failed in a row."""
+    """One process of the application: its command line, further variables of its environment, and its failures in a row."""
 
-    def __init__(self, number: int, command: Sequence[str]):
+    def __init__(self, number: int, command: Sequence[str], environment: Mapping[str, str]):
         self.number = number
         self.command = list(command)
+        self.environment = environment
         self.process: subprocess.Popen[bytes] | None = None
         self.failures = 0
         self.started = 0.0
@@ -52,11 +54,19 @@ class Instance:
 class Supervisor:
     """Keeps instances running until all have ended by themselves, or `stop` is set.
 
-    `out`, `err`: binary streams for the instances' lines, each after the number of its instance.
+    `out`, `err`: binary streams for the instances' lines, each after the number of its instance; `environments`: further
+    variables of each one.
     """
 
-    def __init__(self, commands: Sequence[Sequence[str]], out: IO[bytes], err: IO[bytes]):
-        self._instances = [Instance(number, command) for number, command in enumerate(commands, 1)]
+    def __init__(
+        self,
+        commands: Sequence[Sequence[str]],
+        out: IO[bytes],
+        err: IO[bytes],
+        environments: Sequence[Mapping[str, str]] = (),
+    ):
+        pairs = zip_longest(commands, environments, fillvalue={})
+        self._instances = [Instance(number, *pair) for number, pair in enumerate(pairs, 1)]
         self._streams = {"stdout": out, "stderr": err}
         self._selector = selectors.DefaultSelector()
         self._width = len(str(len(commands)))
@@ -107,7 +117,7 @@ class Supervisor:
             stderr=subprocess.PIPE,
             start_new_session=True,
             pass_fds=(self._lifeline,),
-            env={**os.environ, LIFELINE: str(self._lifeline)},
+            env={**os.environ, **instance.environment, LIFELINE: str(self._lifeline)},
         )
         instance.start_at, instance.started = None, time.monotonic()
         for name in ("stdout", "stderr"):
