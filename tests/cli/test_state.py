@@ -149,3 +149,24 @@ def test_a_folder_without_state(tmp_path: Path, place: str, words: str) -> None:
     done = streamkit("state", tmp_path / place)
     assert done.code == 2
     assert words in done.err
+
+
+def test_a_run_leaves_files_for_their_owner_alone(made: tuple[Path, str]) -> None:
+    folder, _ = made
+    found = [path for name in ("state", "log") for path in (folder / name, *(folder / name).rglob("*"))]
+    assert any(path.suffix in (".ldb", ".log", ".sst") for path in found), found
+    wrong = {path: oct(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077}
+    assert wrong == {}
+
+
+def test_a_run_and_a_look_refuse_state_behind_a_link(shop: Path) -> None:
+    tasks = shop / "state" / "shop" / "0_0"
+    tasks.rename(shop / "elsewhere")
+    tasks.symlink_to(shop / "elsewhere")
+    settings = ("--set", f"state.dir={shop / 'state'}", "--set", f"bootstrap.servers=embedded:{shop / 'log'}")
+    run = streamkit("run", shop / "shop.yaml", "--until-idle", *settings)
+    look = streamkit("state", shop / "state" / "shop")
+    for done in (run, look):
+        assert done.code == 1
+        assert done.err.startswith(f"streamkit: {tasks} is a symbolic link, to {shop / 'elsewhere'}: "), done.err
+        assert done.err.count("\n") == 1

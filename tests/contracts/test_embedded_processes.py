@@ -222,3 +222,19 @@ def test_removed_members_have_lost_their_partitions(log):
     with pytest.raises(FencedError):
         mine.commit({place: CommittedOffset(1) for place in ALL})
     mine.leave()
+
+
+def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
+    log = EmbeddedTransport(tmp_path / "state" / "embedded")
+    for _ in range(2):
+        admin = log.admin()
+        admin.create_topics([NewTopic(f"t-{_}", 1)])
+        paths = list((tmp_path / "state").rglob("*"))
+        found = {path.name: oct(path.stat().st_mode & 0o777) for path in (tmp_path / "state", *paths)}
+        assert found == {
+            "state": "0o700", "embedded": "0o700", "log.sqlite3": "0o600", "log.sqlite3-wal": "0o600", "log.sqlite3-shm": "0o600",
+        }  # fmt: skip
+        admin.close()
+        # The files of an earlier version.
+        (tmp_path / "state" / "embedded" / "log.sqlite3").chmod(0o644)
+    log.close()

@@ -17,7 +17,7 @@ import pytest
 from streamkit.errors import StateError, StateLockedError
 from streamkit.record import TopicPartition
 from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, delete_checkpoint, read_checkpoint, write_checkpoint
-from streamkit.state.files.directory import StateDirectory
+from streamkit.state.files.directory import StateDirectory, stored
 
 
 def test_checkpoints_have_the_format_of_kafka_streams(tmp_path: Path) -> None:
@@ -288,3 +288,44 @@ def test_a_mark_is_never_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(StateError, match="killed"):
             directory.release("0_1")
     assert (path / ".streamkit-state").read_text() == before
+
+
+def test_state_is_for_its_owner_alone(tmp_path: Path) -> None:
+    (tmp_path / "app" / "0_0").mkdir(parents=True)
+    (tmp_path / "app").chmod(0o755)
+    (tmp_path / "app" / "0_0").chmod(0o755)
+    directory = StateDirectory(tmp_path / "new", "app")
+    older = StateDirectory(tmp_path, "app")
+    try:
+        for each in (directory, older):
+            each.process_id()
+            each.claim("0_0")
+        write_checkpoint(directory.path / "0_0", {TopicPartition("t", 0): 3})
+        found = {path: stat.S_IMODE(path.stat().st_mode) for path in (*tmp_path.rglob("*"),)}
+    finally:
+        directory.close()
+        older.close()
+    assert len(found) > 8
+    assert {path: oct(mode) for path, mode in found.items() if mode != (0o700 if path.is_dir() else 0o600)} == {}
+
+
+@pytest.mark.parametrize("link", ["app", "app/0_1", "app/global", "app/0_0/leveldb", "app/0_0/leveldb/counts"])
+def test_state_behind_a_link_is_refused_by_its_name(link: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    path = tmp_path / "state" / link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(outside)
+    for use in (lambda: StateDirectory(tmp_path / "state", "app"), lambda: stored(tmp_path / "state" / "app")):
+        with pytest.raises(StateError) as caught:
+            use()
+        assert str(caught.value).startswith(f"{path} is a symbolic link, to {outside}: ")
+    assert [each.name for each in outside.iterdir()] == ["precious"]
+
+
+def test_a_state_dir_that_the_user_names_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "volume")
+    StateDirectory(tmp_path / "state", "app").close()
+    assert (tmp_path / "volume" / "app").is_dir()

@@ -16,13 +16,14 @@ from typing import IO
 from streamkit.errors import StateError, StateLockedError
 from streamkit.record import TaskId
 from streamkit.state.engines.open_maps import ENGINES, default_engine
-from streamkit.state.files.mark import FORMAT, JAVA, Mark, read_mark, translated, write_atomically, write_mark
+from streamkit.state.files.mark import FORMAT, JAVA, Mark, private, read_mark, translated, write_atomically, write_mark
 
 log = logging.getLogger(__name__)
 
 _TASK = re.compile(r"\d+_\d+")
 _PROCESS_FILE = "kafka-streams-process-metadata"
-_PERMISSIONS = 0o750
+_PERMISSIONS = 0o700
+"""Of directories: state is a copy of records, which may be personal. Java's are 0750."""
 _GROUP_WRITES = 0o770
 _GLOBAL = "global"
 _PUT_ASIDE = "put-aside"
@@ -32,10 +33,26 @@ _DELETED = ".deleted-"
 
 def stored(path: Path) -> list[str]:
     """Return the directories of tasks, and of global stores, below an application's directory; none where that is missing."""
+    refuse_links(path)
     with translated(path):
         names = [entry.name for entry in os.scandir(path) if entry.is_dir()] if path.is_dir() else []
     tasks = [name for name in names if _TASK.fullmatch(name)]
     return sorted(tasks, key=TaskId.parse) + [name for name in names if name == _GLOBAL]
+
+
+def refuse_links(path: Path) -> None:
+    """Raise StateError where an application's directory, or one of a task or a store in it, is a symbolic link.
+
+    The target of a link may be any directory of the machine, whose files the application would write and delete.
+    """
+    with translated(path):
+        found = [path, *path.glob("*"), *path.glob("*/*"), *path.glob("*/*/*")] if path.is_dir() else [path]
+        link = next((each for each in found if each.is_symlink()), None)
+        if link is not None:
+            raise StateError(
+                f"{link} is a symbolic link, to {os.readlink(link)}: state is not read or written through links; move the "
+                "directory here, or set state.dir to where it is"
+            )
 
 
 def _holds_files(path: str) -> bool:
@@ -73,16 +90,18 @@ class StateDirectory:
         self.path = Path(state_dir) / application
         self.engine = engine or default_engine()
         self._group_writes = group_writes
+        refuse_links(self.path)
         with translated(self.path):
-            self.path.mkdir(parents=True, exist_ok=True, mode=_PERMISSIONS)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=_PERMISSIONS)
+            self.path.mkdir(exist_ok=True, mode=_PERMISSIONS)
         self._admit_group(self.path.parent)
-        self._admit_group(self.path)
+        self._limit_access(self.path)
         self._lock = self._acquire()
 
     def _acquire(self) -> IO[str]:
         path = self.path / ".lock"
         with translated(path):
-            file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the directory is locked
+            file = open(path, "a", encoding="utf-8", opener=private)  # noqa: SIM115 - open as long as the directory is locked
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -196,8 +215,18 @@ class StateDirectory:
         path = self.path / name
         with translated(path):
             path.mkdir(exist_ok=True, mode=_PERMISSIONS)
-        self._admit_group(path)
+        self._limit_access(path)
         return path
+
+    def _limit_access(self, path: Path) -> None:
+        """Let the owner alone use a directory, or the group too; earlier versions made directories that others can read."""
+        if self._group_writes:
+            self._admit_group(path)
+            return
+        with translated(path):
+            found = path.stat()
+            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                path.chmod(_PERMISSIONS)
 
     def _admit_group(self, path: Path) -> None:
         if not self._group_writes:

@@ -31,10 +31,16 @@ def translated(path: Path) -> Iterator[None]:
         raise StateError(f"{path} can't be used: {error.strerror or error}") from error
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file that is new for the owner alone, or for the group too where that has access to the folder: an opener of `open`."""
+    group = os.stat(os.path.dirname(path) or ".").st_mode & 0o020
+    return os.open(path, flags, 0o660 if group else 0o600)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that a crash or a loss of power leaves the old file or the new one. Raises OSError."""
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
+    with open(temporary, "w", encoding="utf-8", opener=private) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -77,6 +77,21 @@ class Damage(Exception):
     """What was changed in the file since it was written; `Database` adds the file and raises DamagedLogError."""
 
 
+_FOLDER = 0o700
+
+
+def _make_private(path: Path) -> None:
+    """Let the owner alone use the files of the log; SQLite gives new ones the permissions of the first.
+
+    The file is not opened here: closing it would release the locks of all connections of this process (POSIX).
+    """
+    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        with suppress(FileNotFoundError):
+            found = each.stat()
+            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                each.chmod(0o600)
+
+
 class Execute(Protocol):
     """sqlite3.Connection.execute, inside a transaction of a Database."""
 
@@ -168,7 +183,8 @@ class Database:
         self._changed_row: str | None = None
         """The row whose checksum is wrong: SQLite does not pass on the exceptions of functions."""
         with self._translated():
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER)
+            directory.mkdir(exist_ok=True, mode=_FOLDER)
             self._lock = os.open(directory, os.O_RDONLY)
         try:
             with self._translated():
@@ -187,6 +203,7 @@ class Database:
         try:
             self._connection.create_function("crc32c", -1, checksum, deterministic=True)
             self._connection.create_function("intact", -1, self._intact, deterministic=True)
+            _make_private(file)
             self._use_wal()
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA wal_autocheckpoint = 4000")

@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import IO, cast
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class Supervisor:
         err: IO[bytes],
         environments: Sequence[Mapping[str, str]] = (),
     ):
-        pairs = zip_longest(commands, environments, fillvalue={})
+        pairs = zip(commands, environments or [{} for _ in commands], strict=True)
         self._instances = [Instance(number, *pair) for number, pair in enumerate(pairs, 1)]
         self._streams = {"stdout": out, "stderr": err}
         self._selector = selectors.DefaultSelector()
