@@ -12,7 +12,7 @@ from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, JobOptions, Place
 from streamkit.runtime.spark.submission.submit_job import submit
-from tests.spark.support import read_lines, write_lines
+from tests.spark.support import read_lines, reprocess, write_lines
 
 TOPOLOGY = """\
 streamkit: 1
@@ -114,3 +114,33 @@ def test_what_is_written_reads_in_again(truth: dict, spark: Any, tmp_path: Path)
         ("copies", b"k1", b'{"n":1}', "h"),
     ]
     assert sums(spark, Place(str(copies), PARQUET), tmp_path) == truth
+
+
+MEETING = """\
+streamkit: 1
+application: meeting
+topics: {l1: {value: string, partitions: 1}, l2: {value: string, partitions: 1}, middle: {value: string, partitions: 1}, out: {value: string, partitions: 2}}
+pipelines:
+  first: {stream: l1, to: out}
+  second: {stream: l2, to: out}
+  third: {stream: l1, to: middle}
+  fourth: {stream: l2, to: middle}
+  windows:
+    stream: middle
+    steps: [{window: {tumbling: 10ms, grace: 0ms}}, count, {to_stream: {key: key.key, key_serde: string}}, {map_values: {value: str(value), value_serde: string}}]
+    to: out
+"""
+
+
+def test_two_inputs_meet_in_one_topic_as_lines_of_json(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(MEETING.replace("steps: [", "steps: [group_by_key, "))
+    records = [
+        {"topic": topic, "key": "k", "value": f"{topic} {at}", "timestamp": 10 * at + shift}
+        for at in range(20)
+        for shift, topic in enumerate(("l1", "l2"))
+    ]
+    found = reprocess(spark, load(path), records, tmp_path, emit="updates")
+    values = sorted(each["value"] for each in found if each["topic"] == "out")
+    # Each window has a record of each input: none is late where the two meet in the order of their times.
+    assert values == sorted([*(record["value"] for record in records), *["1", "2"] * 20])

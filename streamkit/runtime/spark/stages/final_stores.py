@@ -14,6 +14,7 @@ from streamkit.operators.steps.stateless.peek import Peek
 from streamkit.operators.steps.stateless.print import Print
 from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.plan.model import Plan, SinkNode, SubTopology
+from streamkit.runtime.spark.stages.stage_plan import dead_letter_topics, has_routes
 
 _Aggregation = StreamAggregate | TableAggregate | WindowAggregate
 _KEEP_KEYS = (Filter, MapValues, PassThrough, Peek, Print)
@@ -22,24 +23,36 @@ _ONE_BY_ONE = (MapValues, PassThrough, TableMapValues, TablePassThrough, ToStrea
 
 
 def table_topics(plan: Plan) -> frozenset[str]:
-    """Return the topics whose records are all changes of tables, with the tables' own keys."""
-    found: dict[str, bool] = {}
+    """Return the topics whose records are all changes of one table, with the table's own keys.
+
+    The last record of a key is not all that counts where several tables, dead letters or routes write it.
+    """
+    found: dict[str, list[frozenset[str] | None]] = {}
     for sub in plan.sub_topologies:
+        routed = has_routes(sub)
+        for topic in dead_letter_topics(plan, sub):
+            found.setdefault(topic, []).append(None)
         for node in sub.nodes.values():
             if isinstance(node, SinkNode) and node.topic is not None and not node.internal:
-                of_table = all(_is_table(sub, parent) for parent in node.parents)
-                found[node.topic] = of_table and found.get(node.topic, True)
-    return frozenset(topic for topic, of_table in found.items() if of_table)
+                tables = None if routed else _tables(sub, node.parents)
+                found.setdefault(node.topic, []).append(tables)
+    return frozenset(topic for topic, (first, *others) in found.items() if first and len(first) == 1 and not others)
 
 
-def _is_table(sub: SubTopology, name: str) -> bool:
-    """Return whether a node forwards a table's changes, under its keys."""
-    node = sub.nodes[name]
-    if not isinstance(node, ProcessorNode):
-        return False
-    if isinstance(node.processor, ToStream):
-        return True
-    return isinstance(node.processor, _KEEP_KEYS) and all(_is_table(sub, parent) for parent in node.parents)
+def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
+    """Return the nodes whose tables' changes some nodes forward, under the tables' keys; None where they forward others."""
+    found: set[str] = set()
+    for name in names:
+        node = sub.nodes[name]
+        processor = node.processor if isinstance(node, ProcessorNode) else None
+        if isinstance(processor, ToStream):
+            found.add(name)
+            continue
+        above = _tables(sub, node.parents) if isinstance(processor, _KEEP_KEYS) else None
+        if above is None:
+            return None
+        found |= above
+    return frozenset(found)
 
 
 def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:

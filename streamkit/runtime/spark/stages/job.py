@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from streamkit.errors import UsageError
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, SubTopology
 from streamkit.plan.partitions import Layout, lay_out
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.rows import arrow_rows
@@ -55,7 +55,7 @@ class Inputs(Protocol):
 def batch_plan(plan: Plan, logging: bool = False, final: Collection[str] = ()) -> Plan:
     """Return a plan for a batch: changelogs only with `logging`, caches only for the `final` stores."""
     stores = {
-        name: dataclasses.replace(
+        name: replace(
             store,
             caching=name in final,
             logging=store.logging and logging,
@@ -63,7 +63,21 @@ def batch_plan(plan: Plan, logging: bool = False, final: Collection[str] = ()) -
         )
         for name, store in plan.stores.items()
     }
-    return dataclasses.replace(plan, stores=stores)
+    return replace(plan, stores=stores)
+
+
+@dataclass
+class _Rows:
+    """The rows of a job while it is built, by topic: those that stages write are read and written apart."""
+
+    written: dict[str, list[DataFrame]]
+    """What the job writes to each of its outputs; lines where the stages make lines."""
+    read: dict[str, list[DataFrame]] = field(default_factory=dict)
+    """What later stages read: rows from outside and those of earlier stages."""
+    opened: set[str] = field(default_factory=set)
+    """The topics from outside that are among them."""
+    state: list[DataFrame] = field(default_factory=list)
+    """The output of stages, which has the rows of their state."""
 
 
 class Job:
@@ -90,8 +104,9 @@ class Job:
         self.partitions = {**counts, **self.layout.partitions}
         self._changelogs = tuple(topic.name for topic in self.layout.changelogs) if options.write_state else ()
         self._pickled = pickle.dumps(self.plan)
-        self._routed = has_routes(plan)
-        self._written = {topic: stage for stage in self.stages for topic in stage.outputs}
+        self._routing = [stage for stage in self.stages if any(map(has_routes, self._subs(stage)))]
+        """The stages in which records choose their topics."""
+        self._written = dict.fromkeys(topic for stage in self.stages for topic in stage.outputs)
 
     @property
     def pickled(self) -> bytes:
@@ -101,8 +116,7 @@ class Job:
     @property
     def external_outputs(self) -> tuple[str, ...]:
         """The external topics that the job writes, those of routes left out."""
-        internal = {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
-        return tuple(topic for topic in self._written if topic not in internal)
+        return tuple(topic for topic in self._written if topic not in self._internal())
 
     def pieces(self, stage: Stage) -> int:
         """Return how many Spark tasks a partition of a stage is cut into, by key; 1 where it can't be cut."""
@@ -110,12 +124,12 @@ class Job:
         return 1 if pieces < 2 or not self._can_split(stage) else pieces
 
     def _can_split(self, stage: Stage) -> bool:
-        subs = [sub for sub in self.plan.sub_topologies if sub.id in stage.subs]
+        subs = self._subs(stage)
         # A part of a partition has no offsets to commit.
-        if self.options.write_state or self._kept_state is not None or self._routed:
+        if self.options.write_state or self._kept_state is not None or self._routing:
             return False
         # A time to live depends on the stream time of all keys of a partition.
-        if any(self.plan.stores[name].ttl is not None for sub in subs for name in sub.stores):
+        if any(self.plan.stores[name].ttl is not None for sub in subs for name in sub.stores) or self._merges(stage):
             return False
         return can_split(stage, subs, self._topics_read())
 
@@ -123,7 +137,7 @@ class Job:
         """Return whether a stage runs key by key: it writes final records only, whose order has no meaning."""
         kept = self._kept(stage, self._output_names())
         topics = stage.outputs if kept is None else kept.intersection(stage.outputs)
-        return self._final_topics().issuperset(topics) and self._can_split(stage)
+        return bool(topics) and self._final_topics().issuperset(topics) and self._can_split(stage)
 
     def is_final(self, topic: str) -> bool:
         """Return whether the job writes only the final record of each key of a topic."""
@@ -133,23 +147,15 @@ class Job:
         """Return the topics that the job reads from files or the log: those that it writes itself only where they are inputs."""
         read = dict.fromkeys(topic for stage in self.stages for topic in stage.inputs)
         read.update(dict.fromkeys(self._global_topics()))
-        internal = {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
-        return tuple(
-            topic
-            for topic in read
-            if topic not in internal and (topic not in self._written or topic in self.options.inputs)
-        )
+        return tuple(topic for topic in read if self._from_outside(topic))
 
     def build(self, spark: SparkSession, inputs: Inputs) -> dict[str, DataFrame]:
         """Return the rows of every output, by topic on the log; REST for the others.
 
         CHANGELOGS and OFFSETS have the state for a live run, STATE and MEMORY that for the next run of the job.
         """
-        sources = set(self.sources())
-        rows: dict[str, list[DataFrame]] = {}
         names = self._output_names()
-        rest: list[DataFrame] = []
-        state: list[DataFrame] = []
+        rows = _Rows({topic: [] for topic in names})
         global_tables = self._global_tables(spark, inputs)
         for stage in self.stages:
             work = self._work(stage, global_tables)
@@ -157,58 +163,73 @@ class Job:
             is_direct = self.pieces(stage) == 1 and before is None
             outputs = self._directly(stage, work, inputs, rows) if is_direct else None
             if outputs is None:
-                for topic in sources.intersection(stage.inputs):
-                    frame = inputs.frame(topic)
-                    # Rows that the job writes to the same topic have all columns.
-                    rows.setdefault(topic, []).append(
-                        arrow_rows.with_all_columns(frame, topic) if topic in self._written else frame
-                    )
-                    sources.remove(topic)
-                outputs = self._stage(stage, work, rows, before)
+                self._open(stage, inputs, rows)
+                if before is None and not any(rows.read.get(topic) for topic in stage.inputs):
+                    continue  # It reads only what it writes itself: nothing.
+                outputs = self._stage(spark, stage, work, rows.read, before)
             if work.as_json:
                 (topic,) = set(stage.outputs).intersection(names)
-                rows[topic] = [outputs]
+                rows.written[topic].append(outputs)
                 continue
             if self._readers(stage, names) > 1:
                 outputs = outputs.persist()
-            carrier = self._carrier(stage, names)
-            for topic in stage.outputs:
-                chosen = [topic, MEMORY] if topic == carrier else [topic]
-                rows.setdefault(topic, []).append(outputs.filter(outputs.topic.isin(chosen)))
-            if carrier is None:
-                state.append(outputs)
-            others = [
-                *names,
-                *self._internal(),
-                *self._changelogs,
-                OFFSETS,
-                MEMORY,
-                *map(state_of, self._stores(stage)),
-            ]
-            rest.append(outputs.filter(~outputs.topic.isin(others)))
-            if self._routed:
-                for topic in set(names) - {REST, *self._written}:
-                    rows.setdefault(topic, []).append(outputs.filter(outputs.topic == topic))
-        found = {topic: _union(rows[topic]) for topic in names if topic != REST}
-        if REST in names:
-            found[REST] = _union(rest)
+            self._add(rows, stage, outputs, names)
+        found = {topic: _union(rows.written[topic], spark) for topic in names}
         if self.options.write_state:
-            all_rows = _union(state)
+            all_rows = _union(rows.state, spark)
             found[CHANGELOGS] = all_rows.filter(all_rows.topic.isin(list(self._changelogs)))
             found[OFFSETS] = all_rows.filter(all_rows.topic == OFFSETS)
         if self._kept_state is not None:
-            all_rows = _union(state)
+            all_rows = _union(rows.state, spark)
             stores = [state_of(name) for stage in self.stages for name in self._stores(stage)]
             found[STATE] = all_rows.filter(all_rows.topic.isin(stores))
             found[MEMORY] = all_rows.filter(all_rows.topic == MEMORY)
         return found
 
+    def _open(self, stage: Stage, inputs: Inputs, rows: _Rows) -> None:
+        """Open the topics from outside that a stage reads, unless an earlier stage has opened them."""
+        for topic in stage.inputs:
+            if topic in rows.opened or not self._from_outside(topic):
+                continue
+            rows.opened.add(topic)
+            frame = inputs.frame(topic)
+            # Rows that the job writes to the same topic have all columns.
+            found = arrow_rows.with_all_columns(frame, topic) if topic in self._written else frame
+            rows.read.setdefault(topic, []).append(found)
+
+    def _add(self, rows: _Rows, stage: Stage, outputs: DataFrame, names: tuple[str, ...]) -> None:
+        """Add the output of a stage to what later stages read, and to what the job writes."""
+        carrier = self._carrier(stage, names)
+        for topic in stage.outputs:
+            chosen = [topic, MEMORY] if topic == carrier else [topic]
+            rows.read.setdefault(topic, []).append(outputs.filter(outputs.topic.isin(chosen)))
+        if carrier is None:
+            rows.state.append(outputs)
+        for topic in self._own_names(stage, names):
+            rows.written[topic].append(outputs.filter(outputs.topic == topic))
+        if REST in names:
+            stores = map(state_of, self._stores(stage))
+            others = [*names, *self._internal(), *self._changelogs, OFFSETS, MEMORY, *stores]
+            rows.written[REST].append(outputs.filter(~outputs.topic.isin(others)))
+
+    def _own_names(self, stage: Stage, names: tuple[str, ...]) -> list[str]:
+        """Return the named outputs that a stage may write; a route may choose any of them."""
+        routed = stage in self._routing
+        return [topic for topic in names if topic != REST and (routed or topic in stage.outputs)]
+
+    def _from_outside(self, topic: str) -> bool:
+        """Return whether a topic is read from files or the log; one that the job writes too only where it is an input."""
+        return topic not in self._internal() and (topic not in self._written or topic in self.options.inputs)
+
+    def _subs(self, stage: Stage) -> list[SubTopology]:
+        return [sub for sub in self.plan.sub_topologies if sub.id in stage.subs]
+
     def _stores(self, stage: Stage) -> list[str]:
-        return [name for sub in self.plan.sub_topologies if sub.id in stage.subs for name in sub.stores]
+        return [name for sub in self._subs(stage) for name in sub.stores]
 
     def _output_names(self) -> tuple[str, ...]:
         if self.options.writes_everything:
-            return (*self.external_outputs, *((REST,) if self._routed else ()))
+            return (*self.external_outputs, *((REST,) if self._routing else ()))
         return tuple(dict.fromkeys((*self.options.outputs, *self.options.compare)))
 
     def _carrier(self, stage: Stage, names: tuple[str, ...]) -> str | None:
@@ -217,7 +238,7 @@ class Job:
         So a stage without stores and with one reader is not read a second time. None where there is no such topic.
         """
         later = [other for other in self.stages if other is not stage and set(stage.outputs) & set(other.inputs)]
-        if self._kept_state is None or self._stores(stage) or self._routed or len(later) != 1:
+        if self._kept_state is None or self._stores(stage) or self._routing or len(later) != 1:
             return None
         if later[0].cyclic or REST in names or not set(names).isdisjoint(stage.outputs):
             return None
@@ -227,15 +248,15 @@ class Job:
         """Return how many times the output of a stage is read."""
         outputs = set(stage.outputs)
         later = sum(1 for other in self.stages if other is not stage and outputs & set(other.inputs))
-        routed = len(set(names) - set(self._written)) if self._routed else 0
         is_kept = self._kept_state is not None and self._carrier(stage, names) is None
         state = 2 * self.options.write_state + 2 * is_kept
-        return later + len(outputs & set(names)) + max(routed, REST in names) + state
+        return later + len(self._own_names(stage, names)) + (REST in names) + state
 
     def output_spec(self, stage: Stage) -> OutputSpec:
         """Return which records of a stage's output are kept."""
         kept = self._kept(stage, self._output_names())
-        final = self._final_topics() | frozenset(self._changelogs)
+        # What a route chooses in another stage is no change of the table.
+        final = self._final_topics().intersection(stage.outputs) | frozenset(self._changelogs)
         return OutputSpec(self.partitions, kept, final, self._forbidden(stage))
 
     def _work(self, stage: Stage, tables: GlobalTables | None) -> StageWork:
@@ -256,55 +277,63 @@ class Job:
     def _writes_json(self, stage: Stage) -> bool:
         """Return whether lines of JSON in one place are the only output of a stage: then its tasks make the lines."""
         names = self._output_names()
-        places = [self.options.outputs.get(topic) for topic in stage.outputs if topic in names]
-        alone = len(places) == 1 and self._readers(stage, names) == 1
-        return (
-            alone
-            and places[0] is not None
-            and places[0].format == JSON_LINES
-            and not (stage.cyclic or self._routed or REST in names)
-        )
+        own = self._own_names(stage, names)
+        place = self.options.outputs.get(own[0]) if len(own) == 1 else None
+        if place is None or place.format != JSON_LINES or self._routing or REST in names:
+            return False
+        # A frame has either lines or rows: all that write the topic make lines, or none does.
+        writers = [other for other in self.stages if own[0] in other.outputs]
+        return all(self._readers(other, names) == 1 and not other.cyclic for other in writers)
 
-    def _directly(
-        self, stage: Stage, work: StageWork, inputs: Inputs, rows: Mapping[str, list[DataFrame]]
-    ) -> DataFrame | None:
+    def _directly(self, stage: Stage, work: StageWork, inputs: Inputs, rows: _Rows) -> DataFrame | None:
         """Return the output of a stage whose only topic the job does not write, where its tasks can read their partitions."""
         (topic, *others) = stage.inputs
-        if others or stage.cyclic or topic in rows or topic in self._internal() or topic in self._written:
+        if others or stage.cyclic or topic in rows.opened or not self._from_outside(topic) or topic in self._written:
             return None
         return inputs.direct(topic, work)
 
     def _stage(
-        self, stage: Stage, work: StageWork, rows: Mapping[str, list[DataFrame]], before: DataFrame | None
+        self,
+        spark: SparkSession,
+        stage: Stage,
+        work: StageWork,
+        rows: Mapping[str, list[DataFrame]],
+        before: DataFrame | None,
     ) -> DataFrame:
         """Return the output of a stage over the rows of its topics, after the rows of its stores from `before`."""
-        external = [topic for topic in stage.inputs if topic not in self._internal()]
-        alone = len(stage.inputs) == 1 and not stage.cyclic
+        outside = any(map(self._from_outside, stage.inputs))
+        merges = self._merges(stage)
         frames = [
-            each if alone and before is None else arrow_rows.with_all_columns(each, topic)
+            arrow_rows.with_all_columns(each, topic) if merges or before is not None else each
             for topic in stage.inputs
             for each in rows.get(topic, ())
         ]
-        frame = _union(frames if before is None else [before, *frames])
+        frame = _union(frames if before is None else [before, *frames], spark)
         if work.by_key:
             frame = with_place(frame)
         frame = repartition(frame, 1 if stage.cyclic else max(1, stage.tasks), self.pieces(stage))
-        if not alone:
-            if external:
-                frame = frame.sortWithinPartitions("partition", "topic", "source", "offset")
+        if merges:
+            if outside:
+                # Rows without an order come first, in their own order: those that the job wrote have one.
+                frame = frame.sortWithinPartitions("partition", "topic", "order", "source", "offset")
                 frame = frame.mapInArrow(partial(order_rows, work), arrow_rows.DDL)
             first = ("order", "topic", "partition") if stage.cyclic else ("partition", "order", "topic")
             frame = frame.sortWithinPartitions(*first, "source", "offset")
         else:
             order = [
                 arrow_rows.PLACE if work.by_key else "partition",
-                *(() if external else ("order",)),
+                *(() if outside else ("order",)),
                 "source",
                 "offset",
             ]
             frame = frame.sortWithinPartitions(*(name for name in order if name in frame.columns))
         run = run_cycle if stage.cyclic else run_tasks
         return frame.mapInArrow(partial(run, work), work.ddl)
+
+    def _merges(self, stage: Stage) -> bool:
+        """Return whether a stage merges rows by their times: of several topics, or of a topic that is written and an input."""
+        mixed = any(self._from_outside(topic) and topic in self._written for topic in stage.inputs)
+        return stage.cyclic or len(stage.inputs) != 1 or mixed
 
     def _kept(self, stage: Stage, names: tuple[str, ...]) -> frozenset[str] | None:
         if REST in names:
@@ -323,7 +352,7 @@ class Job:
         return frozenset(topic for topic in self._table_topics if topic not in read)
 
     def _forbidden(self, stage: Stage) -> frozenset[str]:
-        if not self._routed:
+        if not self._routing:
             return frozenset()
         read = {topic for topics in self.layout.sources.values() for topic in topics} | set(self._global_topics())
         return frozenset(read - set(stage.outputs))
@@ -369,7 +398,10 @@ def _record_batches(table: pa.Table) -> list[tuple[str, int, Columns]]:
     return found
 
 
-def _union(frames: list[DataFrame]) -> DataFrame:
+def _union(frames: list[DataFrame], spark: SparkSession) -> DataFrame:
+    """Return the rows of all frames, of which there may be none."""
+    if not frames:
+        return spark.createDataFrame([], arrow_rows.DDL)
     first, *others = frames
     for frame in others:
         first = first.unionByName(frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from streamkit.runtime.spark.rows import arrow_rows
@@ -34,7 +35,7 @@ def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     try:
         for batch in batches:
             for partition, part in by_partition(batch):
-                for rows in by_topic(part):
+                for rows in chain.from_iterable(map(_by_origin, by_topic(part))):
                     if rows.column(arrow_rows.ORDER).null_count == 0:
                         yield rows
                         continue
@@ -45,6 +46,12 @@ def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[p
                     yield ordered
     finally:
         times.close()
+
+
+def _by_origin(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows without an order, which come from outside, and then those that the job wrote, which have one."""
+    outside = rows.column(arrow_rows.ORDER).null_count
+    return (part for part in (rows.slice(0, outside), rows.slice(outside)) if len(part))
 
 
 class _Times:

@@ -61,7 +61,7 @@ def repartition(frame: DataFrame, tasks: int, pieces: int) -> DataFrame:
 
     if tasks * pieces == 1:
         return frame.repartition(1)
-    piece = sf.col("partition")
-    if pieces > 1:
-        piece = piece * pieces + sf.pmod(sf.hash("key"), sf.lit(pieces))
+    if pieces == 1:
+        return frame.repartitionById(tasks, "partition")
+    piece = sf.col("partition") * pieces + sf.pmod(sf.hash("key"), sf.lit(pieces))
     return frame.repartitionById(tasks * pieces, piece)

@@ -68,20 +68,23 @@ def make_stages(plan: Plan, layout: Layout) -> list[Stage]:
 def written_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
     """Return the topics on the log that a sub-topology may write, dead letters included, but for routed ones."""
     found = [plan.internal_name(topic) for topic in sub.sink_topics]
-    found += [
+    return tuple(dict.fromkeys((*found, *dead_letter_topics(plan, sub))))
+
+
+def dead_letter_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
+    """Return the topics that a sub-topology may write records to which failed."""
+    found = [
         topic
         for node in sub.nodes.values()
         if isinstance(node, ProcessorNode) and (topic := getattr(node.on_error, "topic", None))
     ]
     dead_letters = Handlers.of(plan.config).dead_letter_topic
-    if dead_letters is not None:
-        found.append(dead_letters)
-    return tuple(dict.fromkeys(found))
+    return tuple(found if dead_letters is None else (*found, dead_letters))
 
 
-def has_routes(plan: Plan) -> bool:
-    """Return whether records choose their topics."""
-    return any(isinstance(node, SinkNode) and node.topic is None for node in _nodes(plan))
+def has_routes(sub: SubTopology) -> bool:
+    """Return whether records of a sub-topology choose their topics."""
+    return any(isinstance(node, SinkNode) and node.topic is None for node in sub.nodes.values())
 
 
 def topics_read(plan: Plan) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def outputs_of(plan: Plan, texts: Iterable[str]) -> dict[str, Place | None]:
     for text in texts:
         name, place = parse_place(text, "--output")
         topic = entries.get(name, name)
-        if name not in entries and name != REST and not has_routes(plan):
+        if name not in entries and name != REST and not any(map(has_routes, plan.sub_topologies)):
             topic = find_topic(plan, name).name
         if topic in found:
             raise UsageError(f"--output {name}: given twice")

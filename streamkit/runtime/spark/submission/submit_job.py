@@ -30,7 +30,7 @@ from streamkit.runtime.spark.rows.log_rows import (
     write_log,
 )
 from streamkit.runtime.spark.stages.job import CHANGELOGS, STATE, Job
-from streamkit.runtime.spark.stages.stage_plan import matching, patterns, topics_read, written_topics
+from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, patterns, topics_read, written_topics
 from streamkit.runtime.spark.submission.job_options import REST, JobOptions, Place, Range, check_input
 from streamkit.runtime.spark.submission.ranges import find_ranges
 from streamkit.runtime.spark.submission.spark_session import describe_job, translated
@@ -161,6 +161,14 @@ def check(plan: Plan, options: JobOptions) -> None:
         if topic not in topics_read(plan) and not matching(plan, topic):
             raise UsageError(f"--input {topic}: the topology does not read it; it reads {', '.join(topics_read(plan))}")
         check_input(place, topic)
+    written = dict.fromkeys(topic for sub in plan.sub_topologies for topic in written_topics(plan, sub))
+    if not any(map(has_routes, plan.sub_topologies)):
+        for option, topics in (("--output", options.outputs), ("--compare", options.compare)):
+            for topic in topics:
+                if topic != REST and topic not in written:
+                    raise UsageError(
+                        f"{option} {topic}: the topology does not write it; it writes {', '.join(written) or 'nothing'}"
+                    )
     for topic, output in options.outputs.items():
         taken = output is not None and output.is_local and os.path.exists(output.path) and not _is_leftover(output)
         if output is not None and taken and not options.overwrite and options.checkpoint is None:
