@@ -30,12 +30,15 @@ _TOOLS = {
     "mvn": (("mvn",), "Maven", "apt-get install maven"),
     "curl": (("curl",), "curl", "apt-get install curl"),
     "openssl": (("openssl",), "OpenSSL", "apt-get install openssl"),
+    "cc": (("cc",), "a C compiler", "apt-get install gcc libc6-dev"),
     "postgres": ((*POSTGRES,), "PostgreSQL", "apt-get install postgresql"),
     "browser": (BROWSERS, "a browser", "apt-get install chromium"),
     "helm": (("helm", str(Path.home() / "go" / "bin" / "helm")), "Helm", f"go install {HELM}"),
     "promtool": (("promtool",), "promtool", "apt-get install prometheus"),
 }
 """By name: the commands of which one must be on the path, what it is, and what installs it on Debian."""
+_HEADERS = {"librdkafka/rdkafka.h": "apt-get install librdkafka-dev"}
+"""By name: what installs a header of C on Debian."""
 
 EVERY_ENGINE = [
     pytest.param(
@@ -95,6 +98,15 @@ def require(*tools: str) -> None:
         commands, what, install = _TOOLS[tool]
         if not any(map(shutil.which, commands)):
             raise MissingTool(f"needs {what}: {install}")
+
+
+def header(name: str) -> Path:
+    """Return a header of C in the system's folders. Raises MissingTool."""
+    require("cc")
+    for folder in (Path("/usr/include"), Path("/usr/local/include")):
+        if (folder / name).exists():
+            return folder / name
+    raise MissingTool(f"needs the header {name}: {_HEADERS[name]}")
 
 
 def terminal() -> tuple[int, int]:

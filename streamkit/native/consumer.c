@@ -6,10 +6,16 @@
 #define MAX_RECORDS 1000000
 #define MAX_WAIT_MS 60000
 
+/* Names of more headers are compared without the GIL. */
+#define MANY_HEADERS 256
+
+enum { NO_RECORD = -1, UNREADABLE = -2 };
+
 typedef struct {
     PyObject_HEAD
     PyObject *client; /* the confluent_kafka object, which keeps librdkafka's client alive */
     Link *link;
+    int taking; /* guarded by the GIL */
 } Consumer;
 
 /* The records of one partition among those that were taken. */
@@ -25,8 +31,11 @@ typedef struct {
 
 typedef struct {
     rd_kafka_message_t **messages;
-    int32_t *group_of; /* by message; -1: an event */
+    int32_t *group_of; /* by message; NO_RECORD: an event; UNREADABLE: a record that can't be read */
     Py_ssize_t count;
+    ClientErrors errors;
+    int checked; /* whether `group_of` has the records that can't be read */
+    int doubtful; /* whether it must have them: one was found, or may be one */
     Group *groups;
     int32_t group_count, group_room;
     int32_t *table; /* places of groups by hash; -1: free */
@@ -113,10 +122,40 @@ static PyObject *Consumer_forward(Consumer *self, PyObject *args) {
     return closed ? closed_error() : PyBool_FromLong(found);
 }
 
+/* Whether the name of each header ends where librdkafka shows it to end: it returns names as text of C.
+ *
+ * librdkafka finds headers by the whole name, so that it does not find one by the part before a null character. */
+static int names_are_whole(const rd_kafka_headers_t *headers) {
+    const char *name, *other;
+    const void *value, *found;
+    size_t size, count = librdkafka.header_cnt(headers);
+    for (size_t i = 0; i < count; i++) {
+        if (librdkafka.header_get_all(headers, i, &name, &value, &size)) return 0;
+        if (librdkafka.header_get_last(headers, name, &found, &size)) return 0;
+        if (value && found == value) continue;
+        /* Several seem to have this name: all of them are found by it. */
+        size_t same = 0;
+        for (size_t j = 0; j <= i; j++)
+            if (!librdkafka.header_get_all(headers, j, &other, &value, &size) && !strcmp(other, name)) same++;
+        if (librdkafka.header_get(headers, same - 1, name, &found, &size)) return 0;
+    }
+    return 1;
+}
+
+/* Return why the headers of a message can't be read, or NULL. */
+static const char *fault_of(const rd_kafka_message_t *message) {
+    rd_kafka_headers_t *headers = NULL;
+    int error = librdkafka.message_headers(message, &headers);
+    if (error) return error == ERROR_NO_ENTRY ? NULL : "it has more headers than librdkafka reads (100,000), or damaged ones";
+    return names_are_whole(headers) ? NULL : "the name of a header contains a null character";
+}
+
 /* Take up to `most` messages; wait for the first one only. Return -1 where the client is closed. */
-static Py_ssize_t take_messages(Link *link, rd_kafka_message_t **messages, size_t most, int wait_ms) {
+static Py_ssize_t take_messages(Link *link, Taken *taken, size_t most, int wait_ms) {
+    rd_kafka_message_t **messages = taken->messages;
     ssize_t count = -1;
     pthread_mutex_lock(&link->lock);
+    link_errors = &taken->errors;
     if (link->queue) {
         /* With a time-out librdkafka waits until it has all messages. */
         count = librdkafka.consume_batch_queue(link->queue, 0, messages, most);
@@ -129,6 +168,7 @@ static Py_ssize_t take_messages(Link *link, rd_kafka_message_t **messages, size_
         }
         if (count < 0) count = 0;
     }
+    link_errors = NULL;
     pthread_mutex_unlock(&link->lock);
     return count;
 }
@@ -163,8 +203,8 @@ static int arrange(Taken *taken) {
     int32_t last = -1;
     for (Py_ssize_t i = 0; i < taken->count; i++) {
         const rd_kafka_message_t *message = taken->messages[i];
-        taken->group_of[i] = -1;
-        if (message->err) continue;
+        taken->group_of[i] = message->err ? NO_RECORD : taken->checked && fault_of(message) ? UNREADABLE : 0;
+        if (taken->group_of[i] < 0) continue;
         if (last < 0 || taken->groups[last].topic != message->rkt || taken->groups[last].partition != message->partition) {
             if (taken->group_count == taken->group_room && !grow(taken)) return 0;
             size_t place = place_of(taken, message->rkt, message->partition);
@@ -189,10 +229,16 @@ static PyObject *optional_bytes(const void *bytes, size_t size) {
     return bytes ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size) : Py_NewRef(Py_None);
 }
 
-static int add_record(Group *group, const rd_kafka_message_t *message) {
+static int add_record(Taken *taken, Group *group, const rd_kafka_message_t *message) {
     int kind;
     rd_kafka_headers_t *headers = NULL;
-    if (librdkafka.message_headers(message, &headers)) headers = NULL;
+    int error = librdkafka.message_headers(message, &headers);
+    if (error) headers = NULL;
+    if (!taken->checked && (headers ? librdkafka.header_cnt(headers) > MANY_HEADERS || !names_are_whole(headers)
+                                    : error != ERROR_NO_ENTRY)) {
+        taken->doubtful = 1;
+        return 0;
+    }
     PyObject *key = optional_bytes(message->key, message->key_len);
     PyObject *value = optional_bytes(message->payload, message->len);
     int64_t time = librdkafka.message_timestamp(message, &kind);
@@ -224,16 +270,36 @@ static PyObject *topic_text(rd_kafka_topic_t *topic) {
     return text;
 }
 
-static PyObject *event(const rd_kafka_message_t *message) {
-    PyObject *topic = message->rkt ? topic_text(message->rkt) : Py_NewRef(Py_None);
-    if (!topic) return NULL;
-    const char *text = librdkafka.message_errstr(message);
-    PyObject *reason = PyUnicode_DecodeUTF8(text ? text : "", text ? (Py_ssize_t)strlen(text) : 0, "replace");
-    if (!reason) {
-        Py_DECREF(topic);
+static PyObject *event(const rd_kafka_message_t *message, int error, PyObject *reason) {
+    PyObject *topic = !reason ? NULL : message->rkt ? topic_text(message->rkt) : Py_NewRef(Py_None);
+    if (!topic) {
+        Py_XDECREF(reason);
         return NULL;
     }
-    return Py_BuildValue("(NiLiN)", topic, (int)message->partition, (long long)message->offset, message->err, reason);
+    return Py_BuildValue("(NiLiN)", topic, (int)message->partition, (long long)message->offset, error, reason);
+}
+
+static PyObject *reason_text(const char *text) {
+    return PyUnicode_DecodeUTF8(text ? text : "", text ? (Py_ssize_t)strlen(text) : 0, "replace");
+}
+
+/* Return what a message is that is no record, or none that can be read. */
+static PyObject *event_of(const rd_kafka_message_t *message) {
+    if (message->err) return event(message, message->err, reason_text(librdkafka.message_errstr(message)));
+    return event(message, ERROR_BAD_MESSAGE,
+                 PyUnicode_FromFormat("the record at offset %lld: %s", (long long)message->offset, fault_of(message)));
+}
+
+static PyObject *error_to_python(const ClientError *error) {
+    PyObject *reason = reason_text(error->reason);
+    return reason ? Py_BuildValue("(OiLiN)", Py_None, -1, -1LL, error->error, reason) : NULL;
+}
+
+/* Take the reference to an item. */
+static int append(PyObject *list, PyObject *item) {
+    int done = item && !PyList_Append(list, item);
+    Py_XDECREF(item);
+    return done;
 }
 
 static int make_lists(Group *group) {
@@ -249,15 +315,14 @@ static PyObject *to_python(Taken *taken) {
         if (!make_lists(&taken->groups[i])) goto failed;
     for (Py_ssize_t i = 0; i < taken->count; i++) {
         if (taken->group_of[i] >= 0) {
-            if (!add_record(&taken->groups[taken->group_of[i]], taken->messages[i])) goto failed;
-            continue;
-        }
-        PyObject *found = event(taken->messages[i]);
-        if (!found || PyList_Append(events, found)) {
-            Py_XDECREF(found);
-            goto failed;
-        }
-        Py_DECREF(found);
+            if (!add_record(taken, &taken->groups[taken->group_of[i]], taken->messages[i])) goto failed;
+        } else if (!append(events, event_of(taken->messages[i]))) goto failed;
+    }
+    for (const ClientError *error = taken->errors.first; error; error = error->next)
+        if (!append(events, error_to_python(error))) goto failed;
+    if (taken->errors.lost) {
+        PyErr_NoMemory();
+        goto failed;
     }
     if (!(groups = PyList_New(taken->group_count))) goto failed;
     for (int32_t i = 0; i < taken->group_count; i++) {
@@ -282,7 +347,7 @@ failed:
     return NULL;
 }
 
-static void free_taken(Taken *taken) {
+static void free_groups(Taken *taken) {
     for (int32_t i = 0; i < taken->group_count; i++) {
         Group *group = &taken->groups[i];
         Py_XDECREF(group->keys);
@@ -291,12 +356,35 @@ static void free_taken(Taken *taken) {
         Py_XDECREF(group->headers);
         Py_XDECREF(group->offsets);
     }
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < taken->count; i++) librdkafka.message_destroy(taken->messages[i]);
-    free(taken->messages);
-    free(taken->group_of);
     free(taken->groups);
     free(taken->table);
+    taken->groups = NULL;
+    taken->table = NULL;
+    taken->group_count = taken->group_room = 0;
+    taken->table_size = 0;
+}
+
+/* Sort out the records that can't be read, and return what came. */
+static PyObject *to_python_checked(Taken *taken) {
+    int complete;
+    free_groups(taken);
+    taken->checked = 1;
+    Py_BEGIN_ALLOW_THREADS
+    complete = arrange(taken);
+    Py_END_ALLOW_THREADS
+    return complete ? to_python(taken) : PyErr_NoMemory();
+}
+
+static void free_taken(Taken *taken) {
+    free_groups(taken);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < taken->count; i++) librdkafka.message_destroy(taken->messages[i]);
+    for (ClientError *error = taken->errors.first, *next; error; error = next) {
+        next = error->next;
+        free(error);
+    }
+    free(taken->messages);
+    free(taken->group_of);
     Py_END_ALLOW_THREADS
 }
 
@@ -308,22 +396,28 @@ static PyObject *Consumer_take(Consumer *self, PyObject *args) {
         PyErr_Format(PyExc_ValueError, "take needs 1 to %d records and 0 to %d ms", MAX_RECORDS, MAX_WAIT_MS);
         return NULL;
     }
+    if (self->taking) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread takes records from this consumer");
+        return NULL;
+    }
     Taken taken = {.messages = malloc((size_t)most * sizeof *taken.messages)};
     PyObject *result = NULL;
     int complete = 0;
     if (!taken.messages) return PyErr_NoMemory();
     Py_ssize_t count;
+    self->taking = 1;
     Py_BEGIN_ALLOW_THREADS
-    count = take_messages(self->link, taken.messages, (size_t)most, wait_ms);
+    count = take_messages(self->link, &taken, (size_t)most, wait_ms);
     if (count > 0) {
         taken.count = count;
         taken.group_of = malloc((size_t)count * sizeof *taken.group_of);
         complete = taken.group_of && arrange(&taken);
     }
     Py_END_ALLOW_THREADS
+    self->taking = 0;
     if (count < 0) closed_error();
     else if (count > 0 && !complete) PyErr_NoMemory();
-    else result = to_python(&taken);
+    else if (!(result = to_python(&taken)) && taken.doubtful && !taken.checked) result = to_python_checked(&taken);
     free_taken(&taken);
     return result;
 }
@@ -333,7 +427,7 @@ static PyMethodDef methods[] = {
      "forward(topic, partition)\n--\n\nLead the partition's records and events to this consumer; return whether the client knows it."},
     {"take", (PyCFunction)Consumer_take, METH_VARARGS,
      "take(most, wait_ms)\n--\n\nReturn available records as (topic, partition, keys, values, timestamps, headers, offsets,\n(lowest timestamp, highest one)) for each "
-     "partition, and events as (topic, partition, offset, error, reason). Waits for the first of either."},
+     "partition, and events as (topic, partition, offset, error, reason). Waits for the first of either.\nRaises RuntimeError while another thread takes records, and for a closed client."},
     {"close", (PyCFunction)Consumer_close, METH_NOARGS, "close()\n--\n\nFree what librdkafka keeps for this consumer."},
     {NULL, NULL, 0, NULL}};
 

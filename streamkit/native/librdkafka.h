@@ -30,13 +30,22 @@ typedef struct {
 } rd_kafka_message_t;
 
 enum { CLIENT_PRODUCER = 0, CLIENT_CONSUMER = 1 };
-enum { ERROR_FAIL = -196, ERROR_PURGE_INFLIGHT = -151, ERROR_PURGE_QUEUE = -152 };
+enum {
+    ERROR_BAD_MESSAGE = -199,
+    ERROR_FAIL = -196,
+    ERROR_INVALID_ARGUMENT = -186,
+    ERROR_NO_ENTRY = -156,
+    ERROR_PURGE_QUEUE = -152,
+    ERROR_PURGE_INFLIGHT = -151
+};
+enum { CONF_OK = 0 };
 enum { TIMESTAMP_NOT_AVAILABLE = 0 };
 enum { MESSAGE_COPY = 0x2 };
 /* The tags of rd_kafka_producev's arguments. */
 enum { V_END = 0, V_RKT = 2, V_PARTITION = 3, V_VALUE = 4, V_KEY = 5, V_MSGFLAGS = 7, V_TIMESTAMP = 8, V_HEADERS = 10 };
 
 typedef int on_new_t(rd_kafka_t *, const rd_kafka_conf_t *, void *, char *, size_t);
+typedef void error_cb_t(rd_kafka_t *, int, const char *, void *);
 typedef int on_destroy_t(rd_kafka_t *, void *);
 typedef int on_acknowledgement_t(rd_kafka_t *, rd_kafka_message_t *, void *);
 
@@ -44,6 +53,8 @@ typedef int on_acknowledgement_t(rd_kafka_t *, rd_kafka_message_t *, void *);
     F(const char *, version_str, (void))                                                                     \
     F(void *, opaque, (const rd_kafka_t *))                                                                  \
     F(int, type, (const rd_kafka_t *))                                                                       \
+    F(int, conf_get, (const rd_kafka_conf_t *, const char *, char *, size_t *))                              \
+    F(void, conf_set_error_cb, (rd_kafka_conf_t *, error_cb_t *))                                            \
     F(int, conf_interceptor_add_on_new, (rd_kafka_conf_t *, const char *, on_new_t *, void *))               \
     F(int, interceptor_add_on_destroy, (rd_kafka_t *, const char *, on_destroy_t *, void *))                 \
     F(int, interceptor_add_on_acknowledgement, (rd_kafka_t *, const char *, on_acknowledgement_t *, void *)) \
@@ -57,6 +68,8 @@ typedef int on_acknowledgement_t(rd_kafka_t *, rd_kafka_message_t *, void *);
     F(int64_t, message_timestamp, (const rd_kafka_message_t *, int *))                                       \
     F(int, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                             \
     F(size_t, header_cnt, (const rd_kafka_headers_t *))                                                      \
+    F(int, header_get, (const rd_kafka_headers_t *, size_t, const char *, const void **, size_t *))          \
+    F(int, header_get_last, (const rd_kafka_headers_t *, const char *, const void **, size_t *))             \
     F(int, header_get_all, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))     \
     F(rd_kafka_headers_t *, headers_new, (size_t))                                                           \
     F(rd_kafka_headers_t *, headers_copy, (const rd_kafka_headers_t *))                                      \

@@ -1,6 +1,8 @@
 #include "link.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +11,13 @@
 Librdkafka librdkafka;
 int librdkafka_loaded;
 _Thread_local int link_producing;
+_Thread_local ClientErrors *link_errors;
 
 static pthread_mutex_t links_lock = PTHREAD_MUTEX_INITIALIZER;
 static Link *links;
 static _Atomic uintptr_t last_number;
+/* That of confluent-kafka, which is the same for all clients. */
+static error_cb_t *_Atomic error_cb;
 
 const char *librdkafka_load(const char *path) {
     if (librdkafka_loaded) return NULL;
@@ -157,9 +162,48 @@ static int on_destroy(rd_kafka_t *client, void *opaque) {
     return 0;
 }
 
+/* Called by librdkafka in the thread that takes messages, without the GIL. */
+static void on_error(rd_kafka_t *client, int error, const char *reason, void *opaque) {
+    ClientErrors *errors = link_errors;
+    if (!errors) {
+        error_cb(client, error, reason, opaque);
+        return;
+    }
+    size_t size = strlen(reason) + 1;
+    ClientError *made = malloc(sizeof *made + size);
+    if (!made) {
+        errors->lost = 1;
+        return;
+    }
+    made->next = NULL;
+    made->error = error;
+    memcpy(made->reason, reason, size);
+    if (errors->last) errors->last->next = made;
+    else errors->first = made;
+    errors->last = made;
+}
+
+/* Return the client's error callback; NULL where there is none. */
+static error_cb_t *find_error_cb(const rd_kafka_conf_t *conf) {
+    char text[64];
+    size_t size = sizeof text;
+    void *found = NULL;
+    if (librdkafka.conf_get(conf, "error_cb", text, &size) != CONF_OK || sscanf(text, "%p", &found) != 1) return NULL;
+    return (error_cb_t *)found;
+}
+
+/* Put `on_error` before the callback of confluent-kafka. `conf` is that of the client, which reads it later. */
+static int lead_errors(const rd_kafka_conf_t *conf) {
+    error_cb_t *found = find_error_cb(conf), *none = NULL;
+    if (!found || (!atomic_compare_exchange_strong(&error_cb, &none, found) && none != found)) return 0;
+    librdkafka.conf_set_error_cb((rd_kafka_conf_t *)conf, on_error);
+    return find_error_cb(conf) == on_error;
+}
+
 /* Called by rd_kafka_new, when the client can do nothing else yet. */
 static int on_new(rd_kafka_t *client, const rd_kafka_conf_t *conf, void *opaque, char *text, size_t size) {
-    (void)conf, (void)opaque, (void)text, (void)size;
+    (void)opaque, (void)text, (void)size;
+    if (librdkafka.type(client) == CLIENT_CONSUMER && !lead_errors(conf)) return ERROR_FAIL;
     Link *link = calloc(1, sizeof *link);
     if (!link) return ERROR_FAIL;
     pthread_mutex_init(&link->lock, NULL);

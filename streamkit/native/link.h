@@ -57,6 +57,24 @@ void link_unreference(Link *link);
 /* Whether this thread is inside rd_kafka_producev, which returns the errors of its own record. */
 extern _Thread_local int link_producing;
 
+/* An error of a client, about no message. */
+typedef struct ClientError {
+    struct ClientError *next;
+    int error;
+    char reason[];
+} ClientError;
+
+typedef struct {
+    ClientError *first, *last;
+    int lost; /* there was no memory for one */
+} ClientErrors;
+
+/* Where errors go that librdkafka reports by a callback to this thread; NULL: to the callback of confluent-kafka.
+ *
+ * Some errors of partitions, such as one that does not exist, lie between messages and are reported so. The callback of
+ * confluent-kafka ends the process where it is called outside of a call of confluent-kafka. */
+extern _Thread_local ClientErrors *link_errors;
+
 /* Take the records that were not delivered; `lost`: whether there was no memory for another one. */
 Failure *link_take_failures(Link *link, int *lost);
 void link_free_failure(Failure *failure);

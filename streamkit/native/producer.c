@@ -147,7 +147,8 @@ static int read_bytes(PyObject *object, const char *what, const char **bytes, Py
     return 1;
 }
 
-static rd_kafka_headers_t *read_headers(PyObject *object) {
+/* Return NULL with an exception set; or with `error` for a name that could not be read back. */
+static rd_kafka_headers_t *read_headers(PyObject *object, int *error) {
     if (!PyList_Check(object) && !PyTuple_Check(object)) {
         PyErr_Format(PyExc_TypeError, "headers are a list or None, not %.100s", Py_TYPE(object)->tp_name);
         return NULL;
@@ -162,6 +163,10 @@ static rd_kafka_headers_t *read_headers(PyObject *object) {
             PyErr_SetString(PyExc_TypeError, "a header is a tuple of a str, and bytes or None");
         else if (read_bytes(PyTuple_GET_ITEM(pair, 1), "header", &value, &size))
             name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(pair, 0), &name_size);
+        if (name && strlen(name) != (size_t)name_size) {
+            *error = ERROR_INVALID_ARGUMENT;
+            name = NULL;
+        }
         if (!name) {
             librdkafka.headers_destroy(headers);
             return NULL;
@@ -171,7 +176,7 @@ static rd_kafka_headers_t *read_headers(PyObject *object) {
     return headers;
 }
 
-/* Return 1, 0 with an exception set, or -1 with the error of its topic. */
+/* Return 1, 0 with an exception set, or -1 with the error of its topic or its headers. */
 static int read_row(Producer *self, PyObject *object, Row *row, int *error) {
     if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != FIELDS) {
         PyErr_SetString(PyExc_TypeError, "a row is a tuple of topic, key, value, timestamp, headers and partition");
@@ -201,8 +206,12 @@ static int read_row(Producer *self, PyObject *object, Row *row, int *error) {
     row->topic = topic_place(self, PyTuple_GET_ITEM(object, 0), error);
     if (row->topic < 0) return row->topic == -2 ? 0 : -1;
     row->headers = NULL;
-    if (headers != Py_None && !(row->headers = read_headers(headers))) return 0;
-    return 1;
+    if (headers == Py_None) return 1;
+    int refused = 0;
+    if ((row->headers = read_headers(headers, &refused))) return 1;
+    if (!refused) return 0;
+    *error = refused;
+    return -1;
 }
 
 static PyObject *Producer_send(Producer *self, PyObject *args) {

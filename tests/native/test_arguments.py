@@ -231,6 +231,37 @@ def test_functions_of_values_keep_no_reference() -> None:
     assert [sys.getrefcount(each) for each in objects] == before
 
 
+def test_a_second_take_at_the_same_time_is_refused(consumer: tuple[Consumer, Any]) -> None:
+    refused: list[str] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            try:
+                consumer[1].take(10, 100)
+            except RuntimeError as error:
+                refused.append(str(error))
+                ended.set()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    ended.wait(LIMIT_S)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert refused
+    assert set(refused) == {"another thread takes records from this consumer"}
+    assert consumer[1].take(1, 0) == ([], [])
+
+
+def test_a_header_whose_name_has_a_null_character_is_refused(producer: tuple[Producer, Any]) -> None:
+    row = ("words", b"k", b"v", 1, [("name", b"value")], None)
+    wrong = ("words", b"k", b"v", 1, [("a", b""), ("b\0c", b"")], None)
+    assert producer[1].send([row, wrong, row], 0) == (1, -186)  # _INVALID_ARG
+    assert not producer[1].begin([row, wrong])
+
+
 def test_threads_may_share_a_link(producer: tuple[Producer, Any], consumer: tuple[Consumer, Any]) -> None:
     rows = [("words", b"k", b"v", 1, None, None)] * 100
     before = len(producer[0])
@@ -241,7 +272,9 @@ def test_threads_may_share_a_link(producer: tuple[Producer, Any], consumer: tupl
             for each in range(50):
                 producer[1].send(rows, 0)
                 consumer[1].forward("words", each)
-                consumer[1].take(10, 1)
+                # One thread at a time takes records.
+                with suppress(RuntimeError):
+                    consumer[1].take(10, 1)
         except BaseException as error:
             failed.append(error)
 

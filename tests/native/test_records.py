@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kafka
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit.errors import ConfigError, ProductionError
+from streamkit.errors import ConfigError, ProductionError, TransportError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.kafka import KafkaTransport, native_client
 from streamkit.transport.kafka.kafka_consumer import KafkaConsumer
@@ -136,6 +137,110 @@ def test_a_call_without_rows_writes_those_that_a_full_queue_did_not_take(transpo
 def written(producer: Producer, rows: list[Any]) -> None:
     producer.send(rows)
     producer.flush()
+
+
+@pytest.fixture
+def write_odd(transport: KafkaTransport, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, list[Any]], None]:
+    """Write a record with headers that librdkafka does not write or read."""
+    # kafka-python writes headers without a value, but its checks of arguments refuse them.
+    for name, found in (
+        ("kafka.isinstance", lambda item, kind: isinstance(item, kind) or (item is None and kind is bytes)),
+        ("producer_batch.len", lambda item: 0 if item is None else len(item)),
+    ):
+        monkeypatch.setattr(f"kafka.producer.{name}", found, raising=False)
+
+    def write(topic: str, headers: list[Any]) -> None:
+        producer = kafka.KafkaProducer(bootstrap_servers=transport.bootstrap, max_request_size=2_000_000)
+        producer.send(topic, value=b"odd", key=b"k", partition=0, headers=headers).get(timeout=60)
+        producer.close()
+
+    return write
+
+
+MANY = "it has more headers than librdkafka reads (100,000), or damaged ones"
+NULL = "the name of a header contains a null character"
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ([("a", b"")] * 100_001, MANY),
+        ([("a\0b", b"1")], NULL),
+        ([("a\0b", None)], NULL),
+        ([("a", b"1"), ("a\0b", b"2")], NULL),
+        ([("a\0b", None), ("a", None)], NULL),
+        ([("", b"1"), ("\0", None)], NULL),
+        ([(f"name-{each}", None) for each in range(300)] + [("name-7\0", b"")], NULL),
+    ],
+    ids=["many", "null", "no value", "before a twin", "after a twin", "empty", "among many"],
+)
+def test_headers_that_can_not_be_read_are_an_error_at_their_place(
+    headers: list[tuple[str, bytes | None]],
+    reason: str,
+    transport: KafkaTransport,
+    write_odd: Callable[[str, list[Any]], None],
+) -> None:
+    topic = create(transport, 1)
+    produce(transport, numbered(topic, 0, 3))
+    write_odd(topic, headers)
+    produce(transport, numbered(topic, 4, 6))
+    consumer = transport.consumer(None)
+    consumer.assign({TopicPartition(topic, 0): 0})
+    with pytest.raises(TransportError) as caught:
+        read(consumer, 6)
+    assert str(caught.value) == f"{topic} [0] could not be read: the record at offset 3: {reason}"
+    consumer.close()
+
+
+def test_as_many_headers_as_librdkafka_reads_come(
+    transport: KafkaTransport, write_odd: Callable[[str, list[Any]], None]
+) -> None:
+    topic = create(transport, 1)
+    many: list[tuple[str, bytes | None]] = [
+        (f"{each % 7}", b"%d" % each if each % 3 else None) for each in range(5_000)
+    ]
+    write_odd(topic, many)
+    write_odd(topic, [("a", b"")] * 100_000)
+    consumer = transport.consumer(None)
+    consumer.assign({TopicPartition(topic, 0): 0})
+    found = columns(read(consumer, 2))[topic, 0]
+    assert [row[3] for row in found] == [many, [("a", b"")] * 100_000]
+    consumer.close()
+
+
+@pytest.mark.parametrize("way", [AUTO, OFF])
+def test_a_header_with_a_null_character_in_its_name_is_not_written(
+    way: str, transport: KafkaTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, way)
+    topic = create(transport, 1)
+    rows = [*numbered(topic, 0, 3), (topic, b"k", b"v", 7, [("a\0b", b"1")], 0), *numbered(topic, 4, 6)]
+    producer = transport.producer()
+    with pytest.raises(ProductionError) as caught:
+        written(producer, rows)
+    text = f"a record for topic {topic} could not be written: the name of header 'a\\x00b' contains a null character"
+    assert str(caught.value) == text
+    assert caught.value.rows == [rows[3]]
+    producer.close()
+
+
+def test_partitions_that_do_not_exist_are_a_warning_and_run_no_callback_in_a_link(
+    transport: KafkaTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create(transport, 2)
+    produce(transport, numbered(topic, 0, 5))
+    consumer = transport.consumer(None)
+    assert isinstance(consumer, KafkaConsumer)
+    consumer.add({TopicPartition(topic, number): 0 for number in (0, 9)})
+    assert isinstance(consumer._reader, NativeReader)
+    with caplog.at_level(logging.WARNING):
+        assert len(columns(read(consumer, 5))[topic, 0]) == 5
+        for _ in attempts(lambda: "the warning"):
+            consumer.poll(100, 50)
+            if caplog.records:
+                break
+    assert f"{topic} [9]: desired partition is not available" in caplog.text
+    consumer.close()
 
 
 def test_the_client_s_callbacks_run_while_records_are_waited_for() -> None:

@@ -252,6 +252,8 @@ class KafkaConsumer(Consumer):
                 self._ends[place] = event.offset
             elif error.name() == "GROUP_AUTHORIZATION_FAILED" and self._group == NO_GROUP:
                 continue  # librdkafka looks up the coordinator of every group, which is not used here.
+            elif error.name() in UNKNOWN:
+                self._on_error(error)
             elif error.name() not in _TRANSIENT:
                 # librdkafka's position is past the records that came with the error.
                 self._buffer(batches)
@@ -304,6 +306,9 @@ class KafkaConsumer(Consumer):
         if error.name() in _TRANSIENT and self._down_since is None:
             self._down_since = monotonic()
             log.warning("the connection to %s is lost (%s); trying again", self._address, error.str())
+        elif error.name() in UNKNOWN:
+            # librdkafka goes on once it exists: the metadata of a broker that has just started is not complete.
+            log.warning("the broker does not know a partition that is to be read: %s; waiting for it", error.str())
 
     def _check_reachable(self) -> None:
         """Raise UnreachableError when the brokers have been down for UNREACHABLE_SECONDS and still none responds."""

@@ -21,7 +21,7 @@ from streamkit.errors import (
     TransportError,
     UnreachableError,
 )
-from streamkit.record import OutputTuple, TopicPartition
+from streamkit.record import Headers, OutputTuple, TopicPartition
 from streamkit.transport.kafka.kafka_errors import LOST_SEQUENCE, UNKNOWN, call, kafka_error, translate
 from streamkit.transport.kafka.native_client import create_producer
 from streamkit.transport.kafka.oauth import for_librdkafka
@@ -106,8 +106,8 @@ class KafkaProducer(Producer):
             if code == KafkaError._QUEUE_FULL:
                 self._run_callbacks(self._client.poll, _FULL_QUEUE_WAIT)
             else:
-                error = KafkaError(code)
-                self._note_failure(rows[place], KafkaError(code, f"Unable to produce message: {error.str()}"))
+                text = _unwritable_name(rows[place][4]) or f"Unable to produce message: {KafkaError(code).str()}"
+                self._note_failure(rows[place], KafkaError(code, text))
                 place += 1
             place, code = link.send(rows, place)
 
@@ -118,6 +118,10 @@ class KafkaProducer(Producer):
             try:
                 # A try around the loop costs nothing: the variables have the row that failed, and the iterator continues after it.
                 for topic, key, value, timestamp, headers, partition in iterator:
+                    if headers and (text := _unwritable_name(headers)):
+                        row = topic, key, value, timestamp, headers, partition
+                        self._note_failure(row, KafkaError(KafkaError._INVALID_ARG, text))
+                        continue
                     # produce(topic, value, key, partition, callback, on_delivery, timestamp, headers): positional
                     # arguments are faster. librdkafka takes 0 for the current time, so event time 0 becomes 1.
                     produce(
@@ -356,3 +360,11 @@ class KafkaProducer(Producer):
     def _require_transactional_id(self) -> None:
         if not self._transactional:
             raise TransportError("this producer has no transactional id")
+
+
+def _unwritable_name(headers: Headers | None) -> str | None:
+    """Return the reason if a header's name could not be read back: clients of librdkafka read names up to a null character."""
+    for name, _ in headers or ():
+        if "\0" in name:
+            return f"the name of header {name!r} contains a null character"
+    return None
