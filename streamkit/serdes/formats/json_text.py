@@ -106,7 +106,7 @@ def _finite(text: str) -> float:
 
 
 def java_double(number: float) -> str:
-    """Return a number as Double.toString writes it; NaN and infinities are quoted, as Jackson does.
+    """Return a number as Double.toString of JDK 19 and later writes it (JDK-4511638); NaN and infinities are quoted, as Jackson does.
 
     >>> java_double(1e10), java_double(0.0001), java_double(0.001), java_double(-12.5), java_double(float("nan"))
     ('1.0E10', '1.0E-4', '0.001', '-12.5', '"NaN"')
@@ -127,6 +127,11 @@ def java_double(number: float) -> str:
     if integer == "0":
         exponent = int(power or 0) - (len(fraction) - len(fraction.lstrip("0"))) - 1
     figures = figures.rstrip("0") or "0"
+    if len(figures) == 1:
+        # Java writes two digits at least, and of all numbers of two digits the nearest one: 5e-324 is 4.9E-324.
+        nearest = f"{size:.1e}"
+        if float(nearest) == size:
+            figures, exponent = (nearest[0] + nearest[2]).rstrip("0"), int(nearest[4:])
     return f"{sign}{figures[0]}.{figures[1:] or '0'}E{exponent}"
 
 
