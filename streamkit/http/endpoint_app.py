@@ -12,7 +12,7 @@ import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from streamkit.errors import (
@@ -36,6 +36,7 @@ from streamkit.http.endpoints import (
 )
 from streamkit.http.endpoints.endpoint import JSON, Arguments, Endpoint, error_response, json_response
 from streamkit.http.service import Service
+from streamkit.plan.describe.drawing.page import policy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,7 +72,7 @@ def http_application(service: Service, access: Access) -> Starlette:
 
 def _documentation(endpoints: list[Endpoint], secured: bool) -> list[Endpoint]:
     def page_of(service: Service, request: Request) -> Response:
-        return HTMLResponse(openapi.page([*endpoints, *own]))
+        return application_page.page_response(openapi.page([*endpoints, *own]), policy(openapi.STYLE))
 
     def document_of(service: Service, request: Request) -> Response:
         return json_response(openapi.document([*endpoints, *own], version("streamkit"), secured))

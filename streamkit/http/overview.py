@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from streamkit.http.access import Access
 from streamkit.http.endpoint_app import Guard
-from streamkit.http.endpoints.application_page import POLICY, text_of
+from streamkit.http.endpoints.application_page import page_response, text_of
 from streamkit.http.endpoints.endpoint import error_response, json_response
-from streamkit.plan.describe.drawing.page import page_style
+from streamkit.plan.describe.drawing.page import page_style, policy
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.instance.client import Application
@@ -33,7 +33,7 @@ def overview_application(served: Callable[[], Sequence[Served]], access: Access)
     """
 
     def page(request: Request) -> Response:
-        return HTMLResponse(_page(), headers={"Content-Security-Policy": POLICY})
+        return _page()
 
     def applications(request: Request) -> Response:
         return json_response(listed(served()))
@@ -71,7 +71,7 @@ def listed(served: Sequence[Served]) -> list[dict[str, Json]]:
     return found
 
 
-def _page() -> str:
-    return Template(text_of("overview.html")).substitute(
-        style=page_style() + text_of("application.css"), script=text_of("overview.js")
-    )
+def _page() -> Response:
+    style, script = page_style() + text_of("application.css"), f'"use strict";\n{text_of("overview.js")}'
+    html = Template(text_of("overview.html")).substitute(style=style, script=script)
+    return page_response(html, policy(style, script))

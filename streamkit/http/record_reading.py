@@ -1,4 +1,4 @@
-"""Reads records of topics for requests: pages with limits, and new records as events."""
+"""Reads topics for requests: pages of records with limits, new records as events, and the offsets of partitions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import QueryError, SerdeError, StoreUnavailableError, StreamkitError
 from streamkit.http.event_stream import Event
+from streamkit.plan.lookup import internal_topics_on_log
 from streamkit.record import TopicPartition
 from streamkit.runtime.operations.reading.record_filter import KeyCondition, RecordFilter
 from streamkit.runtime.operations.reading.record_range import Range, first_offsets
@@ -30,6 +31,8 @@ RECORDS_A_SECOND = 1000
 BEHIND = 10_000
 """Records by which a stream may be behind the end of a partition; then it goes on from the end."""
 _READERS_WAIT_SECONDS = 2.0
+_OFFSETS_SECONDS = 2.0
+"""The time between two looks at the offsets of all partitions."""
 
 
 @dataclass(frozen=True)
@@ -187,3 +190,48 @@ class NewRecords:
         """Close the consumer."""
         with suppress(StreamkitError):
             self._consumer.close()
+
+
+class PartitionOffsets:
+    """The first and the end offset of each partition of the topics of the file and of internal ones, as events too."""
+
+    def __init__(self, service: Service):
+        plan, transport = service.application.plan, service.application.transport
+        external = [topic.name for topic in plan.external_topics.values()]
+        self._topics = dict.fromkeys([*external, *internal_topics_on_log(plan).values()])
+        self._closing = service.streams.closing
+        self._admin = transport.admin()
+        self._consumer = transport.consumer(None, read_committed=True, client_id="http")
+        self._next = 0.0
+
+    def now(self) -> dict[str, Json]:
+        """Return the offsets, and their time in milliseconds. Raises LogUnavailable; a topic that does not exist has none."""
+        found = self._admin.topics(self._topics)
+        places = [
+            TopicPartition(name, number)
+            for name in self._topics
+            if name in found
+            for number in range(found[name].partitions)
+        ]
+        first, ends = self._consumer.beginning_offsets(places), self._consumer.end_offsets(places)
+        partitions = [
+            {"topic": each.topic, "partition": each.partition, "first": first[each], "end": ends[each]}
+            for each in places
+        ]
+        return {"time": time.time_ns() // 1_000_000, "partitions": partitions}
+
+    def read(self) -> list[Event]:
+        """Wait for the next time to look, and return the offsets; none where the server closes."""
+        left = self._next - time.monotonic()
+        if left > 0 and self._closing.wait(min(left, 1.0)):
+            return []
+        if time.monotonic() < self._next:
+            return []
+        self._next = time.monotonic() + _OFFSETS_SECONDS
+        return [Event("partitions", self.now())]
+
+    def close(self) -> None:
+        """Close the clients."""
+        for client in (self._consumer, self._admin):
+            with suppress(StreamkitError):
+                client.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamkit.http.access import Access
@@ -11,6 +12,7 @@ from streamkit.http.event_stream import SharedAnswer, Streams
 from streamkit.http.history import History
 from streamkit.http.peers import Peers
 from streamkit.http.server.server_limits import Limits, Traffic
+from streamkit.plan.describe.drawing.picture import Picture, pictures_of
 from streamkit.plan.describe.node_steps import node_steps
 from streamkit.serdes.plain import Json
 
@@ -39,6 +41,11 @@ class Service:
     """Taken by requests that read topics, each of which opens clients of its own."""
     replaying: threading.Lock = field(default_factory=threading.Lock)
     """Held by the request that replays dead letters."""
+
+    @cached_property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The drawings of the topology, laid out when the page is first requested."""
+        return pictures_of(self.application.plan)
 
     @classmethod
     def of(

@@ -185,7 +185,8 @@ class Phases:
             return
         path = self._folder / name
         try:
-            for number, line in enumerate(read_text(path).splitlines(), 1):
+            # JSON may contain U+2028 and other characters at which splitlines() ends a line.
+            for number, line in enumerate(read_text(path).split("\n"), 1):
                 if line.strip():
                     record = json.loads(line)
                     if not isinstance(record, dict):

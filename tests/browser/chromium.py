@@ -64,10 +64,10 @@ class Browser:
         self._session: str | None = None
         self._loads = 0
         self.errors: list[str] = []
-        """What the page logged as errors, uncaught exceptions included."""
+        """What the page logged as errors, uncaught exceptions and what its policy has blocked included."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network"):
+        for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
         self.resize(width, height)
 
@@ -201,3 +201,5 @@ class Browser:
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
         elif message.get("method") == "Runtime.consoleAPICalled" and parameters["type"] == "error":
             self.errors.append(" ".join(str(each.get("value")) for each in parameters["args"]))
+        elif message.get("method") == "Log.entryAdded" and parameters["entry"]["source"] == "security":
+            self.errors.append(parameters["entry"]["text"])

@@ -233,6 +233,122 @@ def _written(browser: Browser, log: EmbeddedTransport) -> bool:
     return browser.evaluate("byId('found').innerText.includes('user-live')")
 
 
+def test_values_with_separators_of_lines_are_followed(browser: Browser, shop: str, log: EmbeddedTransport) -> None:
+    running(browser, shop, "records")
+    browser.evaluate("byId('topic').value = 'orders'; byId('live').click()")
+    browser.until("byId('browse-note').innerText === '0 new records'")
+    # Characters that end a line in JavaScript or Python, and none in a stream of events.
+    values = ["one\u2028two\u2029three\u0085four\vfive", "an event: change\n\ndata: {}\r\n", "the last one"]
+
+    def followed() -> bool:
+        producer = log.producer()
+        rows = [json.dumps({"n": value}, ensure_ascii=False).encode() for value in values]
+        producer.send([("orders", b"lines", row, 60_000, None, 0) for row in rows])
+        producer.flush()
+        producer.close()
+        return browser.evaluate("byId('found').textContent.includes('the last one')")
+
+    until(followed, "the last value is shown")
+    shown = "[...document.querySelectorAll('#found td.json')].map(each => JSON.parse(each.textContent).n)"
+    found = browser.evaluate(shown)
+    assert set(found) == set(values)
+    assert browser.evaluate("byId('live').getAttribute('aria-pressed')") == "true"
+
+
+def test_events_are_read_by_the_rules_of_their_format(browser: Browser, shop: str) -> None:
+    running(browser, shop)
+    text = 'retry: 1\r\n\r\n: a comment\nevent: one\ndata: {"a":\r\ndata:1}\n\ndata: "\u2028"\r\revent: none\n\nevent: two\ndata: 2\n\n'
+    read = (
+        "(text, size) => { const found = [], read = eventReader((name, data) => found.push([name, data]));"
+        " for (let at = 0; at < text.length; at += size) read(text.slice(at, at + size)); return found; }"
+    )
+    for size in (1, 2, 3, 7, 1000):
+        found = browser.evaluate(f"({read})({json.dumps(text)}, {size})")
+        assert found == [["one", {"a": 1}], ["message", "\u2028"], ["two", 2]], size
+
+
+@pytest.mark.parametrize("path", ["/", "/api"])
+def test_pages_run_nothing_but_their_own_script(path: str, browser: Browser, shop: str) -> None:
+    policy = request(shop, path).headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    browser.open(f"http://{shop}{path}")
+    # Style and script are in force, and nothing of the page is blocked.
+    assert browser.evaluate("getComputedStyle(document.querySelector('h1')).margin") != ""
+    assert browser.errors == []
+    browser.evaluate(
+        """(() => {
+            const script = document.createElement('script');
+            script.textContent = 'window.injected = 1';
+            document.body.append(script);
+            document.body.insertAdjacentHTML('beforeend', '<img src="data:," onerror="window.injected = 2">'
+                + '<style>h1 {color: rgb(1, 2, 3)}</style>');
+        })()"""
+    )
+    browser.until("document.querySelector('img').complete")
+    assert browser.evaluate("typeof window.injected") == "undefined"
+    assert browser.evaluate("getComputedStyle(document.querySelector('h1')).color") != "rgb(1, 2, 3)"
+    assert len(browser.errors) >= 3
+    browser.errors.clear()
+
+
+def test_the_newest_records_are_shown_without_a_button(browser: Browser, shop: str) -> None:
+    running(browser, shop)
+    browser.click("#tab-records")
+    browser.until("document.querySelectorAll('#found tbody tr').length === 50")
+    assert browser.evaluate("byId('browse-note').innerText").startswith("50 records, the newest first")
+    # A page that is opened at this view has them too.
+    browser.reload()
+    browser.until("document.querySelectorAll('#found tbody tr').length === 50")
+
+
+def test_topics_are_shown_by_partition(browser: Browser, shop: str, log: EmbeddedTransport) -> None:
+    running(browser, shop)
+    browser.click("#tab-topics")
+    rows = "[...document.querySelectorAll('#offset-rows tbody tr')].map(each => [...each.cells].map(cell => cell.innerText.trim()))"
+    browser.until("document.querySelectorAll('#offset-rows .partition').length >= 9")
+    found = browser.evaluate(rows)
+    head = next(at for at, row in enumerate(found) if row[0].startswith("orders"))
+    ends = {int(row[2].replace(",", "")) for row in found[head + 1 : head + 3]}
+    assert sum(ends) == 3 * len(USERS) or ends == {30}
+    assert found[head][1] == "60 offsets"
+    assert [row[0] for row in found[head + 1 : head + 3]] == ["partition 0", "partition 1"]
+    assert all(row[4] == "0" and row[7].endswith(shop) for row in found[head + 1 : head + 3]), found
+    changelog = next(row for row in found if row[0].startswith("counts-changelog"))
+    assert changelog[0].endswith("internal")
+
+    def written() -> bool:
+        order(log, "user-new")
+        return browser.evaluate(
+            "parseFloat(offsets.cells.get('orders written').textContent) > 0 && "
+            "parseFloat(offsets.cells.get('orders processed').textContent) > 0"
+        )
+
+    until(written, "a rate is shown")
+    browser.evaluate("document.querySelector('#offset-rows .toggle[data-topic=orders]').focus()")
+    browser.press("Enter")
+    browser.until("!offsets.cells.has('orders 0 end')")
+    assert browser.evaluate("document.activeElement.dataset.topic") == "orders"
+    # What is not seen is not asked for.
+    browser.click("#tab-overview")
+    assert browser.evaluate("stopOffsets === null")
+
+
+def test_dead_letters_are_counted_alike_in_tab_and_view(
+    browser: Browser, tmp_path: Path, log: EmbeddedTransport
+) -> None:
+    with bills(tmp_path, log):
+        pass
+    # The tasks of the second run have dropped two records more: four letters are on the topic.
+    with bills(tmp_path, log, letters=4) as address:
+        running(browser, address)
+        browser.until("byId('letters-total').innerText === '4'")
+        assert browser.evaluate("sum(current.drops, each => each.dead_letters)") == 2
+        browser.click("#tab-letters")
+        browser.until("byId('letters-note').innerText.startsWith('4: ')")
+        assert browser.evaluate("byId('letters-total').innerText") == "4"
+
+
 def test_changes_of_a_store_are_followed(browser: Browser, shop: str, log: EmbeddedTransport) -> None:
     running(browser, shop, "state")
     browser.evaluate(

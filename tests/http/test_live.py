@@ -321,7 +321,8 @@ def test_nodes_have_the_lines_of_their_steps(shop: str) -> None:
 
 
 @contextmanager
-def bills(tmp_path: Path, log: EmbeddedTransport, token: str | None = None) -> Iterator[str]:
+def bills(tmp_path: Path, log: EmbeddedTransport, token: str | None = None, *, letters: int = 2) -> Iterator[str]:
+    """Run a topology whose step fails at two of three records, and give its address when there are so many letters."""
     with served(tmp_path / "a", log, text=LETTERS, token=token) as (address, _):
         producer = log.producer()
         rows = [("bills", b"ada", b'{"euros": 3}'), ("bills", b"bob", b"{}"), ("bills", b"cy", b"[]")]
@@ -329,7 +330,10 @@ def bills(tmp_path: Path, log: EmbeddedTransport, token: str | None = None) -> I
         producer.flush()
         producer.close()
         headers = TOKEN if token else {}
-        until(lambda: request(address, "/dead-letters", headers=headers).json["total"] == 2, "two records have failed")
+        until(
+            lambda: request(address, "/dead-letters", headers=headers).json["total"] == letters,
+            "two records have failed",
+        )
         yield address
 
 

@@ -13,17 +13,36 @@ import pytest
 from streamkit.plan import load
 from streamkit.plan.describe import describe
 from streamkit.plan.describe.drawing.layered import Size, lay_out
-from streamkit.plan.describe.drawing.picture import picture_of
+from streamkit.plan.describe.drawing.picture import (
+    LANDSCAPE,
+    PORTRAIT,
+    Drawing,
+    Picture,
+    Style,
+    picture_of,
+    pictures_of,
+)
+from tests.browser.backfill import TOPOLOGY as BACKFILL
 from tests.conformance_cases import every_case, plan_of
 
 
 @every_case
-def test_every_topology_has_a_tidy_picture(case: Path) -> None:
+def test_every_topology_has_tidy_pictures(case: Path) -> None:
     plan = plan_of(case)
-    picture = picture_of(plan)
-    nodes = sum(len(sub.nodes) for sub in plan.sub_topologies)
-    assert sum(shape.kind in ("source", "processor", "sink") for shape in picture.shapes) == nodes
-    assert {shape.id.partition("store:")[2] for shape in picture.shapes if shape.kind == "store"} == set(plan.stores)
+    drawing = Drawing.of(plan)
+    styles = [Style(names, right=right) for right in (True, False) for names in (True, False)]
+    parts = [part for style in styles for part in drawing.components(style)]
+    for picture in (picture_of(plan), *pictures_of(plan)):
+        _tidy(picture)
+        nodes = sum(len(sub.nodes) for sub in plan.sub_topologies)
+        assert sum(shape.kind in ("source", "processor", "sink") for shape in picture.shapes) == nodes
+        assert {each.id.partition("store:")[2] for each in picture.shapes if each.kind == "store"} == set(plan.stores)
+    for picture in parts:
+        _tidy(picture)
+
+
+def _tidy(picture: Picture) -> None:
+    """Check that nothing lies on anything else, that nodes are in their boxes, and that edges follow the direction."""
     places = [_edges(each) for each in picture.shapes]
     assert not [(one, two) for one, two in combinations(places, 2) if _overlap(one, two)]
     boxes = {box.id: (box.x, box.y, box.x + box.width, box.y + box.height) for box in picture.sub_topologies}
@@ -34,6 +53,21 @@ def test_every_topology_has_a_tidy_picture(case: Path) -> None:
         assert _within(_edges(shape), (0, 0, picture.width, picture.height))
     for edge in picture.edges:
         assert edge.points[0] != edge.points[-1]
+        if edge.kind == "record":
+            (x, y), (nx, ny) = edge.points[0], edge.points[-1]
+            assert nx > x if picture.right else ny > y
+
+
+def test_five_pipelines_fill_a_wide_window_from_left_to_right(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(BACKFILL)
+    wide, narrow = pictures_of(load(file))
+    assert wide.right
+    assert wide.scale(LANDSCAPE) > 0.65
+    assert wide.width * wide.scale(LANDSCAPE) > 0.95 * LANDSCAPE.width
+    assert not narrow.right
+    assert narrow.scale(PORTRAIT) > 0.4
+    assert pictures_of(load(file)) == (wide, narrow)
 
 
 def _edges(shape) -> tuple[float, float, float, float]:
@@ -96,4 +130,7 @@ def test_names_can_not_leave_their_place_in_svg_and_html(tmp_path: Path) -> None
     data = re.search(r"const TOPOLOGY = (.*);\n", html)
     assert data is not None
     assert [topic["name"] for topic in json.loads(data[1])["topics"]] == ["in"]
-    assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in html.replace("http://www.w3.org/2000/svg", "")
+    policy = re.search(r'content="(default-src [^"]*)"', html)
+    assert policy is not None
+    assert "unsafe" not in policy[1]

@@ -14,19 +14,21 @@ from streamkit.plan.describe.drawing.page import Parts, page_of
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
-)
-
-_SCRIPTS = ("live.js", "status.js", "charts.js", "records.js", "queries.js")
+_SCRIPTS = ("live.js", "status.js", "charts.js", "records.js", "topics.js", "queries.js")
 
 
 def show_page(service: Service, request: Request) -> Response:
     """Return the page; its script requests the live state, with the token that the user enters."""
     style, body = text_of("application.css"), text_of("application.html")
-    html = page_of(service.application.plan, Parts(body, style, "".join(map(text_of, _SCRIPTS)), {}))
-    return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
+    parts = Parts(body, style, "".join(map(text_of, _SCRIPTS)), {})
+    page = page_of(service.application.plan, service.pictures, parts)
+    return page_response(page.html, page.policy)
+
+
+def page_response(html: str, policy: str) -> Response:
+    """Return a page that may send requests to its own server, and that no page of another site may show in a frame."""
+    headers = {"Content-Security-Policy": f"{policy}; connect-src 'self'; frame-ancestors 'none'"}
+    return HTMLResponse(html, headers=headers)
 
 
 def text_of(name: str) -> str:

@@ -9,11 +9,11 @@ from html import escape
 from streamkit.http.endpoints.endpoint import Endpoint
 from streamkit.serdes.plain import Json
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.4rem}section{border-top:1px solid #8884;padding:.8rem 0}h2{font:600 1rem ui-monospace,monospace;margin:0}
 h2 b{display:inline-block;min-width:4.2rem;color:#2563eb}table{border-collapse:collapse;margin:.3rem 0 .3rem 4.2rem}
-td{padding:.1rem 1rem .1rem 0;vertical-align:top}p{margin:.2rem 0 .2rem 4.2rem}code{font:13px ui-monospace,monospace}
+td{padding:.1rem 1rem .1rem 0;vertical-align:top}p{margin:.2rem 0 .2rem 4.2rem}.first{margin-left:0}code{font:13px ui-monospace,monospace}
 """
 
 
@@ -71,8 +71,8 @@ def page(endpoints: Iterable[Endpoint]) -> str:
     """Return the endpoints as HTML."""
     sections = "".join(_section(each) for each in endpoints)
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>streamkit API</title><style>{_STYLE}</style>'
-        f'<h1>HTTP API</h1><p style="margin-left:0">As <a href="openapi.json">OpenAPI document</a>; '
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>streamkit API</title><style>{STYLE}</style>'
+        f'<h1>HTTP API</h1><p class="first">As <a href="openapi.json">OpenAPI document</a>; '
         f'<a href="./">the application</a>.</p>{sections}'
     )
 

@@ -10,7 +10,7 @@ from streamkit.durations import option_time
 from streamkit.errors import QueryError, UnknownNameError, UsageError
 from streamkit.http.endpoints.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.event_stream import EventStream
-from streamkit.http.record_reading import NewRecords, Selection, read_page, shown
+from streamkit.http.record_reading import NewRecords, PartitionOffsets, Selection, read_page, reader, shown
 from streamkit.http.service import Service
 from streamkit.plan.lookup import find_readable, internal_topics_on_log
 from streamkit.runtime.local.instance.queries import require_store
@@ -49,6 +49,22 @@ def list_topics(service: Service, request: Request) -> Response:
         for name, on_log in internal_topics_on_log(plan).items()
     ]
     return json_response({"application": plan.application, "topics": topics})
+
+
+def list_partitions(service: Service, request: Request) -> Response:
+    """Return the offsets of every partition."""
+    with reader(service):
+        offsets = PartitionOffsets(service)
+        try:
+            return json_response(offsets.now())
+        finally:
+            offsets.close()
+
+
+def partition_changes(service: Service, request: Request) -> Response:
+    """Return the offsets of every partition, again and again."""
+    Arguments(request, ())
+    return EventStream(PartitionOffsets(service), service.streams)
 
 
 def topic_records(service: Service, request: Request) -> Response:
@@ -123,6 +139,18 @@ _ANSWERS = {
 }
 ENDPOINTS = (
     Endpoint("/topics", "The topics of the file, and the internal ones.", list_topics),
+    Endpoint(
+        "/partitions",
+        "First and end offset of each partition of these topics.",
+        list_partitions,
+        answers={503: "The log does not respond, or too many requests read topics."},
+    ),
+    Endpoint(
+        "/partitions/changes",
+        "The same every two seconds, as server-sent events `partitions`.",
+        partition_changes,
+        content="text/event-stream",
+    ),
     Endpoint("/topics/{topic}/records", "Records of a topic, decoded.", topic_records, _RECORDS, answers=_ANSWERS),
     Endpoint(
         "/topics/{topic}/changes",

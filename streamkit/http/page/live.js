@@ -21,23 +21,37 @@ byId("token-form").onsubmit = event => {
   start();
 };
 
+/* Reads text/event-stream: lines end with CR, LF or both, and with no other character; a value may contain U+2028. */
+function eventReader(take) {
+  let rest = "", name = "", data = [];
+  return text => {
+    // A CR at the end may be the first half of a line's end.
+    const lines = (rest + text).split(/\r\n|\n|\r(?!$)/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === "") {
+        if (data.length) take(name || "message", parsed(data.join("\n")));
+        name = ""; data = [];
+        continue;
+      }
+      const colon = line.indexOf(":"), field = colon < 0 ? line : line.slice(0, colon);
+      const content = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+      if (field === "event") name = content;
+      if (field === "data") data.push(content);
+    }
+  };
+}
 /* Calls `take` with the name and the data of each event, and `failed` when the stream ends. EventSource can't send a token. */
 function listen(path, take, failed) {
   const abort = new AbortController();
   (async () => {
     try {
       const response = await checked(await fetch(path, {headers: headers(), signal: abort.signal}));
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      let rest = "";
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader(), events = eventReader(take);
       for (;;) {
         const {value, done} = await reader.read();
         if (done) throw new Error("the server has ended the stream");
-        const blocks = (rest + value).split("\n\n");
-        rest = blocks.pop();
-        for (const block of blocks) {
-          const name = /^event: (.*)$/m.exec(block), data = /^data: (.*)$/m.exec(block);
-          if (name && data) take(name[1], parsed(data[1]));
-        }
+        events(value);
       }
     } catch (error) {
       if (!abort.signal.aborted) failed(error);
@@ -82,13 +96,15 @@ function keyText(key) {
 
 /* ---- views ---- */
 const tabs = [...document.querySelectorAll("[role=tab]")];
-const opened = {};
+/* What a view does when it is opened, and when another one is. */
+const opened = {}, left = {};
 function openTab(tab, focus) {
   for (const each of tabs) {
     const chosen = each === tab;
     each.setAttribute("aria-selected", chosen);
     each.tabIndex = chosen ? 0 : -1;
     byId(each.getAttribute("aria-controls")).hidden = !chosen;
+    if (!chosen && left[each.id]) left[each.id]();
   }
   if (focus) tab.focus();
   // No element has this name: the browser would scroll to it.

@@ -93,6 +93,7 @@ async function start() {
 }
 /* A hidden page holds no connection: browsers have few for one server. */
 document.addEventListener("visibilitychange", () => {
+  watchOffsets(!byId("topics-view").hidden);
   if (!document.hidden) start();
   else { if (stop) stop(); clearTimeout(again); live(false); follow(false); }
 });

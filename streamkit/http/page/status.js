@@ -31,6 +31,7 @@ function show(state) {
   byId("pause").textContent = paused ? "resume all" : "pause all";
   showInstances(instances); showInputs(state.inputs, active); showTasks(active); showRestoring(alive); showEdges(active);
   showDrops(state.drops);
+  if (!byId("topics-view").hidden) showOffsets();
   const holders = new Map();
   for (const each of alive) for (const store of each.stores) {
     holders.set(store.name, [...new Set([...(holders.get(store.name) || []), ...store.tasks])]);
@@ -135,8 +136,7 @@ function showDrops(drops) {
   rows("drops", drops.flatMap(each => [row(each.task || "–", each.reason, {n: count(each.dropped)}, {n: count(each.dead_letters)}),
     make("tr", {class: "message"}, make("td", {}), make("td", {colSpan: 3, class: "hint"},
       (each.at_ms ? clock(each.at_ms) + " " : "") + each.message))]));
-  const letters = sum(drops, each => each.dead_letters);
-  byId("letters-total").textContent = letters ? count(letters) : "";
+  lettersOf(drops);
 }
 function showRestoring(instances) {
   const all = instances.flatMap(each => each.restoring);
@@ -166,8 +166,11 @@ function showEdges(tasks) {
     const busy = (rate.get(key) || 0) > 0;
     if (edge.classList.contains("line")) { edge.classList.toggle("busy", busy); continue; }
     if (!rate.has(key)) { edge.textContent = ""; continue; }
-    const behind = edge.dataset.kind === "in" && lag.get(key) !== 0 ? " · lag " + count(lag.get(key)) : "";
-    edge.textContent = count(rate.get(key)) + "/s" + behind;
+    const behind = edge.dataset.kind === "in" && lag.get(key) !== 0 ? "lag " + count(lag.get(key)) : "";
+    const shown = count(rate.get(key)) + "/s";
+    // Before a node the rate is above the edge, and the lag below it.
+    if (edge.classList.contains("before")) edge.replaceChildren(shown, behind ? shape("tspan", {x: edge.getAttribute("x"), dy: "1.75em"}, behind) : "");
+    else edge.textContent = shown + (behind ? " · " + behind : "");
   }
 }
 /* Rates are counted at topics, and times for batches of a task: a node within has those of its sub-topology. */

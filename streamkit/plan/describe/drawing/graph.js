@@ -1,13 +1,12 @@
 /* ---- the topology: fits the window, can be dragged and zoomed; texts stay readable while there is room ---- */
 const graph = (() => {
-  const frame = byId("graph"), svg = frame.querySelector("svg");
-  const full = {x: 0, y: 0, w: svg.viewBox.baseVal.width, h: svg.viewBox.baseVal.height};
-  const MOST = 4;
-  let view = {...full}, fitted = true, extra = () => [];
-  // A picture can't contain buttons.
-  svg.setAttribute("role", "group");
+  const frame = byId("graph"), MOST = 4, MOST_FITTED = 1.5, READABLE = 0.8;
+  /* One drawing for wide windows, and often one for narrow ones: the one that is shown larger is in the frame. */
+  const pictures = [frame.querySelector("svg"), ...[...frame.querySelectorAll("template")].map(each => document.importNode(each.content, true).querySelector("svg"))];
+  const sizes = new Map(pictures.map(each => [each, {x: 0, y: 0, w: each.viewBox.baseVal.width, h: each.viewBox.baseVal.height}]));
+  let svg = pictures[0], full = sizes.get(svg), view = {...full}, fitted = true, extra = () => [];
 
-  const heading = box => frame.querySelector('.heading[data-sub="' + box.dataset.sub + '"]');
+  const heading = box => box.parentNode.querySelector('.heading[data-sub="' + box.dataset.sub + '"]');
   const scale = () => Math.min(frame.clientWidth / view.w, frame.clientHeight / view.h);
   function draw() {
     svg.setAttribute("viewBox", [view.x, view.y, view.w, view.h].map(each => each.toFixed(1)).join(" "));
@@ -17,12 +16,14 @@ const graph = (() => {
     svg.classList.toggle("bare", size < 0.7);
     for (const node of frame.querySelectorAll(".node")) {
       const title = node.querySelector(".title"), box = (node.querySelector("rect") || node.querySelector("path")).getBBox();
-      const room = Math.min((box.width - 10) / (0.62 * title.textContent.length), box.height * (size < 0.7 ? 0.62 : 0.4));
-      title.style.fontSize = Math.max(13, Math.min(11 / size, room)) + "px";
+      const bare = size < 0.7 || !node.querySelector(".detail");
+      // The ends of a topic are round.
+      const room = Math.min((box.width - (kind(node).endsWith("topic") ? 24 : 10)) / (0.62 * title.textContent.length), box.height * (bare ? 0.62 : 0.4));
+      title.style.fontSize = Math.max(13, Math.min(12 / size, room)) + "px";
       // Without the line below it a title is in the middle of its node.
       const cap = node.classList.contains("store") ? 3 : 0;
-      title.setAttribute("dy", size < 0.7 ? (box.y + box.height / 2 + cap - title.getAttribute("y")).toFixed(1) : 0);
-      title.setAttribute("dominant-baseline", size < 0.7 ? "central" : "auto");
+      title.setAttribute("dy", bare ? (box.y + box.height / 2 + cap - title.getAttribute("y")).toFixed(1) : 0);
+      title.setAttribute("dominant-baseline", bare ? "central" : "auto");
     }
     for (const box of frame.querySelectorAll(".box")) {
       const rect = box.getBBox(), text = heading(box);
@@ -33,9 +34,21 @@ const graph = (() => {
     for (const text of frame.querySelectorAll("text.live")) text.style.fontSize = Math.max(11, Math.min(10 / size, 18)) + "px";
   }
   function resize() {
-    const top = frame.getBoundingClientRect().top + window.scrollY;
-    const most = Math.max(240, window.innerHeight * 0.6, window.innerHeight - top - 30);
-    frame.style.height = Math.round(Math.min(most, Math.max(240, Math.min(full.h, frame.clientWidth * full.h / full.w)))) + "px";
+    const top = frame.getBoundingClientRect().top + window.scrollY, window_h = window.innerHeight;
+    const least = Math.max(240, window_h * 0.6, window_h - top - 30);
+    // What would be too small to be read may take a whole window, and on a phone more.
+    const most = Math.max(least, window_h * (frame.clientWidth < 600 ? 1.2 : 0.85));
+    const fit = (size, height) => Math.min(frame.clientWidth / size.w, height / size.h);
+    const wanted = size => fit(size, least) < READABLE ? most : least;
+    const height = frame.clientWidth < 600 ? most : Math.min(least, frame.clientWidth * 0.5);
+    const best = pictures.reduce((one, other) => fit(sizes.get(other), height) > fit(sizes.get(one), height) * 1.05 ? other : one);
+    if (best !== svg) {
+      select(null);
+      svg.replaceWith(best);
+      svg = best; full = sizes.get(svg); fitted = true;
+    }
+    const shown = Math.min(MOST_FITTED, fit(full, wanted(full)));
+    frame.style.height = Math.round(Math.max(120, full.h * shown)) + "px";
     if (fitted) view = {...full};
     draw();
   }
@@ -55,8 +68,8 @@ const graph = (() => {
   }
   const fitScale = () => Math.min(frame.clientWidth / full.w, frame.clientHeight / full.h);
   function show(box) {
-    const margin = 20;
-    view = {x: box.x - margin, y: box.y - margin, w: box.width + 2 * margin, h: box.height + 2 * margin};
+    const margin = 20, {e: left, f: top} = svg.querySelector("g").transform.baseVal[0].matrix;
+    view = {x: box.x + left - margin, y: box.y + top - margin, w: box.width + 2 * margin, h: box.height + 2 * margin};
     fitted = false;
     draw();
   }
@@ -126,10 +139,14 @@ const graph = (() => {
     });
   }
   const kind = node => [...node.classList].find(each => each !== "node" && each !== "selected").replace("-", " ");
-  for (const node of frame.querySelectorAll(".node")) button(node, kind(node) + " " + lines(node)[0].replace(/^(store|topic) /, ""), () => select(node));
-  for (const box of frame.querySelectorAll(".box")) {
-    button(box, "zoom to " + heading(box).textContent, () => show(box.getBBox()));
-    heading(box).addEventListener("click", () => { if (!dragged) show(box.getBBox()); });
+  for (const picture of pictures) {
+    // A picture can't contain buttons.
+    picture.setAttribute("role", "group");
+    for (const node of picture.querySelectorAll(".node")) button(node, kind(node) + " " + lines(node)[0].replace(/^(store|topic) /, ""), () => select(node));
+    for (const box of picture.querySelectorAll(".box")) {
+      button(box, "zoom to " + heading(box).textContent, () => show(box.getBBox()));
+      heading(box).addEventListener("click", () => { if (!dragged) show(box.getBBox()); });
+    }
   }
   function select(node) {
     if (selected) selected.classList.remove("selected");

@@ -33,6 +33,10 @@ class Size:
     width: float
     height: float
 
+    def scale(self, frame: Size) -> float:
+        """Return the scale at which a frame contains this, at most 1."""
+        return min(1.0, frame.width / max(1.0, self.width), frame.height / max(1.0, self.height))
+
 
 @dataclass
 class Layout:

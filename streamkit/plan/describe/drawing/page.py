@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
 
-from streamkit.plan.describe.drawing.picture import picture_of
-from streamkit.plan.describe.drawing.svg import svg_of
+from streamkit.plan.describe.drawing.picture import Picture, pictures_of
+from streamkit.plan.describe.drawing.svg import STYLE, svg_of
 from streamkit.plan.describe.node_steps import node_steps
 from streamkit.plan.model import Plan
-
-_WIDE = 900.0
-"""The width in pixels beyond which a drawing takes the full width of the page."""
 
 
 @dataclass(frozen=True)
 class Parts:
     """What a page has beside the drawing.
 
-    body: a template with `title`, `layout` and `topology`; data: added to what scripts know of the topology.
+    body: a template with `title` and `topology`; data: added to what scripts know of the topology.
     """
 
     body: str
@@ -31,26 +30,46 @@ class Parts:
     data: Mapping[str, object]
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page in one file, with the policy (Content-Security-Policy) by which it runs its own style and script only."""
+
+    html: str
+    policy: str
+
+
 def describe_html(plan: Plan) -> str:
     """Return the topology as a page."""
-    return page_of(plan, Parts(_text("static.html"), "", _text("static.js"), {"nodes": node_steps(plan)}))
+    parts = Parts(_text("static.html"), "", _text("static.js"), {"nodes": node_steps(plan)})
+    page = page_of(plan, pictures_of(plan), parts)
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{page.policy}">'
+    return page.html.replace("<title>", f"{meta}\n<title>", 1)
 
 
-def page_of(plan: Plan, parts: Parts) -> str:
-    """Return the page of a plan with these parts."""
-    picture = picture_of(plan)
+def page_of(plan: Plan, pictures: Sequence[Picture], parts: Parts) -> Page:
+    """Return the page of a plan, which shows the picture that fits its window best."""
     title = escape(plan.application)
+    first, *others = (svg_of(picture, plan.application) for picture in pictures)
     topology = Template(_text("topology.html")).substitute(
-        summary=escape(_summary(plan)), svg=svg_of(picture, plan.application)
+        summary=escape(_summary(plan)), svg=first + "".join(f"<template>{svg}</template>" for svg in others)
     )
-    layout = "wide" if picture.width > _WIDE else "tall"
-    return Template(_text("page.html")).substitute(
-        title=title,
-        style=page_style() + parts.style,
-        body=Template(parts.body).substitute(title=title, layout=layout, topology=topology),
-        data=_script({**_data(plan), **parts.data}),
-        script=_text("common.js") + _text("graph.js") + parts.script,
+    style = page_style() + STYLE + parts.style
+    data = f"const TOPOLOGY = {_script({**_data(plan), **parts.data})};\n"
+    script = f'"use strict";\n{data}{_text("common.js")}{_text("graph.js")}{parts.script}'
+    html = Template(_text("page.html")).substitute(
+        title=title, style=style, body=Template(parts.body).substitute(title=title, topology=topology), script=script
     )
+    return Page(html, policy(style, script))
+
+
+def policy(style: str, script: str = "") -> str:
+    """Return a policy that allows the text of one style and one script element, by their hashes, and nothing else."""
+    allowed = "; ".join(f"{kind}-src {_hash(text)}" for kind, text in (("style", style), ("script", script)) if text)
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def page_style() -> str:

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.plan.describe.drawing.layered import Layout, Size, lay_out
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 
-PADDING, TITLE, LABELS = 16.0, 34.0, 20.0
+PADDING, TITLE = 16.0, 34.0
 _GAP, _LAYER_GAP = 26.0, 30.0
+_NARROW_GAP, _NARROW_LAYER_GAP = 16.0, 26.0
 _OUTER_GAP, _OUTER_LAYER_GAP = 36.0, 34.0
+_ROW_GAP, _ROW_LAYER_GAP = 20.0, 56.0
 _TITLE_CHARACTER, _DETAIL_CHARACTER = 7.7, 6.2
+_LARGE_CHARACTERS = (11.5, 15.5)
+"""Widths of a title's character where nodes have no names: browsers write titles larger."""
 _HEIGHTS = {"topic": 30.0, "store": 42.0, "source": 38.0, "sink": 38.0, "processor": 38.0}
+_NARROW_HEIGHTS = {**_HEIGHTS, "topic": 32.0, "store": 40.0, "source": 34.0, "sink": 34.0, "processor": 34.0}
 _LONGEST = 34
-_LIVE_WIDTH = 125.0
+_LIVE_HEIGHT, _LIVE_WIDTH = 20.0, 125.0
+"""The room of a rate and a lag at an edge."""
+_LIVE_BEFORE = 46.0
+"""The part of a box before its first node, where edges go from left to right: the rate is above the edge, the lag below."""
+_BETWEEN = 44.0
+"""The distance between parts that no edge connects."""
+LANDSCAPE, PORTRAIT = Size(1370.0, 540.0), Size(350.0, 900.0)
+"""The room for a drawing in a window of 1440 by 900 pixels, and on a phone."""
+_MOST_IN_ROW = 8
+_READABLE, _READABLE_TITLE = 0.85, 11.0
+"""The scale from which names of nodes can be read, and the height in pixels from which titles without names can."""
+_BARE_TITLE, _TITLE_OF_CHARACTER = 23.0, 1.43
+"""The size of titles at small scales: of nodes whose width is that of their names, and for a width of a character."""
+
+_Point: TypeAlias = tuple[float, float]
+
+
+class Style(NamedTuple):
+    """How a picture is made.
+
+    names: nodes are shown with their names; character: the width of a title's character where they are not; right: from
+    left to right instead of downwards.
+    """
+
+    names: bool
+    character: float = _LARGE_CHARACTERS[0]
+    right: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +99,12 @@ class Picture:
     sub_topologies: tuple[Box, ...]
     shapes: tuple[Shape, ...]
     edges: tuple[Edge, ...]
+    right: bool = False
+    """Whether edges go from left to right instead of downwards."""
+
+    def scale(self, frame: Size) -> float:
+        """Return the scale at which a frame contains the picture, at most 1."""
+        return Size(self.width, self.height).scale(frame)
 
 
 @dataclass(frozen=True)
@@ -78,62 +117,248 @@ class _Part:
     detail: str
     tip: str
 
-    @property
-    def size(self) -> Size:
+    def size(self, style: Style) -> Size:
         kind = "topic" if self.kind == "internal-topic" else self.kind
+        if not style.names:
+            return Size(max(70.0, len(self.title) * style.character + 16), _NARROW_HEIGHTS[kind])
         wide = _TITLE_CHARACTER + (0.5 if self.kind == "store" else 0)
         width = max(len(self.title) * wide, len(self.detail) * _DETAIL_CHARACTER) + 28
         return Size(max(84.0, width), _HEIGHTS[kind])
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Inside:
-    """A sub-topology with its inner layout."""
+    """A sub-topology with its inner layout, and the place of this in the box."""
 
     sub: SubTopology
     parts: dict[str, _Part]
     edges: list[tuple[str, str, str]]
     layout: Layout
+    size: Size
+    left: float
+    top: float
 
-    @property
-    def size(self) -> Size:
-        heading = len(_title(self.sub)) * _TITLE_CHARACTER
-        # A rate and a lag are shown to the right of the end of an edge.
-        width = max(self.layout.width, heading, 2 * _LIVE_WIDTH) + 2 * PADDING
-        return Size(width, self.layout.height + TITLE + 2 * LABELS + PADDING)
+
+class _Outer(NamedTuple):
+    """An edge from or to a topic."""
+
+    upper: str
+    lower: str
+    kind: str
+    topic: str
+    """By its name on the log."""
+    sub: int
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What every picture of a plan is made of."""
+
+    plan: Plan
+    topics: dict[str, _Part]
+    outer: list[_Outer]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Drawing:
+        return cls(plan, *_topics(plan))
+
+    def components(self, style: Style) -> list[Picture]:
+        """Return a picture of each part that no edge connects with another one, in the order of the file."""
+        insides = {f"sub {sub.id}": _inside(self.plan, sub, style) for sub in self.plan.sub_topologies}
+        sizes = {name: part.size(style) for name, part in self.topics.items()}
+        sizes.update({name: inside.size for name, inside in insides.items()})
+        links = list(dict.fromkeys((_box_of(edge.upper), _box_of(edge.lower)) for edge in self.outer))
+        return [
+            _component({name: sizes[name] for name in names}, insides, self.topics, self._edges(names), style)
+            for names in _connected(list(sizes), links)
+        ]
+
+    def _edges(self, names: Iterable[str]) -> list[_Outer]:
+        inside = set(names)
+        return [edge for edge in self.outer if _box_of(edge.upper) in inside]
 
 
 def picture_of(plan: Plan) -> Picture:
-    """Return the drawing of a plan; the same plan gives the same drawing."""
-    insides = {f"sub {sub.id}": _inside(plan, sub) for sub in plan.sub_topologies}
-    topics, outer = _topics(plan)
-    sizes = {name: inside.size for name, inside in insides.items()}
-    sizes.update({name: part.size for name, part in topics.items()})
-    # Topics first, in the order of use, so that the file's first pipeline is on the left.
-    order = sorted(sizes, key=lambda name: name.startswith("sub "))
-    connections = list(dict.fromkeys((_box_of(upper), _box_of(lower)) for upper, lower, *_ in outer))
-    layout = lay_out(
-        {name: sizes[name] for name in order},
-        connections,
-        gap=_OUTER_GAP,
-        layer_gap=_OUTER_LAYER_GAP,
-        ends={(_box_of(upper), _box_of(lower)): _end(insides, upper, lower) for upper, lower, *_ in outer},
+    """Return the drawing of a plan with the names of its nodes; the same plan gives the same drawing."""
+    drawing = Drawing.of(plan)
+    pictures = [_packed(drawing.components(Style(True, right=right)), LANDSCAPE) for right in (True, False)]
+    return max(pictures, key=lambda picture: picture.scale(LANDSCAPE))
+
+
+def pictures_of(plan: Plan) -> tuple[Picture, ...]:
+    """Return the drawings for a wide and for a narrow window; one where both are equal.
+
+    The names of nodes are left out where there is no room to read them.
+    """
+    drawing = Drawing.of(plan)
+    styles = [Style(True), *(Style(False, character) for character in _LARGE_CHARACTERS)]
+    parts: dict[Style, list[list[Picture]]] = {}
+    found = []
+    for frame in (LANDSCAPE, PORTRAIT):
+        sizes: dict[float, Picture] = {}
+        for style in styles:
+            if style not in parts:
+                parts[style] = [drawing.components(style._replace(right=right)) for right in (True, False)]
+            best = _best(parts[style], frame)
+            scale = best.scale(frame)
+            size = scale * (_BARE_TITLE if style.names else style.character * _TITLE_OF_CHARACTER)
+            sizes.setdefault(size, best)
+            if scale >= _READABLE if style.names else size >= _READABLE_TITLE:
+                break
+        else:
+            best = sizes[max(sizes)]
+        found.append(best)
+    return tuple(dict.fromkeys(found))
+
+
+def _best(candidates: Iterable[list[Picture]], frame: Size) -> Picture:
+    return max((_packed(parts, frame) for parts in candidates), key=lambda picture: picture.scale(frame))
+
+
+def _packed(parts: list[Picture], frame: Size) -> Picture:
+    """Put parts into rows, so that the frame shows them as large as possible."""
+    least = max((part.width for part in parts), default=0.0)
+    widths = sorted({least, *(max(least, width) for width in _sums(parts))})
+    return _placed(max((_rows(parts, width) for width in widths), key=lambda rows: _size(rows).scale(frame)))
+
+
+def _sums(parts: Sequence[Picture]) -> Iterator[float]:
+    """Yield the widths of rows of neighbouring parts, and of rows of the widest ones."""
+    for first in range(len(parts)):
+        width = -_BETWEEN
+        for part in parts[first : first + _MOST_IN_ROW]:
+            width += part.width + _BETWEEN
+            yield width
+    widest = max((part.width for part in parts), default=0.0)
+    for count in range(2, min(len(parts), _MOST_IN_ROW) + 1):
+        yield count * (widest + _BETWEEN) - _BETWEEN
+
+
+def _rows(parts: list[Picture], width: float) -> list[list[Picture]]:
+    """Put each part into the first row that has room for it."""
+    rows: list[list[Picture]] = []
+    for part in parts:
+        fitting = (row for row in rows if sum(each.width + _BETWEEN for each in row) + part.width <= width + 0.01)
+        row = next(fitting, None)
+        if row is None:
+            rows.append(row := [])
+        row.append(part)
+    return rows
+
+
+def _size(rows: list[list[Picture]]) -> Size:
+    return Size(
+        max((sum(each.width + _BETWEEN for each in row) for row in rows), default=_BETWEEN) - _BETWEEN,
+        max(0.0, sum(max(part.height for part in row) + _ROW_GAP for row in rows) - _ROW_GAP),
+    )
+
+
+def _placed(rows: list[list[Picture]]) -> Picture:
+    placed: list[Picture] = []
+    top = 0.0
+    for row in rows:
+        left = 0.0
+        for part in row:
+            placed.append(_moved(part, left, top))
+            left += part.width + _BETWEEN
+        top += max(part.height for part in row) + _ROW_GAP
+    size = _size(rows)
+    return Picture(
+        size.width,
+        size.height,
+        tuple(box for part in placed for box in part.sub_topologies),
+        tuple(shape for part in placed for shape in part.shapes),
+        tuple(edge for part in placed for edge in part.edges),
+        any(part.right for part in placed),
+    )
+
+
+def _moved(part: Picture, dx: float, dy: float) -> Picture:
+    return replace(
+        part,
+        sub_topologies=tuple(replace(box, x=box.x + dx, y=box.y + dy) for box in part.sub_topologies),
+        shapes=tuple(replace(shape, x=shape.x + dx, y=shape.y + dy) for shape in part.shapes),
+        edges=tuple(replace(edge, points=tuple((x + dx, y + dy) for x, y in edge.points)) for edge in part.edges),
+    )
+
+
+def _connected(names: list[str], links: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Return the names in groups that links connect, both in the order of the names."""
+    near: dict[str, list[str]] = {name: [] for name in names}
+    for one, other in links:
+        near[one].append(other)
+        near[other].append(one)
+    group: dict[str, int] = {}
+    for count, name in enumerate(names):
+        waiting = [name] if name not in group else []
+        while waiting:
+            each = waiting.pop()
+            if each not in group:
+                group[each] = count
+                waiting += near[each]
+    return [
+        [name for name in names if group[name] == number] for number in dict.fromkeys(group[name] for name in names)
+    ]
+
+
+def _component(
+    sizes: Mapping[str, Size],
+    insides: Mapping[str, _Inside],
+    topics: Mapping[str, _Part],
+    outer: list[_Outer],
+    style: Style,
+) -> Picture:
+    """Return the picture of topics and sub-topologies that are connected."""
+    layout = _lay_out(
+        sizes,
+        list(dict.fromkeys((_box_of(edge.upper), _box_of(edge.lower)) for edge in outer)),
+        style.right,
+        gap=_ROW_GAP if style.right else _OUTER_GAP,
+        layer_gap=_ROW_LAYER_GAP if style.right else _OUTER_LAYER_GAP,
+        ends={(_box_of(edge.upper), _box_of(edge.lower)): _end(insides, edge, style.right) for edge in outer},
     )
     shapes: dict[str, Shape] = {}
     placed_sub_topologies: list[Box] = []
     edges: list[Edge] = []
-    for name, part in topics.items():
-        shapes[name] = _shape(part, *layout.centres[name])
-    for name, inside in insides.items():
-        box, placed, drawn = _unfold(inside, layout.centres[name])
-        placed_sub_topologies.append(box)
-        shapes.update(placed)
-        edges += drawn
-    for upper, lower, kind, topic, number in outer:
-        bends = layout.bends[_box_of(upper), _box_of(lower)]
-        points = _between(shapes[upper], shapes[lower], bends)
-        edges.append(Edge(upper, lower, kind, points, topic, number))
-    return Picture(layout.width, layout.height, tuple(placed_sub_topologies), tuple(shapes.values()), tuple(edges))
+    # Topics first, in the order of use, so that the file's first pipeline comes first.
+    for name in sizes:
+        if name in topics:
+            shapes[name] = _shape(topics[name], sizes[name], *layout.centres[name])
+        else:
+            box, placed, drawn = _unfold(insides[name], layout.centres[name], style)
+            placed_sub_topologies.append(box)
+            shapes.update(placed)
+            edges += drawn
+    for edge in outer:
+        bends = layout.bends[_box_of(edge.upper), _box_of(edge.lower)]
+        points = _between(shapes[edge.upper], shapes[edge.lower], bends, style.right)
+        edges.append(Edge(edge.upper, edge.lower, edge.kind, points, edge.topic, edge.sub))
+    return Picture(
+        layout.width, layout.height, tuple(placed_sub_topologies), tuple(shapes.values()), tuple(edges), style.right
+    )
+
+
+def _lay_out(
+    sizes: Mapping[str, Size],
+    edges: Sequence[tuple[str, str]],
+    right: bool,
+    *,
+    gap: float,
+    layer_gap: float,
+    last: frozenset[str] = frozenset(),
+    ends: Mapping[tuple[str, str], float] | None = None,
+) -> Layout:
+    """Lay out a graph downwards, or from left to right: then on its side."""
+    if not right:
+        return lay_out(sizes, edges, gap=gap, layer_gap=layer_gap, last=last, ends=ends)
+    turned = {name: Size(size.height, size.width) for name, size in sizes.items()}
+    found = lay_out(turned, edges, gap=gap, layer_gap=layer_gap, last=last, ends=ends)
+    return Layout(
+        found.height,
+        found.width,
+        {name: (y, x) for name, (x, y) in found.centres.items()},
+        {edge: [(y, x) for x, y in points] for edge, points in found.bends.items()},
+    )
 
 
 def _box_of(name: str) -> str:
@@ -141,18 +366,19 @@ def _box_of(name: str) -> str:
     return name if name.startswith("topic ") else f"sub {name.split(' ')[0]}"
 
 
-def _end(insides: dict[str, _Inside], upper: str, lower: str) -> float:
-    """Return the distance of the node of an outer edge to the right of its box's centre."""
-    node = lower if upper.startswith("topic ") else upper
-    layout = insides[_box_of(node)].layout
-    return layout.centres[node][0] - layout.width / 2
+def _end(insides: Mapping[str, _Inside], edge: _Outer, right: bool) -> float:
+    """Return the distance of the node of an outer edge to the right of its box's centre, or below it."""
+    node = edge.lower if edge.upper.startswith("topic ") else edge.upper
+    inside = insides[_box_of(node)]
+    x, y = inside.layout.centres[node]
+    return inside.top + y - inside.size.height / 2 if right else inside.left + x - inside.size.width / 2
 
 
 def _title(sub: SubTopology) -> str:
     return "Global stores" if sub.is_global else f"Sub-topology {sub.id}"
 
 
-def _inside(plan: Plan, sub: SubTopology) -> _Inside:
+def _inside(plan: Plan, sub: SubTopology, style: Style) -> _Inside:
     parts: dict[str, _Part] = {}
     edges: list[tuple[str, str, str]] = []
     for name, node in sub.nodes.items():
@@ -172,9 +398,26 @@ def _inside(plan: Plan, sub: SubTopology) -> _Inside:
                     parts[identity] = _Part(identity, "store", _short(store), words, tip)
                     edges.append((f"{sub.id} {name}", identity, "store"))
     sinks = frozenset(f"{sub.id} {name}" for name, node in sub.nodes.items() if isinstance(node, SinkNode))
-    sizes = {name: part.size for name, part in parts.items()}
-    ends = list(dict.fromkeys((upper, lower) for upper, lower, _ in edges))
-    return _Inside(sub, parts, edges, lay_out(sizes, ends, gap=_GAP, layer_gap=_LAYER_GAP, last=sinks))
+    if not style.names:
+        parts = {name: replace(part, detail="") for name, part in parts.items()}
+    layout = _lay_out(
+        {name: part.size(style) for name, part in parts.items()},
+        list(dict.fromkeys((upper, lower) for upper, lower, _ in edges)),
+        style.right,
+        gap=_GAP if style.names else _NARROW_GAP,
+        layer_gap=_LAYER_GAP if style.names else _NARROW_LAYER_GAP,
+        last=sinks,
+    )
+    heading = len(_title(sub)) * _TITLE_CHARACTER
+    if style.right:
+        left, top = PADDING + _LIVE_BEFORE, TITLE
+        size = Size(max(left + layout.width, PADDING + heading) + PADDING, top + layout.height + PADDING)
+    else:
+        # A rate and a lag are shown to the right of the end of an edge.
+        width = max(layout.width, heading, (2 if style.names else 1) * _LIVE_WIDTH) + 2 * PADDING
+        left, top = (width - layout.width) / 2, TITLE + _LIVE_HEIGHT
+        size = Size(width, top + layout.height + _LIVE_HEIGHT + PADDING)
+    return _Inside(sub, parts, edges, layout, size, left, top)
 
 
 def _node(identity: str, name: str, node: PlanNode) -> _Part:
@@ -193,10 +436,10 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 + 1 :]}"
 
 
-def _topics(plan: Plan) -> tuple[dict[str, _Part], list[tuple[str, str, str, str, int]]]:
-    """Return the topics, and the edges (from, to, kind, topic on the log, sub-topology) that they have."""
+def _topics(plan: Plan) -> tuple[dict[str, _Part], list[_Outer]]:
+    """Return the topics, and the edges that they have."""
     parts: dict[str, _Part] = {}
-    edges = []
+    edges: list[_Outer] = []
 
     def topic(name: str) -> tuple[str, str]:
         on_log = plan.internal_name(name)
@@ -210,46 +453,38 @@ def _topics(plan: Plan) -> tuple[dict[str, _Part], list[tuple[str, str, str, str
             if isinstance(node, SourceNode):
                 for read in node.topics or (node.pattern or "",):
                     identity, on_log = topic(read)
-                    edges.append((identity, f"{sub.id} {name}", "in", on_log, sub.id))
+                    edges.append(_Outer(identity, f"{sub.id} {name}", "in", on_log, sub.id))
             elif isinstance(node, SinkNode):
                 identity, on_log = topic(node.target)
-                edges.append((f"{sub.id} {name}", identity, "out", on_log, sub.id))
+                edges.append(_Outer(f"{sub.id} {name}", identity, "out", on_log, sub.id))
     return parts, edges
 
 
-def _unfold(inside: _Inside, centre: tuple[float, float]) -> tuple[Box, dict[str, Shape], list[Edge]]:
+def _unfold(inside: _Inside, centre: _Point, style: Style) -> tuple[Box, dict[str, Shape], list[Edge]]:
     """Move the inner layout of a box to its place in the outer layout."""
-    size = inside.size
+    size, layout = inside.size, inside.layout
     left, top = centre[0] - size.width / 2, centre[1] - size.height / 2
-    dx = left + (size.width - inside.layout.width) / 2
-    dy = top + TITLE + LABELS
+    dx, dy = left + inside.left, top + inside.top
     shapes = {
-        name: _shape(part, inside.layout.centres[name][0] + dx, inside.layout.centres[name][1] + dy)
+        name: _shape(part, part.size(style), layout.centres[name][0] + dx, layout.centres[name][1] + dy)
         for name, part in inside.parts.items()
     }
-    edges = [
-        Edge(
-            upper,
-            lower,
-            kind,
-            _between(
-                shapes[upper], shapes[lower], [(x + dx, y + dy) for x, y in inside.layout.bends.get((upper, lower), [])]
-            ),
-            sub_topology=inside.sub.id,
-        )
-        for upper, lower, kind in inside.edges
-    ]
+    edges = []
+    for upper, lower, kind in inside.edges:
+        bends = [(x + dx, y + dy) for x, y in layout.bends.get((upper, lower), [])]
+        points = _between(shapes[upper], shapes[lower], bends, style.right)
+        edges.append(Edge(upper, lower, kind, points, sub_topology=inside.sub.id))
     return Box(inside.sub.id, _title(inside.sub), left, top, size.width, size.height), shapes, edges
 
 
-def _shape(part: _Part, x: float, y: float) -> Shape:
-    size = part.size
+def _shape(part: _Part, size: Size, x: float, y: float) -> Shape:
     return Shape(part.id, part.kind, part.title, part.detail, part.tip, x, y, size.width, size.height)
 
 
-def _between(upper: Shape, lower: Shape, bends: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Return the points of an edge from border to border; an upward edge uses the same borders."""
-    down = upper.y <= lower.y
-    first = (upper.x, upper.y + upper.height / 2 * (1 if down else -1))
-    last = (lower.x, lower.y - lower.height / 2 * (1 if down else -1))
-    return (first, *bends, last)
+def _between(upper: Shape, lower: Shape, bends: list[_Point], right: bool) -> tuple[_Point, ...]:
+    """Return the points of an edge from border to border; an edge against the direction uses the same borders."""
+    if right:
+        way = 1 if upper.x <= lower.x else -1
+        return (upper.x + upper.width / 2 * way, upper.y), *bends, (lower.x - lower.width / 2 * way, lower.y)
+    way = 1 if upper.y <= lower.y else -1
+    return (upper.x, upper.y + upper.height / 2 * way), *bends, (lower.x, lower.y - lower.height / 2 * way)

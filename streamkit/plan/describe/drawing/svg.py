@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from streamkit.plan.describe.drawing.picture import Box, Edge, Picture, Shape, picture_of
+from streamkit.plan.describe.drawing.picture import PADDING, Box, Edge, Picture, Shape, picture_of
 from streamkit.plan.model import Plan
 
 MARGIN = 16.0
@@ -32,30 +32,34 @@ stroke-width:4px}
 .t-graph .line.busy{stroke:var(--live);stroke-width:2}
 .t-graph .arrow{fill:var(--line);fill:context-stroke}
 .t-graph .live{font-size:11px;fill:var(--live);font-weight:600;text-anchor:start;paint-order:stroke;stroke:var(--box);stroke-width:3px}
+.t-graph .live.before{text-anchor:end}
 """
 
 
 def describe_svg(plan: Plan) -> str:
     """Return the topology as an SVG picture."""
-    return svg_of(picture_of(plan), plan.application) + "\n"
+    return svg_of(picture_of(plan), plan.application, STYLE) + "\n"
 
 
-def svg_of(picture: Picture, title: str) -> str:
-    """Return a picture as an SVG element; edges from and to topics carry `data-kind`, `data-topic` and `data-sub`."""
+def svg_of(picture: Picture, title: str, style: str = "") -> str:
+    """Return a picture as an SVG element; edges from and to topics carry `data-kind`, `data-topic` and `data-sub`.
+
+    style: STYLE, unless the page around the element has it.
+    """
     width, height = picture.width + 2 * MARGIN, picture.height + 2 * MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="t-graph" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        f"<title>{escape(title)}</title>{f'<style>{style}</style>' if style else ''}",
         '<defs><marker id="t-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
         'markerUnits="userSpaceOnUse" orient="auto"><path class="arrow" d="M0 0.6 L7.4 4 L0 7.4 z"/></marker></defs>',
         f'<g transform="translate({MARGIN:.0f} {MARGIN:.0f})">',
         *map(_box, picture.sub_topologies),
-        *map(_edge, picture.edges),
+        *(_edge(edge, picture.right) for edge in picture.edges),
         # Above the edges, which may cross them.
         *map(_heading, picture.sub_topologies),
         *map(_shape, picture.shapes),
-        *map(_live, (edge for edge in picture.edges if edge.kind in ("in", "out"))),
+        *(_live(edge, picture.right) for edge in picture.edges if edge.kind in ("in", "out")),
         "</g></svg>",
     ]
     return "\n".join(parts)
@@ -99,7 +103,7 @@ def _cylinder(left: float, top: float, width: float, height: float) -> str:
     return f'<path d="{sides}"/><path d="{lid}"/>'
 
 
-def _edge(edge: Edge) -> str:
+def _edge(edge: Edge, right: bool) -> str:
     marker = "" if edge.kind == "store" else ' marker-end="url(#t-arrow)"'
     data = (
         f' data-kind="{edge.kind}" data-topic="{escape(edge.topic)}" data-sub="{edge.sub_topology}" '
@@ -107,16 +111,19 @@ def _edge(edge: Edge) -> str:
         if edge.topic
         else ""
     )
-    return f'<path class="line {edge.kind}"{data} d="{_curve(edge.points)}"{marker}/>'
+    return f'<path class="line {edge.kind}"{data} d="{_curve(edge.points, right)}"{marker}/>'
 
 
-def _curve(points: tuple[tuple[float, float], ...]) -> str:
-    """Return a smooth path that leaves and arrives vertically."""
+def _curve(points: tuple[tuple[float, float], ...], right: bool) -> str:
+    """Return a smooth path that leaves and arrives vertically, or horizontally where it goes to the right."""
     x, y = points[0]
     path = [f"M{x:.1f} {y:.1f}"]
     for nx, ny in points[1:]:
-        if abs(nx - x) < 0.5:
+        if abs(ny - y if right else nx - x) < 0.5:
             path.append(f"L{nx:.1f} {ny:.1f}")
+        elif right:
+            middle = (x + nx) / 2
+            path.append(f"C{middle:.1f} {y:.1f} {middle:.1f} {ny:.1f} {nx:.1f} {ny:.1f}")
         else:
             middle = (y + ny) / 2
             path.append(f"C{x:.1f} {middle:.1f} {nx:.1f} {middle:.1f} {nx:.1f} {ny:.1f}")
@@ -124,11 +131,17 @@ def _curve(points: tuple[tuple[float, float], ...]) -> str:
     return " ".join(path)
 
 
-def _live(edge: Edge) -> str:
+def _live(edge: Edge, right: bool) -> str:
     """Return the place where a running application's rate and lag are shown: at the node's end of the edge."""
     x, y = edge.points[-1] if edge.kind == "in" else edge.points[0]
-    y += -9 if edge.kind == "in" else 15
+    if right:
+        before = " before" if edge.kind == "in" else ""
+        # Outside the box, whose border is near its sinks.
+        x, y = x + (-10 if before else PADDING + 3), y - 6
+    else:
+        before = ""
+        x, y = x + 7, y + (-9 if edge.kind == "in" else 15)
     return (
-        f'<text class="live" data-kind="{edge.kind}" data-topic="{escape(edge.topic)}" '
-        f'data-sub="{edge.sub_topology}" x="{x + 7:.1f}" y="{y:.1f}"></text>'
+        f'<text class="live{before}" data-kind="{edge.kind}" data-topic="{escape(edge.topic)}" '
+        f'data-sub="{edge.sub_topology}" x="{x:.1f}" y="{y:.1f}"></text>'
     )
