@@ -16,6 +16,7 @@ LAYERS = (
     (
         "record",
         "errors",
+        "hashing",
         "extension",
         "durations",
         "config",

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamkit.errors import Problem
-from streamkit.graph.hashing import hash_order
 from streamkit.graph.node import GraphNode, KnownSerdes, SinkDescription, SourceDescription, Work
 from streamkit.graph.node_names import illegal_name
+from streamkit.hashing import hash_order
 
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from streamkit.graph.hashing import hash_order
 from streamkit.graph.physical_topology import Topology, WrittenNode
+from streamkit.hashing import hash_order
 from streamkit.operators.core.operator import Processor
 from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, SinkNode, SourceNode, SubTopology

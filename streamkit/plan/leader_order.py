@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from streamkit.graph.hashing import MASK, bucket_order, hash_order, java_hash, list_hash, long_hash, map_hash
+from streamkit.hashing import MASK, bucket_order, hash_order, java_hash, list_hash, long_hash, map_hash
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.state.definitions import StoreDef, own_config
 

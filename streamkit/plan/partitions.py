@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streamkit.errors import InvalidTopologyError
-from streamkit.graph.hashing import hash_order
+from streamkit.hashing import hash_order
 from streamkit.plan.leader_order import joined_groups, sub_topology_order
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.record import TaskId, TopicPartition

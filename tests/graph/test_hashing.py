@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamkit.graph.hashing import hash_order, java_hash
+from streamkit.hashing import hash_order, java_hash
 
 
 @pytest.mark.parametrize(

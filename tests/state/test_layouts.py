@@ -124,6 +124,27 @@ def test_suppress_changelog_and_accounting() -> None:
     assert (store.size, store.count, store.first()) == (0, 0, None)
 
 
+def test_suppress_logs_the_keys_of_a_commit_in_the_order_of_a_java_hash_set() -> None:
+    store, context = make(definition("suppress"))
+    where = ProcessorRecordContext(0, 0, "t", 0, None)
+
+    def logged(keys: list[bytes]) -> list[bytes]:
+        context.logged.clear()
+        for key in keys:
+            store.put(0, key, 1, None, where)
+        store.flush()
+        return [row[0] for row in context.logged]
+
+    # Windows of one key: Kafka Streams logs the one that begins at 18 before the one at 12.
+    assert logged([b"c" + long(12), b"c" + long(18)]) == [b"c" + long(18), b"c" + long(12)]
+    assert logged([b"\xff", b"\x7f", b"a"]) == [b"a", b"\xff", b"\x7f"]
+    # The set grows with the keys of a commit, and stays large.
+    few = [bytes([17]), bytes([1])]
+    assert logged(few) == few
+    logged([bytes([each]) for each in range(13)])
+    assert logged(few) == few[::-1]
+
+
 def test_suppress_evicts_by_time_then_key() -> None:
     store, _ = make(definition("suppress"))
     where = ProcessorRecordContext(0, 0, "t", 0, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from streamkit.graph.hashing import hash_order
+from streamkit.hashing import hash_order
 from streamkit.operators.core.frozen import frozen
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamkit.graph.hashing import hash_order
+from streamkit.hashing import hash_order
 from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.plan.describe.redblack import TreeSet
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology

@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import StateError
+from streamkit.hashing import bucket_count, bucket_order, list_hash
 from streamkit.record import Headers, Key, Value
 from streamkit.state.keys import MAX_LONG
 from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
@@ -46,6 +47,8 @@ class SuppressBuffer(Store):
         self._entries: dict[bytes, tuple[int, BufferValue]] = {}
         self._queue: list[tuple[int, bytes]] = []
         self._dirty: dict[bytes, None] = {}
+        self._buckets = bucket_count(0)
+        """Those of Java's set of these keys, which stays as large as it has been."""
         self._log: Log = context.log if definition.logging else no_log
         self.topic = context.topic
         self._encode = definition.value_serde.encode
@@ -135,8 +138,12 @@ class SuppressBuffer(Store):
         return True, None if prior is None else self._decode(prior)
 
     def flush(self) -> None:
-        """Log the keys that changed since the last flush."""
-        for key in self._dirty:
+        """Log the keys that changed since the last flush, in the order of Java's HashSet of them."""
+        keys = list(self._dirty)
+        self._buckets = bucket_count(len(keys), self._buckets)
+        # Bytes.hashCode() is that of an array of signed bytes.
+        codes = [list_hash(byte - 256 if byte > 127 else byte for byte in key) for key in keys]
+        for key in bucket_order(keys, codes, self._buckets):
             entry = self._entries.get(key)
             if entry is None:
                 self._log(key, None, None, None)

@@ -43,13 +43,19 @@ def bucket_order(items: list[T], hashes: list[int], capacity: int = 16) -> list[
 
     hashes: hashCode() of each, as 32-bit numbers; capacity: that of the empty map.
     """
+    buckets = bucket_count(len(items), capacity)
+    numbers = [((code & MASK) ^ ((code & MASK) >> 16)) & (buckets - 1) for code in hashes]
+    return [items[index] for index in sorted(range(len(items)), key=numbers.__getitem__)]
+
+
+def bucket_count(size: int, capacity: int = 16) -> int:
+    """Return how many buckets a Java HashMap of this capacity has after `size` items were added."""
     buckets = 1
     while buckets < capacity:
         buckets *= 2
-    while len(items) > 0.75 * buckets:
+    while size > 0.75 * buckets:
         buckets *= 2
-    numbers = [((code & MASK) ^ ((code & MASK) >> 16)) & (buckets - 1) for code in hashes]
-    return [items[index] for index in sorted(range(len(items)), key=numbers.__getitem__)]
+    return buckets
 
 
 def map_hash(entries: Mapping[str, int] | Mapping[str, str]) -> int:
