@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamkit.expressions.evaluation import counting, regex
 from streamkit.expressions.evaluation.budget import Budget
 from streamkit.expressions.expression_limits import LimitError
+from streamkit.expressions.library import pattern_functions
 
 PATTERNS = st.one_of(
     st.text("ab,;: -#é\n", min_size=1, max_size=3).filter(lambda each: "-" not in each or len(each) == 1),
@@ -30,3 +31,9 @@ def test_a_split_ends_with_the_budget() -> None:
         counting.re_split(Budget(max_steps=100_000), "a+", "ab" * 5_000)
     with pytest.raises(LimitError, match=r"expression\.max\.steps"):
         counting.re_match(Budget(max_steps=10), "a", "b")
+
+
+def test_a_replacement_of_many_groups_is_charged_at_each_match() -> None:
+    with pytest.raises(LimitError, match=r"expression\.max\.steps"):
+        pattern_functions._charged_sub(Budget(max_steps=100_000), "a()", "\\1" * 2_000, "a" * 10)
+    assert pattern_functions._charged_sub(Budget(max_steps=100_000), "a()", "\\1" * 2_000, "a") == ""

@@ -14,6 +14,8 @@ from streamkit.record import Value
 
 _MATCH = 200
 """Steps of one match and its replacement, in addition to those by length: several microseconds."""
+_PART = 16
+"""Steps of one part of a replacement, text or a group, at each match."""
 _UNBOUNDED = float("inf")
 
 
@@ -31,12 +33,12 @@ def re_groups(pattern: Value, text: Value) -> list[str | None] | None:
 
 def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
     """Return a text with all matches replaced. Raises LimitError."""
-    return _substituted(pattern, replacement, text, lambda: None)
+    return _substituted(pattern, replacement, text, lambda steps: None)
 
 
 def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value) -> str:
-    budget.spend(CALL + (1 + budget.size(text)) * (1 + budget.size(pattern)) // 4)
-    return budget.item(_substituted(pattern, replacement, text, lambda: budget.spend(_MATCH)))
+    budget.spend(CALL + (1 + budget.size(text)) * (1 + budget.size(pattern)) // 4 + budget.size(replacement) // 2)
+    return budget.item(_substituted(pattern, replacement, text, budget.spend))
 
 
 def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, Value, Value], Value]:
@@ -47,13 +49,14 @@ def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, V
     return charged
 
 
-def _substituted(pattern: Value, replacement: Value, text: Value, on_match: Callable[[], None]) -> str:
+def _substituted(pattern: Value, replacement: Value, text: Value, spend: Callable[[int], None]) -> str:
     expression = regex.compiled(pattern)
     template = _template(need_text(replacement, "re_sub"), expression.groups)
     made: list[str] = []
     size = end = 0
     for found in expression.finditer(need_text(text, "re_sub")):
-        on_match()
+        # Each part of the replacement is looked up and counted at each match.
+        spend(_MATCH + _PART * len(template))
         made.append(text[end : found.start()])
         made += [part if isinstance(part, str) else found[part] or "" for part in template]
         size += sum(map(len, made[-len(template) - 1 :]))
