@@ -47,7 +47,8 @@ class SetHeadersOperator(Operator[Stream]):
     )
     summary = (
         "Sets record headers: each expression gives text or bytes, null removes the header. A header of that name that "
-        "is already there is replaced; others stay. Key and value stay as they are."
+        "is already there is replaced; others stay. Key and value stay as they are. An expression whose result is None "
+        "leaves a header without a value, as `new RecordHeader(name, null)` in Java."
     )
     example = Example(
         topology="""streamkit: 1
