@@ -6,7 +6,6 @@ Changelogs without a mark are not checked.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from streamkit.changes.forms.of_plan import rows_of
 from streamkit.changes.rows import compare_rows
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan.model import Plan
-from streamkit.state.files.mark import translated, write_atomically
+from streamkit.state.files.mark import sealed, translated, unsealed, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ def read_marks(plan: Plan) -> dict[str, Mark]:
     """Return the marks of this machine by store; none where the file is missing, damaged or of a newer format."""
     path = _path(plan)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = unsealed(path.read_text(encoding="utf-8"))
         if data["format"] != _FORMAT:
             return {}
         return {name: Mark(RowForm(**each["rows"]), each["topic_id"]) for name, each in data["stores"].items()}
@@ -63,7 +62,7 @@ def write_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
     path = _path(plan)
     if marks == known and path.exists():
         return  # a write with fsync takes time at each start
-    text = json.dumps({"format": _FORMAT, "stores": {name: asdict(mark) for name, mark in marks.items()}}, indent=1)
+    text = sealed({"format": _FORMAT, "stores": {name: asdict(mark) for name, mark in marks.items()}})
     with translated(path):
         write_atomically(path, text)
 

@@ -6,9 +6,11 @@ import threading
 
 import pytest
 
+from streamkit.errors import DamagedLogError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.embedded.database import FILE
 from streamkit.transport.embedded.log_tables import MAX_BATCH_BYTES, MAX_READ_BYTES
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
@@ -120,3 +122,18 @@ def test_a_thread_goes_on_after_its_transactional_id_was_taken(log, tmp_path):
         application.stop()
     application.raise_error()
     assert written(log) == 60
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_changed_record_ends_the_application_with_its_place(log, tmp_path, guarantee):
+    fill(log, 30)
+    producer = log.producer()
+    producer.send([("in", None, b"flipped", 1, None, 2)])
+    producer.close()
+    file = tmp_path / "log" / FILE
+    file.write_bytes(file.read_bytes().replace(b"flipped", b"flopped"))
+    plan = pass_through(tmp_path, **{"processing.guarantee": guarantee})
+    with pytest.raises(
+        DamagedLogError, match=rf"{FILE} is damaged: records of in \[2\] from offset 10 on were changed"
+    ):
+        Application(plan, log).run(until_idle=True, stop=threading.Event())

@@ -18,6 +18,7 @@ from streamkit.errors import StateError, StateLockedError
 from streamkit.record import TopicPartition
 from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, delete_checkpoint, read_checkpoint, write_checkpoint
 from streamkit.state.files.directory import StateDirectory, stored
+from streamkit.state.files.mark import unsealed
 
 
 def test_checkpoints_have_the_format_of_kafka_streams(tmp_path: Path) -> None:
@@ -169,9 +170,9 @@ def claimed(tmp_path: Path, engine: str) -> tuple[StateDirectory, Path]:
 def test_a_directory_names_the_engine_that_wrote_it_and_is_kept_for_it(tmp_path: Path) -> None:
     directory, path = claimed(tmp_path, "rocksdb")
     mark = {"engine": "rocksdb", "format": 2}
-    assert json.loads((path / ".streamkit-state").read_text()) == {**mark, "inode": path.stat().st_ino}
+    assert unsealed((path / ".streamkit-state").read_text()) == {**mark, "inode": path.stat().st_ino}
     directory.release("0_1")
-    assert json.loads((path / ".streamkit-state").read_text()) == mark
+    assert unsealed((path / ".streamkit-state").read_text()) == mark
     (path / "rocksdb").mkdir()
     directory.close()
     assert (claimed(tmp_path, "rocksdb")[1] / "rocksdb").exists()

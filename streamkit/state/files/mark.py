@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streamkit.errors import StateError
 
@@ -52,6 +54,24 @@ def write_atomically(path: Path, text: str) -> None:
         os.close(descriptor)
 
 
+def sealed(fields: Mapping[str, object]) -> str:
+    """Return fields as JSON with a checksum."""
+    return json.dumps({**fields, "crc": _crc(fields)}, indent=1)
+
+
+def unsealed(text: str) -> Any:
+    """Return what `sealed` wrote. Raises ValueError for a changed text; older releases wrote no checksum."""
+    fields = json.loads(text)
+    crc = fields.pop("crc", None) if isinstance(fields, dict) else None
+    if crc is not None and crc != _crc(fields):
+        raise ValueError("it was changed since it was written: its checksum is another")
+    return fields
+
+
+def _crc(fields: Mapping[str, object]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
+
+
 @dataclass(frozen=True)
 class Mark:
     """The content of a task's directory. `inode`: the inode of the directory while a process uses it; None: it was closed.
@@ -74,7 +94,7 @@ def read_mark(path: Path) -> Mark | None:
     file = path / MARK_FILE
     try:
         with translated(file):
-            mark = json.loads(file.read_text(encoding="utf-8"))
+            mark = unsealed(file.read_text(encoding="utf-8"))
         inode = mark.get("inode")
         return Mark(str(mark["engine"]), int(mark["format"]), None if inode is None else int(inode))
     except StateError as error:
@@ -92,4 +112,4 @@ def write_mark(path: Path, mark: Mark) -> None:
     """Mark a task's directory. Raises StateError."""
     fields = {name: value for name, value in vars(mark).items() if value is not None}
     with translated(path / MARK_FILE):
-        write_atomically(path / MARK_FILE, json.dumps(fields))
+        write_atomically(path / MARK_FILE, sealed(fields))
