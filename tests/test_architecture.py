@@ -84,7 +84,7 @@ HEAVY = (
     "uvicorn",
     "xxhash",
 )
-MOST_ANY = 67
+MOST_ANY = 69
 
 
 @cache
