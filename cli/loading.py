@@ -9,11 +9,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from streamkit.errors import UsageError
+from streamkit.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
@@ -35,7 +36,8 @@ def load_plan(file: str, settings: list[str] | None, env_file: str | None, *, im
 
     variables = environment(env_file)
     model = load_model(file, variables)
-    plan = build(model, overrides(settings), variables)
+    with wrong_settings():
+        plan = build(model, overrides(settings), variables)
     if imports:
         from streamkit.spec.import_check import check_imports
 
@@ -95,6 +97,17 @@ def overrides(settings: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--set {begin[0] if begin else ''}: expected KEY=VALUE")
         found[name.strip()] = value
     return found
+
+
+@contextmanager
+def wrong_settings() -> Iterator[None]:
+    """Raise an error about a setting of `--set` as a UsageError."""
+    try:
+        yield
+    except ConfigError as error:
+        if str(error).startswith("--set: "):
+            raise UsageError(str(error)) from error
+        raise
 
 
 def environment(env_file: str | None) -> Mapping[str, str]:

@@ -20,12 +20,13 @@ SILENCE_S = 2.0
 
 
 @contextmanager
-def opened(plan: Plan) -> Iterator[Transport]:
-    """Open the log that `bootstrap.servers` names, and close it at the end."""
+def opened(plan: Plan, *, creates: bool = True) -> Iterator[Transport]:
+    """Open the log that `bootstrap.servers` names, and close it at the end. creates False: write nothing, not even a directory."""
     from streamkit.runtime.operations.opening import open_log
 
-    announce(plan)
-    transport = open_log(plan)
+    if creates:
+        announce(plan)
+    transport = open_log(plan, creates=creates)
     try:
         with silence_noticed(plan):
             yield transport

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
 from streamkit_cli.arguments.files_to_validate import files_of, is_test_file
 from streamkit_cli.guard import print_message
-from streamkit_cli.loading import STDIN, environment, load_model, overrides, require_file
+from streamkit_cli.loading import STDIN, environment, load_model, overrides, require_file, wrong_settings
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
@@ -98,13 +98,18 @@ def _problems(file: str, options: CheckOptions) -> list[ReportLine]:
 
             with user_output():
                 problems = import_problems(model)
-        plan = build(model, overrides(options.settings), variables, options.online)
+        else:
+            from streamkit.spec.import_check import source_problems
+
+            problems = source_problems(model)
+        with wrong_settings():
+            plan = build(model, overrides(options.settings), variables, options.online)
     except TopologyError as error:
         return _report_lines([*problems, *error.problems])
     except UsageError:
         raise
     except StreamkitError as error:
-        # An error without a place in the file, such as a wrong --set, is one of the problems too.
+        # An error without a place in the file, such as one in the environment, is one of the problems too.
         return [ReportLine(ERROR, INVALID, Position(file, 1, 1), str(error))]
     for warning in _warnings(model, plan):
         print_message(warning)

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import Any
 
 from streamkit import durations
-from streamkit.errors import SerdeError, UsageError
+from streamkit.errors import SerdeError, UnknownStoreError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import Headers, Key, Record, Value
 from streamkit.runtime.driver import Driver
 from streamkit.runtime.records import RecordObjects
+from streamkit.suggestions import did_you_mean, listed
 
 
 class TopologyDriver:
@@ -69,7 +70,7 @@ class TopologyDriver:
     @property
     def stores(self) -> Mapping[str, list[tuple[Key, Value]]]:
         """The rows (key, value) of every store by its name, those in caches included, in byte order of keys."""
-        return {name: list(store.rows()) for name, store in self._driver.opened().items()}
+        return _Stores({name: list(store.rows()) for name, store in self._driver.opened().items()})
 
     @property
     def dropped(self) -> int:
@@ -92,6 +93,14 @@ class TopologyDriver:
         # With RecordObjects a record is (topic, Record), where the driver otherwise gives JSON objects.
         for topic, record in written:
             self._unread[topic].append(record)
+
+
+class _Stores(dict[str, list[tuple[Key, Value]]]):
+    """The rows of stores by name. Raises UnknownStoreError for a store that the topology does not have."""
+
+    def __missing__(self, name: str) -> list[tuple[Key, Value]]:
+        hint = did_you_mean(str(name), self, f"the topology has {listed(self)}")
+        raise UnknownStoreError(f"there is no store {name!r}{hint}")
 
 
 def _headers(headers: Iterable[tuple[str, bytes | str | None]]) -> Headers | None:

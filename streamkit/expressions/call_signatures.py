@@ -224,6 +224,18 @@ def source_signature(folder: str, module: str, attribute: str) -> Signature | No
     return Signature(attribute, (), is_class=True) if not inits and not node.bases else None
 
 
+def coroutine_in_source(folder: str, module: str, attribute: str, method: str) -> str | None:
+    """Return the name of a function with `async`, or of such a method of a class, in a module beside the file; else None."""
+    tree = _tree(folder, module)
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == attribute:
+            return attribute
+        if isinstance(node, ast.ClassDef) and node.name == attribute:
+            named = [each for each in node.body if isinstance(each, ast.AsyncFunctionDef) and each.name == method]
+            return f"{attribute}.{method}" if named else None
+    return None
+
+
 def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
     """Return the names of the methods that a function in a module beside the file calls; none where it is no such function."""
     tree = _tree(folder, module)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Protocol
@@ -116,6 +116,29 @@ def _import(ref: CallableRef, folder: str) -> ModuleType:
 def _is_beside(folder: str, name: str) -> bool:
     top = os.path.join(folder, name.partition(".")[0])
     return os.path.isfile(top + ".py") or os.path.isdir(top)
+
+
+def module_exists(folder: str, name: str) -> bool:
+    """Return whether a module is beside the file or on the Python path; imports nothing, not even the packages around it."""
+    parts = name.split(".")
+    if _is_beside(folder, name):
+        path = os.path.join(folder, *parts)
+        return os.path.isfile(f"{path}.py") or os.path.isdir(path) or name in sys.modules
+    places: Iterable[str] | None = None
+    for number in range(len(parts)):
+        whole = ".".join(parts[: number + 1])
+        if whole in sys.modules:
+            places = getattr(sys.modules[whole], "__path__", None)
+            continue
+        finders = [find for each in sys.meta_path if (find := getattr(each, "find_spec", None)) is not None]
+        spec = next((found for find in finders if (found := find(whole, places)) is not None), None)
+        if spec is None:
+            return False
+        # A package may make its modules itself, when it is imported.
+        places = spec.submodule_search_locations
+        if places is None and number + 1 < len(parts):
+            return True
+    return True
 
 
 def _import_beside(folder: str, name: str) -> ModuleType:

@@ -149,7 +149,9 @@ class Driver:
         """
         if CONTROL in record:
             return self.advance(_duration(record[CONTROL]))
-        self._pipe(self._json.encode(record, self.clock, self._reads))
+        row = self._json.encode(record, self.clock, self._reads)
+        self._check_partition(row[0], record.get("partition"))
+        self._pipe(row)
         return self.printed()
 
     def pipe_row(self, row: OutputTuple) -> list[dict[str, Json]]:
@@ -212,6 +214,19 @@ class Driver:
         known = sorted({*self._global_topics, *self._task_topics})
         hint = did_you_mean(topic, known, f"it reads {', '.join(known)}")
         raise TopicError(f"the topology does not read topic {topic!r}{hint}")
+
+    def _check_partition(self, name: str, partition: Json) -> None:
+        """Raise SerdeError for a partition that the topic does not have; `try` has one partition, in which all records are."""
+        topic = self.plan.external_topics.get(name)
+        count = None if topic is None else topic.partitions
+        if partition is None or (type(partition) is int and partition >= 0 and (count is None or partition < count)):
+            return
+        has = (
+            "partitions are whole numbers from 0"
+            if count is None
+            else f"topic {name} has {count} partitions, counted from 0"
+        )
+        raise SerdeError(f"partition is {partition!r}; {has}")
 
     def _task_reads(self, topic: str) -> bool:
         if self._task is None:

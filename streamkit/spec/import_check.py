@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 
 from streamkit.errors import Position, Problem, SerdeError, StreamkitError, TopologyError
-from streamkit.expressions.call_signatures import misfits, signature_of
-from streamkit.expressions.calls import load_object
+from streamkit.expressions.call_signatures import coroutine_in_source, misfits, signature_of
+from streamkit.expressions.calls import load_object, module_exists
 from streamkit.spec.topology_model import CallSite, TopologyModel
 
 _METHODS = {
@@ -16,6 +17,11 @@ _METHODS = {
     ("keys", "values"): "__call__(self, keys, values)",
 }
 """The method that a class has, by what a function in its place is passed."""
+
+
+_AWAITED = ("argument",)
+"""What `enrich` passes, the only step that waits for coroutines."""
+_NOT_AWAITED = "is `async`, and its coroutine would never run; write a function without `async`, or use the step enrich"
 
 
 def check_imports(model: TopologyModel) -> None:
@@ -34,6 +40,22 @@ def import_problems(model: TopologyModel) -> list[Problem]:
         except SerdeError as error:
             found.append(Problem(position, f"{what}: {error}"))
     return sorted(dict.fromkeys(found), key=lambda each: (each.position.file, each.position.line, each.position.column))
+
+
+def source_problems(model: TopologyModel) -> list[Problem]:
+    """Return what the sources of a file's modules show without an import: missing modules, and `async` where no step waits for it."""
+    found = []
+    for site in model.calls:
+        ref, position = site.ref, site.ref.position or Position("", 1, 1)
+        if not module_exists(os.path.abspath(ref.folder or "."), ref.module):
+            text = f"there is no module {ref.module!r} beside the file or on the Python path"
+            found.append(Problem(position, f"{site.what}: {text}"))
+            continue
+        method = _METHODS.get(site.usage.passed or (), "__call__").partition("(")[0]
+        coroutine = coroutine_in_source(ref.folder, ref.module, ref.attribute, method)
+        if coroutine is not None and site.usage.passed != _AWAITED:
+            found.append(Problem(position, f"{site.what}: {coroutine} {_NOT_AWAITED}"))
+    return list(dict.fromkeys(found))
 
 
 def _problems_of_call(site: CallSite) -> Iterator[Problem]:
@@ -57,6 +79,9 @@ def _problems_of_call(site: CallSite) -> Iterator[Problem]:
         if missing:
             yield Problem(position, f"{site.what}: class {found.__name__} has no method {missing}")
     called = found, inspect.getattr_static(found, "__call__", None)
+    run = inspect.getattr_static(found, method.partition("(")[0], None) if method and inspect.isclass(found) else None
+    if site.usage.passed != _AWAITED and any(map(_is_async, (found, run))):
+        yield Problem(position, f"{site.what}: {ref} {_NOT_AWAITED}")
     # A generator without `async` may give the results of a list (`batch`).
     if site.usage.passed == ("argument",) and any(map(inspect.isasyncgenfunction, called)):
         text = f"{ref} is an async generator; expected a result: `return` in place of `yield`"
@@ -67,6 +92,10 @@ def _problems_of_call(site: CallSite) -> Iterator[Problem]:
     places = {each.name: each.position for each in ref.arguments}
     for misfit in misfits(signature, {each.name: each.value for each in ref.arguments}, site.usage):
         yield Problem(places.get(misfit.argument or "") or position, f"{site.what}: {misfit}")
+
+
+def _is_async(found: object) -> bool:
+    return inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
 
 
 def _has(found: type, method: str) -> bool:

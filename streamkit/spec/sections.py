@@ -78,7 +78,16 @@ def read_defaults(reader: Reader, node: Node | None) -> Defaults:
 def read_topics(reader: Reader, node: Node, defaults: Defaults) -> dict[str, TopicSpec]:
     """Return the external topics by the names of their entries."""
     entries = reader.entries(node, "'topics'")
-    return {name: _topic(reader, name, key, body, defaults) for name, (key, body) in entries.items()}
+    found = {name: _topic(reader, name, key, body, defaults) for name, (key, body) in entries.items()}
+    first: dict[str, TopicSpec] = {}
+    for name, spec in found.items():
+        other = first.setdefault(spec.topic, spec)
+        if other is not spec:
+            reader.report(
+                entries[name][0],
+                f"The topics {name!r} and {other.name!r} ({other.position}) are both {spec.topic!r} on the log; write one entry",
+            )
+    return found
 
 
 def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> TopicSpec:

@@ -117,7 +117,7 @@ def test_an_alias_bomb_is_refused(tmp_path: Path) -> None:
 
 def test_settings_that_do_not_exist_are_named(upper: Path) -> None:
     done = streamkit("describe", upper, "--set", "comit.interval.ms=5")
-    assert done.code == 1
+    assert done.code == 2
     assert "comit.interval.ms" in done.err
     assert "Traceback" not in done.err
 

@@ -52,7 +52,7 @@ def command(
     from streamkit_cli.records.trace_output import trace_writer
 
     plan = load_plan(file, settings, env_file)
-    with opened(plan) as transport:
+    with opened(plan, creates=False) as transport:
         dead = find_letter(plan, transport, letter)
         found = explain(plan, transport, dead)
     record, fails = _record(plan, dead), found.failure is not None or any(map(_fails, found.visits))

@@ -35,7 +35,11 @@ Topics = Annotated[
 ]
 Rate = Annotated[
     str | None,
-    typer.Option("--rate", metavar="N/s", help="How many records a second of all topics together: 100/s, 600/m."),
+    typer.Option(
+        "--rate",
+        metavar="N/s",
+        help="How many records a second of all topics together: 100/s, 600/m. Their times follow it.",
+    ),
 ]
 Count = Annotated[
     int | None, typer.Option("--count", metavar="N", min=0, help="How many records of all topics together.")
@@ -84,7 +88,7 @@ def command(
     if count is None and per_second is None and is_endless(generators):
         endless = ", ".join(each.topic for each in generators if each.count is None)
         raise UsageError(f"the records of {endless} never end; give --count N or --rate N/s")
-    records = islice(generated(generators, seed, first), count)
+    records = islice(generated(generators, seed, first, per_second), count)
     from streamkit_cli.running.stop_signals import stopping
 
     with stopping() as stop_requested:

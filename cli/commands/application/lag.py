@@ -42,7 +42,7 @@ def show_lag(plan: Plan, form: Format) -> GroupLag:
     from streamkit.runtime.operations.group_lag import group_lag, member_label
     from streamkit_cli.logs import opened
 
-    with opened(plan) as transport:
+    with opened(plan, creates=False) as transport:
         found = group_lag(plan, transport)
     if form is Format.json:
         print(json.dumps({"application": plan.application, "lag": found.total, **asdict(found)}, indent=2))

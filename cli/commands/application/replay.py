@@ -75,7 +75,7 @@ def command(
     plan = load_plan(file, settings, env_file)
     records = RecordJson(plan)
     letter_filter = LetterFilter(records, where, since, until)
-    with opened(plan) as transport:
+    with opened(plan, creates=execute) as transport:
         replay = Replay(plan, transport, _physical(plan, topics), again=again)
         found = replay.execute(letter_filter, limit) if execute else islice(replay.dead_letters(letter_filter), limit)
         writer = LetterWriter(replay, records, executed=execute)

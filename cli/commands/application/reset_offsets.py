@@ -88,7 +88,6 @@ ConfigFile = Annotated[
 ]
 
 EXAMPLES = (
-    "streamkit reset-offsets orders.yaml",
     "streamkit reset-offsets orders.yaml --to-datetime 2025-01-31T08:00Z --execute",
     "streamkit reset-offsets orders.yaml --skip orders-0@17 --execute",
 )
@@ -139,7 +138,7 @@ def command(
         raise UsageError(f"--skip and {given[0]} exclude each other: --skip names the record's topic itself")
     chosen = library.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
     plan = load_plan(file, _settings(config_file, settings, bootstrap_server), env_file)
-    with opened(plan) as transport:
+    with opened(plan, creates=execute) as transport:
         if skip is not None:
             found = library.prepare_skip(plan, transport, skip, force=force)
         else:

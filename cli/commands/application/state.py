@@ -56,7 +56,7 @@ def command(
         from streamkit_cli.logs import opened
 
         plan = load_plan(topology, settings, env_file)
-        with opened(plan) as transport:
+        with opened(plan, creates=False) as transport:
             found = kept_stores(folder, verify=verify, plan=plan, transport=transport)
     print(json.dumps([asdict(each) for each in found], indent=2) if form is Format.json else _text(found))
     return FAILED if any(each.problem for each in found) else 0

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from streamkit.errors import UsageError
 from streamkit.http.answers import STATUS
+from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.remote import Connection, Place, TokenFile, address_of, is_url
 from streamkit_cli.shared_options import EnvFile, Format, Settings, Shown
@@ -14,9 +18,18 @@ from streamkit_cli.tables import is_coloured, red, table, time_cell
 if TYPE_CHECKING:
     from streamkit.serdes.plain import Json
 
+Check = Annotated[
+    bool, typer.Option("--check", help="Exit code 1 where the application does not process all its inputs.")
+]
+MaxLag = Annotated[
+    int | None, typer.Option("--max-lag", metavar="N", min=0, help="With --check: 1 where the lag is more.")
+]
+_FAILING = frozenset(("ERROR", "GONE", "UNOWNED", "UNKNOWN", "PAUSED", "CREATED", "PENDING_SHUTDOWN", "NOT_RUNNING"))
+"""The conditions for which --check fails; a rebalance and restoring end by themselves."""
+
 EXAMPLES = (
     "streamkit status orders.yaml",
-    "streamkit status http://127.0.0.1:8080 --format json",
+    "streamkit status http://127.0.0.1:8080 --check --max-lag 1000",
 )
 """The examples of the help."""
 
@@ -24,15 +37,20 @@ EXAMPLES = (
 def command(
     place: Place,
     form: Shown = Format.text,
+    check: Check = False,
+    max_lag: MaxLag = None,
     token_file: TokenFile = None,
     settings: Settings = None,
     env_file: EnvFile = None,
-) -> None:
+) -> int:
     """Show the instances, threads and tasks of a running application, with rates, lag and restoring.
 
     The first line states the worst of what follows. Of a file that does not set application.server, what the log knows is
-    shown: members of the group, and lag.
+    shown: members of the group, and lag. With --check the exit code is 1 where an instance is GONE, PAUSED, not running or
+    has an error, and where inputs have no owner, as well as for a lag above --max-lag; 0 during a rebalance and a restore.
     """
+    if max_lag is not None and not check:
+        raise UsageError("--max-lag needs --check")
     if is_url(place):
         connection = Connection(place, token_file)
     else:
@@ -41,12 +59,30 @@ def command(
         if address is None:
             from streamkit_cli.commands.application.lag import show_lag
 
-            show_lag(plan, form)
-            return
+            found = show_lag(plan, form)
+            reasons = [] if found.members else ["the group has no members"]
+            if found.members and found.unowned and not found.rebalancing:
+                reasons.append(f"{len(found.unowned)} input partitions have no owner")
+            return _checked(check, reasons, found.total, max_lag)
         connection = Connection(address, token_file)
     status = connection.get("/status", shape=STATUS)
     as_json = form is Format.json
     print(json.dumps(status, indent=2, ensure_ascii=False) if as_json else _text(status, is_coloured()))
+    problems = [f"{each['condition']}: {each['text']}" for each in status["problems"] if each["condition"] in _FAILING]
+    return _checked(check, problems, status["lag"], max_lag)
+
+
+def _checked(check: bool, reasons: list[str], lag: int | None, most: int | None) -> int:
+    """Print why a check fails, and return the exit code."""
+    if not check:
+        return 0
+    if most is not None and lag is None:
+        reasons = [*reasons, "the lag is not known"]
+    elif most is not None and lag is not None and lag > most:
+        reasons = [*reasons, f"the lag is {lag}, more than {most}"]
+    for reason in reasons:
+        print_message(reason)
+    return FAILED if reasons else 0
 
 
 def _text(status: dict[str, Json], colour: bool) -> str:

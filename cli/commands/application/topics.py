@@ -49,7 +49,7 @@ def command(
     from streamkit_cli.logs import opened
 
     plan = load_plan(file, settings, env_file)
-    with opened(plan) as transport:
+    with opened(plan, creates=action is Action.create) as transport:
         if action is Action.create:
             prepare_topics(plan, transport)
         admin = transport.admin()

@@ -121,7 +121,7 @@ def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
     if new.plan is None:
         raise UsageError("--running needs the topology file of the new version, which says where its log is")
     old = versions[0].plan if len(versions) == 2 else None
-    with opened(new.plan) as transport:
+    with opened(new.plan, creates=False) as transport:
         on_log, internal, counts = read_log(old or new.plan, transport)
     after = form_of(new.plan, new.form.label, counts)
     if len(versions) == 2:

@@ -91,7 +91,7 @@ def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dic
 def _reach(plan: Plan) -> str:
     from streamkit_cli.logs import opened
 
-    with opened(plan) as transport:
+    with opened(plan, creates=False) as transport:
         topics = transport.admin().topics()
     known = {topic.name for topic in plan.external_topics.values()}
     return f"{len(topics)} topics, {len(known & set(topics))} of the {len(known)} that the file names"

@@ -64,7 +64,7 @@ def command(
     before, after = (read_version(file, "migrate", settings, env_file) for file in (old, new))
     if not execute and after.registry is not None:
         after.registry.start_dry_run()  # rows are converted, which would register the schema of a new subject
-    with opened(after) as transport:
+    with opened(after, creates=execute) as transport:
         migrator = Migrator(before, after, transport, renames)
         if execute:
             migrator.execute()

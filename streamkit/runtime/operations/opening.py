@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from streamkit.plan.model import Plan
 from streamkit.transport import Transport, open_transport
 
@@ -23,7 +25,16 @@ def silence_of(plan: Plan) -> str | None:
     return silence(address(plan), tls="SSL" in plan.config.client("common").get("security.protocol", "").upper())
 
 
-def open_log(plan: Plan) -> Transport:
-    """Return the log that `bootstrap.servers` names; the caller closes it. Raises ConfigError, TransportError."""
+def open_log(plan: Plan, *, creates: bool = True) -> Transport:
+    """Return the log that `bootstrap.servers` names; the caller closes it. Raises ConfigError, TransportError.
+
+    creates False: an embedded log that does not exist is read as an empty one, and not created.
+    """
     config = plan.config
-    return open_transport(address(plan), {role: config.client(role) for role in ROLES}, config["state.dir"])
+    found = open_transport(address(plan), {role: config.client(role) for role in ROLES}, config["state.dir"])
+    place = found.missing()
+    if creates or place is None:
+        return found
+    from streamkit.transport.embedded import EmptyLog
+
+    return EmptyLog(Path(place))

@@ -234,6 +234,12 @@ class JsonSerde(Serde):
         return value
 
     def from_json(self, data: Json) -> Value:
+        try:
+            json.dumps(data, allow_nan=False)
+        except ValueError as error:
+            raise SerdeError("JSON has no NaN and no infinite number; write null, or text") from error
+        except (TypeError, RecursionError):
+            pass  # `encode` raises its own error
         return data
 
     def same(self, one: Value, other: Value) -> bool:

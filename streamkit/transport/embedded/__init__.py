@@ -9,6 +9,7 @@ writes, a killed process loses nothing).
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from streamkit.transport.log_interface import (
     MEMBERSHIP,
@@ -69,3 +70,18 @@ class EmbeddedTransport(Transport):
 
     def close(self) -> None:
         pass
+
+
+class EmptyLog(EmbeddedTransport):
+    """The log of a directory that does not exist yet, for commands that create nothing: an empty one, deleted at the close."""
+
+    def __init__(self, directory: Path):
+        self._folder = TemporaryDirectory(prefix="streamkit-")
+        super().__init__(self._folder.name)
+        self._place = directory
+
+    def missing(self) -> str | None:
+        return str(self._place)
+
+    def close(self) -> None:
+        self._folder.cleanup()
