@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +28,7 @@ from streamkit.spec import legal_names
 from streamkit.spec.call_readers import batch_call, call_ref, is_call
 from streamkit.spec.materialized import store_options, topic_config
 from streamkit.spec.yaml_nodes.locate import locator
-from streamkit.spec.yaml_nodes.nodes import Node
+from streamkit.spec.yaml_nodes.nodes import Node, quoted
 from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, Use, put
 from streamkit.suggestions import did_you_mean
 
@@ -81,21 +82,34 @@ _CUT_OFF = ("unterminated", "is never closed", "it ends too early", "invalid syn
 
 
 def _with_comment(error: TopologyError, node: Node) -> TopologyError:
-    """Return the error, with a hint where YAML ends the expression at ` #`, which begins a comment."""
+    """Return the error, with a hint where YAML ends the expression: at ` #`, which begins a comment, or at a comma."""
     rest = node.source.text[node.end :].partition("\n")[0]
     cut_off = any(each in problem.message for problem in error.problems for each in _CUT_OFF)
-    if not (cut_off and node.plain and rest.lstrip(" \t").startswith("#")):
+    rest = rest.lstrip(" \t")
+    if not (cut_off and node.plain and rest.startswith(("#", ","))):
         return error
     hint = "YAML takes what follows ' #' for a comment: put the expression in quotes if it belongs to it"
+    if rest.startswith(","):
+        hint = "YAML ends it at the comma: put the expression in quotes"
     return TopologyError([replace(problem, message=f"{problem.message}; {hint}") for problem in error.problems])
 
 
 def quoting(node: Node) -> str:
     """Return the advice to quote, with the quoted form of a list or mapping that was meant as an expression."""
-    text = _source_form(node)
+    text = " ".join(node.source.text[node.start : node.end].split())
+    if not _is_python(text) or (node.kind == "mapping" and not all(key.style for key, _ in node.value)):
+        text = _source_form(node)
     if len(text) > LONGEST_EXAMPLE:
         return "put it in quotes"
-    return "put it in quotes: '" + text.replace("'", "''") + "'"
+    return f"put it in quotes: {quoted(text)}"
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _source_form(node: Node) -> str:

@@ -142,10 +142,14 @@ def _with_one_call(reader: Reader, operator: AnyOperator, body: Node, nodes: dic
 def _is_unquoted_expression(operator: AnyOperator, body: Node, allowed: list[str]) -> bool:
     """Return whether a mapping of unknown keys is in the place of a main argument that is an expression."""
     main = next((field for field in operator.fields if field.name == operator.main), None)
-    keys = [key.value for key, _ in body.value if key.kind == "scalar"]
+    names = [key for key, _ in body.value if key.kind == "scalar"]
+    keys = [key.value for key in names]
     if main is None or not isinstance(main.kind, fields.Expr) or not keys:
         return False
-    return not any(key in allowed or nearest(key, allowed) for key in keys)
+    if any(key in allowed for key in keys):
+        return False
+    # Names of options need no quotes, those of an object's fields do.
+    return all(key.style for key in names) or not any(nearest(key, allowed) for key in keys)
 
 
 def _on_error(reader: Reader, node: Node) -> OnError | Bad:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamkit.errors import UsageError
+from streamkit.runtime.execution.dead_letters import PREFIX, STEP, is_dead_letter
 from streamkit.serdes.plain import Json
 from streamkit.spec.yaml_nodes.nodes import Node, Source, compose
 from streamkit.spec.yaml_nodes.resolve import core
@@ -16,7 +17,9 @@ from streamkit.testing.inline_yaml import flow, flow_key
 from streamkit.testing.match_expected import Pair, same
 
 PROPOSED = ("key", "value", "timestamp")
-"""Fields of records that are written where the test expects nothing yet."""
+"""Fields of records that are written where the test expects nothing yet; of dead letters the headers too."""
+_REASON = (f"{PREFIX}exception", f"{PREFIX}message", STEP)
+"""The headers of a dead letter that are written: others name lines of code and the time."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class _Writer:
         rows = [f"{indent}expect:"]
         for topic, records in printed.items():
             rows.append(f"{indent}  {flow_key(topic)}:")
-            rows += [f"{indent}    - {flow(_shown(record, PROPOSED))}" for record in records]
+            rows += [f"{indent}    {row}" for row in _proposed_rows(records)]
         if there is None:
             _, end = self._span(node.start, real_end(node))
             self._insert_line(end, "\n".join(rows))
@@ -98,10 +101,7 @@ class _Writer:
         self, node: Node, there: tuple[Node, Node] | None, printed: Mapping[str, list[Mapping[str, Json]]]
     ) -> None:
         """Write `expect` in a test that stands in brackets."""
-        topics = [
-            f"{flow_key(topic)}: {_listed(_shown(each, PROPOSED) for each in records)}"
-            for topic, records in printed.items()
-        ]
+        topics = [f"{flow_key(topic)}: {_proposed(records)}" for topic, records in printed.items()]
         text = f"{{{', '.join(topics)}}}"
         if there is None:
             end = node.value[-1][1].end
@@ -126,12 +126,28 @@ class _Writer:
     def _expectation(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
         if expectation.file is not None:
             _write_file(expectation, pairs)
+        elif expectation.node is expectation.records_node and not expectation.records and _has_letters(pairs):
+            self._dead_letters(expectation, pairs)
         elif expectation.records_node.kind == "mapping" and not _fit_mapping(pairs):
             self._as_list(expectation, pairs)
         elif self._is_block(expectation.records_node) and expectation.records_node.value:
             self._items(expectation, pairs)
         else:
             self._rewrite(expectation, pairs)
+
+    def _dead_letters(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
+        """Write dead letters with their reasons in place of an empty list."""
+        node = expectation.records_node
+        records = [pair.actual for pair in pairs if pair.actual is not None]
+        if self._in_flow(expectation.key.start):
+            self._write_value(expectation.key, node, _proposed(records, ("key", "value")))
+            return
+        begin = self._behind_colon(expectation)
+        indent = "\n" + " " * (expectation.key.position.column - 1 + 2)
+        text = "".join(indent + row for row in _proposed_rows(records, ("key", "value")))
+        self._edits.append(
+            Edit(begin, max(begin, real_end(node)) if node.value or node.kind != "scalar" else begin, text)
+        )
 
     def _items(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
         """Change, drop and add the items of a block list or mapping one by one."""
@@ -144,7 +160,7 @@ class _Writer:
         for pair in pairs:
             if pair.expected is None:
                 assert pair.actual is not None
-                row = _row(pair.actual) if rows else f"- {flow(_shown(pair.actual, fields))}"
+                row = _row(pair.actual) if rows else f"- {flow(_shown(pair.actual, fields, expectation.partial))}"
                 self._insert_line(after, indent + row)
                 continue
             item = pair.expected.node
@@ -200,14 +216,23 @@ class _Writer:
         needed = [name for name in ("key", "value") if pair.actual.get(name) is not None and name not in present]
         if (needed and not expectation.partial) or not _owned(item):
             fields = _given_fields(expectation) | present.keys()
-            self._replace(item, flow(_shown(pair.actual, fields)))
+            self._replace(item, flow(_shown(pair.actual, fields, expectation.partial)))
             return
         for name, node in present.items():
             wanted, came = pair.expected.fields.get(name), pair.actual.get(name)
             if name == "timestamp" and wanted is None:
                 continue
-            if not same(wanted, came, expectation.partial):
+            if name == "headers" and expectation.partial:
+                self._some_headers(node, wanted or [], came or [])
+            elif not same(wanted, came, expectation.partial):
                 self._value(node, came, expectation.partial)
+
+    def _some_headers(self, node: Node, wanted: Json, came: Json) -> None:
+        """Replace headers of which a test names some: by those of the same names, where they differ."""
+        if all(header in came for header in wanted):
+            return
+        names = [name for name, _ in wanted]
+        self._replace(node, flow([header for header in came if header[0] in names]))
 
     def _value(self, node: Node, value: Json, partial: bool) -> None:
         """Replace a value, or only those of its fields that differ where it keeps its fields."""
@@ -252,7 +277,7 @@ class _Writer:
             return pair.expected.fields
         if pair.actual is None:
             return pair.expected.fields if expectation.match == CONTAINS and pair.expected else None
-        return _shown(pair.actual, fields)
+        return _shown(pair.actual, fields, expectation.partial)
 
     def _describe(self, described: Described, text: str) -> None:
         if described.file is not None:
@@ -349,8 +374,34 @@ def _given_fields(expectation: Expectation) -> set[str]:
     return found
 
 
-def _shown(record: Mapping[str, Json], fields: Collection[str]) -> dict[str, Json]:
-    """Return the fields of a record that are written, in their usual order; absent ones but a tombstone are left out."""
+def _has_letters(pairs: tuple[Pair, ...]) -> bool:
+    return any(pair.actual is not None and is_dead_letter(pair.actual.get("headers")) for pair in pairs)
+
+
+def _proposed_rows(records: Sequence[Mapping[str, Json]], fields: Sequence[str] = PROPOSED) -> list[str]:
+    """Return the lines of a topic's records; dead letters have their reasons, and `partial` for their other headers."""
+    if not any(is_dead_letter(record.get("headers")) for record in records):
+        return [f"- {flow(_shown(record, fields))}" for record in records]
+    items = [f"  - {flow(_shown(record, (*fields, 'headers'), partial=True))}" for record in records]
+    return ["partial: true", "records:", *items]
+
+
+def _proposed(records: Sequence[Mapping[str, Json]], fields: Sequence[str] = PROPOSED) -> str:
+    """Return the same in one line."""
+    if not any(is_dead_letter(record.get("headers")) for record in records):
+        return _listed(_shown(record, fields) for record in records)
+    listed = _listed(_shown(record, (*fields, "headers"), partial=True) for record in records)
+    return f"{{partial: true, records: {listed}}}"
+
+
+def _shown(record: Mapping[str, Json], fields: Collection[str], partial: bool = False) -> dict[str, Json]:
+    """Return the fields of a record that are written, in their usual order; absent ones but a tombstone are left out.
+
+    partial: other headers may come, so that a dead letter is written with its reason alone.
+    """
+    headers = record.get("headers")
+    if partial and is_dead_letter(headers):
+        record = {**record, "headers": [header for header in headers if header[0] in _REASON]}
     return {
         name: record.get(name)
         for name in RECORD_FIELDS
@@ -373,7 +424,7 @@ def _write_file(expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
     assert expectation.file is not None
     fields = _given_fields(expectation)
     came = [pair.actual for pair in pairs if pair.actual is not None]
-    lines = [json.dumps(_shown(record, fields), ensure_ascii=False) + "\n" for record in came]
+    lines = [json.dumps(_shown(record, fields, expectation.partial), ensure_ascii=False) + "\n" for record in came]
     try:
         expectation.file.write_text("".join(lines), encoding="utf-8")
     except OSError as error:

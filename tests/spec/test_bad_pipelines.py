@@ -8,6 +8,29 @@ from tests.spec.helpers import LINES, pipeline, problems
 
 P = "pipelines:\n  p: "
 CASES = {
+    "calls without quotes": (
+        pipeline(
+            'map_values: {value: get(value, "ts", -1)}',
+            "filter: {if: lookup_all(value.a, value.b)}",
+            'map_values: {value: {"a": value.x}}',
+            'map_values: {"a": value.x}',
+            'map_values: {value: max(value.a, "a) (", min(1, 2)), store: s}',
+            'map: {key: key, value: {"a": get(value, "b", 1)}}',
+            "branch: {when: {a: {if: [max(1, 2)]}}}",
+        ),
+        [
+            "9:29: YAML ends this value at its comma: put it in quotes: 'get(value, \"ts\", -1)'",
+            "10:22: YAML ends this value at its comma: put it in quotes: 'lookup_all(value.a, value.b)'",
+            "10:22: unknown function 'lookup_all'",
+            "11:29: 'value' of 'map_values' must be an expression, not a mapping; put it in quotes: '{\"a\": value.x}'",
+            "12:21: The step 'map_values' has none of these options; if this is meant as an expression, put it in quotes: '{\"a\": value.x}'",
+            "13:29: YAML ends this value at its comma: put it in quotes: 'max(value.a, \"a) (\", min(1, 2))'",
+            "14:32: 'value' of 'map' must be an expression, not a mapping; put it in quotes: '{\"a\": get(value, \"b\", 1)}'",
+            "14:38: YAML ends this value at its comma: put it in quotes: 'get(value, \"b\", 1)'",
+            "15:33: 'if' of the branch 'a' must be an expression, not a list; put it in quotes: '[max(1, 2)]'",
+            "16:9: 'to' may not follow a 'branch' step; give each branch its own",
+        ],
+    ),
     "origins": (
         LINES + P + "{stream: in, table: in}\n  q: {}\n  r: {from: p, name: x}",
         [

@@ -169,3 +169,41 @@ def test_a_test_in_brackets_stays_in_its_line(expect: str, tmp_path: Path) -> No
     assert len(after.splitlines()) == 2
     assert "large: [{key: bob, value: {cents: 2000, note: b}" in after
     assert rewritten(tmp_path, after) == after
+
+
+BROKEN = "given:\n  - {topic: orders, key: ann, value: {note: a}}\n"
+REASON = [
+    ["__streams.errors.exception", "KeyError"],
+    ["__streams.errors.message", "'cents'"],
+    ["__streamkit.errors.step", "orders.filter"],
+]
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "",
+        "expect:\n  broken: []\n",
+        "expect:\n  broken:   # none\n",
+        "expect: {broken: []}\n",
+        "expect: {broken}\n",
+        "expect: {}\n",
+    ],
+)
+def test_a_dead_letter_is_written_with_its_reason(tmp_path: Path, expect: str) -> None:
+    found = rewritten(tmp_path, case(BROKEN + expect))
+    broken = yaml.safe_load(found)["tests"]["t"]["expect"]["broken"]
+    assert broken["partial"] is True
+    (record,) = broken["records"]
+    assert (record["key"], record["value"], record["headers"]) == ("ann", {"base64": "eyJub3RlIjoiYSJ9"}, REASON)
+
+
+def test_of_the_headers_that_a_test_names_only_those_are_written(tmp_path: Path) -> None:
+    wrong = "[[__streams.errors.message, x]]"
+    text = BROKEN + "expect:\n  broken:\n    partial: true\n    records:\n      - {key: ann, headers: HEADERS}  # why\n"
+    found = rewritten(tmp_path, case(text.replace("HEADERS", wrong)))
+    expected = yaml.safe_load(found)["tests"]["t"]["expect"]["broken"]["records"]
+    assert expected == [{"key": "ann", "headers": [REASON[1]]}]
+    assert "# why" in found
+    kept = case(text.replace("HEADERS", "[[__streams.errors.exception, KeyError]]").replace("{key: ann", "{key: eve"))
+    assert rewritten(tmp_path, kept) == kept.replace("{key: eve", "{key: ann")

@@ -161,8 +161,30 @@ class _Composer:
         node = self.open.pop()
         self.keys.pop()
         node.end = event.end_mark.index
+        if node.kind == "mapping" and self.source.text[node.end - 1] == "}":
+            self._join_calls(node)
         self._remember(self.open_anchors.pop(), node)
         self._add(node)
+
+    def _join_calls(self, node: Node) -> None:
+        """Report calls without quotes, such as `{value: get(value, "ts", -1)}`, and make each one value again.
+
+        YAML ends a value without quotes at a comma, so that the other arguments become keys without values.
+        """
+        joined: list[tuple[Node, Node]] = []
+        for key, value in node.value:
+            call = joined[-1][1] if joined else None
+            if call is not None and _is_open_call(call) and key.kind == value.kind == "scalar" and not value.value:
+                call.end = key.end
+                call.value = self.source.text[call.start : call.end]
+                if not _is_open_call(call):
+                    advice = quoted(" ".join(call.value.split()))
+                    self.problems.append(
+                        Problem(call.position, f"YAML ends this value at its comma: put it in quotes: {advice}")
+                    )
+            else:
+                joined.append((key, value))
+        node.value = joined
 
     def _remember(self, anchor: str | None, node: Node) -> None:
         if anchor is not None:
@@ -210,6 +232,26 @@ class _Composer:
 
     def _stop(self, offset: int, message: str) -> None:
         raise TopologyError([*self.problems, Problem(self.source.at(offset), message)])
+
+
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
+
+
+def _is_open_call(node: Node) -> bool:
+    """Return whether a scalar without quotes has an opening bracket that nothing closes."""
+    if node.kind != "scalar" or node.style or "(" not in node.value:
+        return False
+    text = _QUOTED.sub("", node.value)
+    return text.count("(") > text.count(")")
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes, as YAML takes it.
+
+    >>> quoted("get(value, 'ts')")
+    "'get(value, ''ts'')'"
+    """
+    return "'" + text.replace("'", "''") + "'"
 
 
 def check_keys(root: Node, problems: list[Problem]) -> None:
