@@ -7,6 +7,15 @@ from streamkit.changes.forms.form import RowForm
 from streamkit.changes.forms.serde_forms import Reads, reads
 from streamkit.state.store_kinds import KINDS
 
+CONVERTIBLE = ("key_value", "versioned", "window", "session", "join_window")
+"""Kinds of stores whose values are those of the serde and nothing else, so that a migration can give them other serdes."""
+
+
+def has_same_layout(old: RowForm, new: RowForm) -> bool:
+    """Return whether rows of one form are rows of the other one, but for their serdes."""
+    same = old.kind == new.kind and old.window_size == new.window_size
+    return same or (old.kind, new.kind) == ("key_value", "versioned")
+
 
 def compare_rows(old: RowForm, new: RowForm) -> list[tuple[Verdict, str]]:
     """Return the differences between rows, each with a verdict: incompatible, unknown or restore."""

@@ -9,7 +9,7 @@ from streamkit.changes.finding import Finding, Verdict
 from streamkit.changes.forms.form import Form, OnLog, StoreDetails, StoreForm
 from streamkit.changes.keep import keep_store
 from streamkit.changes.match import Matched
-from streamkit.changes.rows import compare_rows
+from streamkit.changes.rows import CONVERTIBLE, compare_rows, has_same_layout
 from streamkit.state.store_kinds import KINDS
 
 AFRESH = "to have the past in it, set the application back with `streamkit reset-offsets`"
@@ -69,7 +69,11 @@ def _kept(versions: Versions, old: StoreForm, new: StoreForm) -> Iterator[Findin
     texts: list[Text] = []
     if old.rows is not None and new.rows is not None:
         for verdict, why in compare_rows(old.rows, new.rows):
-            texts.append((verdict, why, _todo(verdict)))
+            converts = has_same_layout(old.rows, new.rows) and old.rows.kind in CONVERTIBLE
+            action = _todo(verdict)
+            if verdict is Verdict.INCOMPATIBLE and converts and old.details is not None and old.details.logged:
+                action += _migration(versions, "or convert")
+            texts.append((verdict, why, action))
     # State that is misread, or restored in any case, needs no further findings.
     settled = any(verdict in (Verdict.INCOMPATIBLE, Verdict.RESTORE) for verdict, _, _ in texts)
     if old.details is not None and new.details is not None:
@@ -250,9 +254,15 @@ def _renamed(versions: Versions, old: StoreForm, new: StoreForm) -> Finding:
     lost = f"; {kind.lost}" if kind is not None and kind.lost else ""
     text = f"{was} starts empty: its rows stay in {versions.old.changelog(old.name)}{versions.shown_records(old.name)}{lost}"
     action = keep_store(versions.new, new, old.name)
-    if versions.offers_migration and versions.old.externals is not None:
-        action += f"; or move its rows: `streamkit migrate {versions.old.label} {versions.new.label}`"
+    action += _migration(versions, "or move")
     return _finding(new, (Verdict.RENAMED, text, action), old.name)
+
+
+def _migration(versions: Versions, what: str) -> str:
+    """Return what follows an action that `streamkit migrate` can take the place of; it takes files of both versions."""
+    if not versions.offers_migration or versions.old.externals is None:
+        return ""
+    return f"; {what} its rows: `streamkit migrate {versions.old.label} {versions.new.label}`"
 
 
 def _from_source(old: StoreForm, new: StoreForm) -> bool:

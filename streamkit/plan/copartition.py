@@ -32,10 +32,13 @@ def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterab
         fixed = {topic: topology.internal_topics.get(topic) for topic in group}
         external = {topic: declared[topic] for topic in group if topic in declared}
         if all(count is not None for count in fixed.values()) and len(set(fixed.values())) > 1:
-            text = f"Following topics do not have the same number of partitions: [{_java_map(fixed)}]"
+            text = (
+                f"Following topics do not have the same number of partitions: [{_java_map(fixed)}]; write the same `partitions` "
+                "in their steps, or in one of them only"
+            )
             problems.append(Problem(_place(topology, group), text))
         elif len(set(external.values())) > 1:
-            text = f"Topics not co-partitioned: [{_java_map(external)}]"
+            text = f"Topics not co-partitioned: [{_java_map(external)}]; {_advice(external)}"
             problems.append(Problem(_place(topology, group), text))
         elif external:
             count = next(iter(external.values()))
@@ -43,10 +46,21 @@ def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterab
                 if partitions is not None and partitions != count:
                     text = (
                         f"Number of partitions [{partitions}] of repartition topic [{topology.application}-{topic}] "
-                        f"doesn't match number of partitions [{count}] of the source topic."
+                        f"doesn't match number of partitions [{count}] of the source topic; write `partitions: {count}` in the "
+                        "step repartition, or leave it out"
                     )
                     problems.append(Problem(_place(topology, group), text))
     return problems
+
+
+def _advice(counts: dict[str, int]) -> str:
+    """Return what makes the numbers of partitions equal: another number for a topic, or a step."""
+    most = max(counts.values())
+    fewer = [topic for topic, count in sorted(counts.items()) if count < most]
+    return (
+        f"give {' and '.join(fewer)} `partitions: {most}`, or put `repartition: {{partitions: {most}}}` before the step where "
+        f"{'its' if len(fewer) == 1 else 'their'} records come in"
+    )
 
 
 def _java_map(counts: dict[str, int | None] | dict[str, int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -273,3 +274,27 @@ def test_a_reader_waits_for_a_topic_that_comes_later(clicks: Path, tmp_path: Pat
     produced(path, "numbers", {"value": "a"})
     out, _ = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (0, "a\n")
+
+
+def test_records_that_are_deleted_before_they_are_read_are_reported_as_retention(tmp_path: Path) -> None:
+    from streamkit.plan import load
+    from streamkit.record import TopicPartition
+    from streamkit.runtime.operations.opening import open_log
+
+    path = tmp_path / "copy.yaml"
+    path.write_text(
+        f"streamkit: 1\napplication: copy\nconfig: {{state.dir: {tmp_path / 'state'}}}\n"
+        "topics: {in: {value: string, partitions: 1}, out: {value: string, partitions: 1}}\n"
+        "pipelines:\n  p: {stream: in, to: out}\n"
+    )
+    produced(path, "in", {"value": "a"})
+    assert streamkit("run", path, "--until-idle").code == 0
+    produced(path, "in", {"value": "b"}, {"value": "c"}, {"value": "d"})
+    with closing(open_log(load(path))) as log, closing(log.admin()) as admin:
+        admin.delete_records({TopicPartition("in", 0): 3})
+    done = streamkit("run", path, "--until-idle")
+    assert (
+        "in-0: the records from offset 1 to 2 were deleted before they were read, by the topic's retention (retention.ms, "
+        "retention.bytes) or on request (delete-records): they are lost to this application; going on from the beginning"
+    ) in done.err
+    assert [record["value"] for record in consumed(path, "--until-idle", topic="out")] == ["a", "d"]

@@ -127,3 +127,15 @@ def test_running_needs_a_topology(tmp_path: Path) -> None:
     write(tmp_path, old=NAMED)
     (tmp_path / "describe.txt").write_text(diff_free_describe(tmp_path), encoding="utf-8")
     assert_one_clear_line(diff(tmp_path, "describe.txt", "--running"), 2, "--running needs the topology file")
+
+
+def test_rows_that_migrate_converts_are_named(tmp_path: Path) -> None:
+    files = []
+    for serde in ("long", "integer"):
+        files.append(tmp_path / f"{serde}.yaml")
+        files[-1].write_text(
+            "streamkit: 1\napplication: shop\ntopics: {in: {key: string, value: integer}}\npipelines:\n  p:\n    stream: in\n    steps:\n"
+            f"      - group_by_key\n      - aggregate: {{initial: '0', add: 'aggregate + value', store: sums, value_serde: {serde}}}\n"
+        )
+    done = streamkit("diff", *files)
+    assert f"; or convert its rows: `streamkit migrate {files[0]} {files[1]}`" in done.out

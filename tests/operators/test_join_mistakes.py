@@ -107,16 +107,16 @@ CASES = {
     ),
     "partition counts": (
         "p: {stream: a, steps: [join: {with: {table: c}, value: left}]}",
-        "Topics not co-partitioned: [{a=2, c=3}]",
+        "Topics not co-partitioned: [{a=2, c=3}]; give a `partitions: 3`, or put `repartition: {partitions: 3}` before the step where its",
     ),
     "fixed repartition against a topic": (
         "p: {stream: a, steps: [repartition: {partitions: 4, name: r}, join: {with: {table: b}, value: left}]}",
-        "Number of partitions [4] of repartition topic [app-r-repartition] doesn't match number of partitions [2]",
+        "Number of partitions [4] of repartition topic [app-r-repartition] doesn't match number of partitions [2] of the source topic; write `partitions: 2` in the step",
     ),
     "fixed repartitions": (
         "q: {stream: b, steps: [repartition: {partitions: 3, name: s}]}\n"
         "p: {stream: a, steps: [repartition: {partitions: 4, name: r}, join: {with: q, value: left, within: 1s}]}",
-        "Following topics do not have the same number of partitions: [{r-repartition=4, s-repartition=3}]",
+        "Following topics do not have the same number of partitions: [{r-repartition=4, s-repartition=3}]; write the same `partitions`",
     ),
 }
 

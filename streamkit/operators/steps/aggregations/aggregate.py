@@ -30,7 +30,12 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
 
     name: ClassVar[str] = "aggregate"
     fields = (
-        Field("initial", Expr((), ()), "The result before the first value.", required=True),
+        Field(
+            "initial",
+            Expr((), ()),
+            "The result before the first value. It reads no key and no value: constants and functions only.",
+            required=True,
+        ),
         Field("add", _EXPRESSION, "The new result, of `key`, `value` and `aggregate`, the result so far."),
         Field("subtract", _EXPRESSION, "On tables: `aggregate` without `value`, which has left the group."),
         Field(

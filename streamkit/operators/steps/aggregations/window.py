@@ -26,7 +26,12 @@ class WindowOperator(Operator[GroupedStream | CogroupedStream]):
         Field("advance", Duration(1), "How far apart hopping windows begin."),
         Field("sliding", Duration(0), "A window for each set of records at most this far apart."),
         Field("session", Duration(0), "A window for each burst of records with pauses of at most this."),
-        Field("grace", Duration(0), "How long a window still takes late records.", default=0),
+        Field(
+            "grace",
+            Duration(0),
+            "How long a window still takes late records. Time is that of the task: where a repartition merges partitions that catch up, those ahead make the records of the others late.",
+            default=0,
+        ),
         Field("emit", Choice(("on_update", "on_close")), "When results come out.", default="on_update"),
     )
     accepts = ("grouped_stream", "cogrouped")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamkit.changes.finding import Verdict
 from streamkit.changes.forms.form import RowForm
 from streamkit.changes.forms.serde_forms import Reads, reads, serde_form, shown
-from streamkit.changes.rows import compare_rows
+from streamkit.changes.rows import CONVERTIBLE, compare_rows, has_same_layout
 from streamkit.errors import MigrationError, SerdeError
 from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
@@ -34,8 +34,6 @@ _AROUND = {
 
 Subscriptions are missing: their values contain the partition of the row that they answer.
 """
-_CONVERTIBLE = ("key_value", "versioned", "window", "session", "join_window")
-"""Kinds whose values are those of the serde and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +56,13 @@ class RowConversion:
 def conversion_of(old: StoreDef, new: StoreDef, old_rows: RowForm, new_rows: RowForm) -> RowConversion:
     """Return the conversion of the rows of a store. Raises MigrationError where there is none."""
     kind = old_rows.kind
-    if (kind, new_rows.kind) != ("key_value", "versioned") and (
-        kind != new_rows.kind or old_rows.window_size != new_rows.window_size
-    ):
+    if not has_same_layout(old_rows, new_rows):
         reasons = [why for verdict, why in compare_rows(old_rows, new_rows) if verdict is Verdict.INCOMPATIBLE]
         raise MigrationError("; ".join(reasons))
     key = _side(old.key_serde, new.key_serde)
     value = _side(old.value_serde, new.value_serde)
     right = old.right_serde is not None and new.right_serde is not None and _side(old.right_serde, new.right_serde)
-    if (key or value or right) and kind not in _CONVERTIBLE:
+    if (key or value or right) and kind not in CONVERTIBLE:
         changed = [
             f"{name} {shown(before)}, is {shown(after)}"
             for name, before, after in (
