@@ -6,15 +6,34 @@ not verify partitions (`transaction.partition.verification.enable=false`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
+from kafka.admin._transactions import AbortTransactionSpec
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
+from kafka.structs import TopicPartition
+
+from streamkit.transport.log_interface import OpenTransaction
 
 UNVERIFIED = "transaction.partition.verification.enable=false\n"
 """The setting of a broker that accepts such a write."""
+
+
+def end_by_hand(address: str, transactions: Iterable[OpenTransaction]) -> None:
+    """Abort transactions as `kafka-transactions.sh abort` does."""
+    with closing(KafkaAdminClient(bootstrap_servers=[address])) as admin:
+        for each in transactions:
+            place = TopicPartition(*each.partition)
+            (found,) = [
+                producer
+                for producer in admin.describe_producers([place])[place].active_producers
+                if producer.producer_id == each.producer_id
+            ]
+            epoch = max(0, found.coordinator_epoch)
+            admin.abort_transaction(AbortTransactionSpec(place, each.producer_id, each.epoch, epoch))
 
 
 def leave_open(address: str, transactional_id: str, ended_in: str, topic: str, partition: int, key: bytes) -> int:
