@@ -48,7 +48,11 @@ def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
         if isinstance(processor, ToStream):
             found.add(name)
             continue
-        above = _tables(sub, node.parents) if isinstance(processor, _KEEP_KEYS) else None
+        above = (
+            _tables(sub, node.parents)
+            if isinstance(node, ProcessorNode) and isinstance(processor, _KEEP_KEYS)
+            else None
+        )
         if above is None:
             return None
         found |= above
