@@ -401,7 +401,7 @@ def _shown(record: Mapping[str, Json], fields: Collection[str], partial: bool = 
     """
     headers = record.get("headers")
     if partial and is_dead_letter(headers):
-        record = {**record, "headers": [header for header in headers if header[0] in _REASON]}
+        record = {**record, "headers": [header for header in headers or () if header[0] in _REASON]}
     return {
         name: record.get(name)
         for name in RECORD_FIELDS
