@@ -46,13 +46,13 @@ def _debug_prints(subject: Subject) -> Iterable[Place]:
 
 def _timestamps_without_default(subject: Subject) -> Iterable[Place]:
     nodes = [node for sub in subject.plan.sub_topologies for node in sub.nodes.values()]
-    for node in nodes:
-        for topic, expression in node.timestamps.items() if isinstance(node, SourceNode) else ():
+    for source in (node for node in nodes if isinstance(node, SourceNode)):
+        for topic, expression in source.timestamps.items():
             if not isinstance(expression, Expression) or not subject.is_own(expression.position):
                 continue
-            keys, values = node.topic_serdes.get(topic, (node.key_serde, node.value_serde))
+            keys, values = source.topic_serdes.get(topic, (source.key_serde, source.value_serde))
             # A schema has its own fields, which `validate` compares with the expression.
-            names = {name for name, serde in (("key", keys), ("value", values)) if serde.type is ANY}
+            names = {name for name, serde in (("key", keys), ("value", values)) if serde is None or serde.type is ANY}
             field = next(_required_fields(expression.text, names), None)
             if field is not None:
                 yield (
