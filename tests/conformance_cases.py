@@ -1,4 +1,4 @@
-"""The conformance cases and their plans, and comparing records and rows as JSON."""
+"""The conformance cases and their plans, the files of examples, and comparing records and rows as JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from streamkit.operators.core.operator import Example
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.serdes.formats.json_text import to_text
+from streamkit.spec.documents.step_examples import Shown
 
 FOLDER = Path(__file__).parent / "conformance"
 CASES = sorted(path.parent for path in FOLDER.glob("*/topology.yaml"))
@@ -25,6 +27,13 @@ def plan_of(case: Path) -> Plan:
 
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def write_example(folder: Path, example: Example | Shown) -> Path:
+    """Write the topology of an example, and the modules beside it; return the topology's file."""
+    for name, text in {**example.files, "topology.yaml": example.topology}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / "topology.yaml"
 
 
 def by_topic(records: list[dict]) -> dict[str, list[dict]]:

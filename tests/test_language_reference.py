@@ -13,6 +13,7 @@ from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.runtime.driver import run_case
 from streamkit.spec.documents.language_reference import MARKER, describe_kind, main, render, updated
+from tests.conformance_cases import write_example
 
 REFERENCE = Path(__file__).parent.parent / "docs/language.md"
 
@@ -26,9 +27,7 @@ def by_topic(text: str) -> dict[str, list[dict]]:
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
 def test_examples_do_what_they_say(operator: AnyOperator, tmp_path: Path) -> None:
-    file = tmp_path / "topology.yaml"
-    file.write_text(operator.example.topology, encoding="utf-8")
-    records, _ = run_case(file, operator.example.input.splitlines())
+    records, _ = run_case(write_example(tmp_path, operator.example), operator.example.input.splitlines())
     found = by_topic("\n".join(map(json.dumps, records)))
     assert found == by_topic(operator.example.output)
 

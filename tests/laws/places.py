@@ -13,7 +13,9 @@ from typing import Any
 import yaml
 
 from streamkit.operators import OPERATORS
+from streamkit.operators.core.operator import Example
 from streamkit.spec.documents import end_examples, step_examples
+from streamkit.spec.documents.step_examples import Shown
 from streamkit.spec.documents.topology_schema import build
 from tests.laws.place import Place
 from tests.laws.places_of_streams import STREAMS, WHOLE
@@ -53,12 +55,12 @@ REFUSED = {"step.outer_join/on", "step.outer_join/partition", "step.outer_join/o
 PLACES: dict[str, Place] = {**STREAMS, **TABLES}
 
 
-def examples_of() -> list[tuple[str, str, str]]:
-    """Return the examples of the operators and of the language reference: a name, the topology file, its input."""
-    found = [(name, each.example.topology, each.example.input) for name, each in OPERATORS.items()]
+def examples_of() -> list[tuple[str, Example | Shown]]:
+    """Return the examples of the operators and of the language reference by name."""
+    found: list[tuple[str, Example | Shown]] = [(name, each.example) for name, each in OPERATORS.items()]
     more = [(name, each) for name, listed in step_examples.STEPS.items() for each in listed]
     more += [("sources and ends", each) for each in end_examples.ENDS]
-    return found + [(f"{name}: {each.title}", each.topology, each.input) for name, each in more if not each.files]
+    return found + [(f"{name}: {each.title}", each) for name, each in more]
 
 
 OUTER = """\

@@ -13,8 +13,11 @@ from streamkit import code
 from streamkit.code import Code
 from streamkit.errors import StreamkitError, TopologyError
 from streamkit.expressions.translation.piece import Piece
+from streamkit.operators.core.operator import Example
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
+from streamkit.spec.documents.step_examples import Shown
+from tests.conformance_cases import write_example
 from tests.laws.comparing import compare, expressions, shown
 from tests.laws.forms import FORMS, LEVELS, twin
 from tests.laws.places import OUTER, PLACES, REFUSED, declared, examples_of, expressions_in
@@ -39,8 +42,8 @@ def test_a_form_means_the_same_as_its_twin(tmp_path: Path, name: str, cache_byte
 def test_the_law_is_about_every_place_that_is_declared(capsys: pytest.CaptureFixture[str]) -> None:
     places = declared()
     covered = {place.covers for place in PLACES.values()}
-    for _, topology, _ in EXAMPLES:
-        covered |= {place for place, _, _ in expressions_in(topology)}
+    for _, example in EXAMPLES:
+        covered |= {place for place, _, _ in expressions_in(example.topology)}
     assert places - REFUSED <= covered, (
         "these options take an expression: name them in PLACES, or show them in an example"
     )
@@ -77,17 +80,17 @@ def test_every_level_is_at_the_top_of_some_form() -> None:
 
 # -- The examples of the operators: a step that is new has one ------------------------------------------------------
 
-EXAMPLES = [each for each in examples_of() if expressions_in(each[1])]
+EXAMPLES = [each for each in examples_of() if expressions_in(each[1].topology)]
 DRESSED = ("(EXPR) if now() == 0 else None", "(EXPR) or None", "now() == 0 and (EXPR)", "not (EXPR)")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
-def test_examples_mean_the_same_in_every_form(tmp_path: Path, example: tuple[str, str, str]) -> None:
-    _, topology, lines = example
-    for _, text, replaced in expressions_in(topology):
+@pytest.mark.parametrize("example", [each for _, each in EXAMPLES], ids=[name for name, _ in EXAMPLES])
+def test_examples_mean_the_same_in_every_form(tmp_path: Path, example: Example | Shown) -> None:
+    write_example(tmp_path, example)
+    for _, text, replaced in expressions_in(example.topology):
         for form in DRESSED:
             dressed = form.replace("EXPR", text)
-            made = [_outcome(tmp_path, replaced(each), lines) for each in (dressed, twin(dressed))]
+            made = [_outcome(tmp_path, replaced(each), example.input) for each in (dressed, twin(dressed))]
             assert made[0] == made[1], dressed
 
 

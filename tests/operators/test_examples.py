@@ -12,7 +12,7 @@ from streamkit.runtime.driver import run_case
 from streamkit.spec.documents import end_examples, step_examples
 from streamkit.spec.documents.language_reference import render
 from streamkit.spec.documents.step_examples import Shown
-from tests.conformance_cases import assert_same_records, parse
+from tests.conformance_cases import assert_same_records, parse, write_example
 
 ALL = [(name, each) for name, listed in step_examples.STEPS.items() for each in listed]
 ALL += [("sources and ends", each) for each in end_examples.ENDS]
@@ -20,20 +20,21 @@ ALL += [("sources and ends", each) for each in end_examples.ENDS]
 
 @pytest.mark.parametrize("shown", [each for _, each in ALL], ids=[f"{name}: {each.title}" for name, each in ALL])
 def test_examples_do_what_they_say(shown: Shown, tmp_path: Path) -> None:
-    file = tmp_path / "topology.yaml"
-    file.write_text(shown.topology, encoding="utf-8")
-    for name, text in shown.files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    records, _ = run_case(file, shown.input.splitlines())
+    records, _ = run_case(write_example(tmp_path, shown), shown.input.splitlines())
     assert_same_records(parse(shown.output), json.loads(json.dumps(records)))
 
 
 def test_all_of_them_are_shown() -> None:
     assert step_examples.STEPS.keys() <= OPERATORS.keys()
     text = render(OPERATORS.values())
-    for _, each in ALL:
+    for each in [*(each for _, each in ALL), *(operator.example for operator in OPERATORS.values())]:
         assert each.topology.strip() in text
         assert [code for code in each.files.values() if code.strip() not in text] == []
+
+
+def test_examples_name_no_module_of_the_package() -> None:
+    for each in [*(each for _, each in ALL), *(operator.example for operator in OPERATORS.values())]:
+        assert "streamkit." not in each.topology
 
 
 def test_each_step_stands_in_its_own_example() -> None:

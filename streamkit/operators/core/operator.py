@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from streamkit.errors import Position, Problem, StreamkitError
@@ -36,6 +37,8 @@ class Example:
     topology: str
     input: str
     output: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The Python modules beside the file: their text by name, such as `words.py`."""
 
 
 class Operator(ABC, Generic[UpstreamT]):

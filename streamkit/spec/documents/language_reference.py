@@ -15,7 +15,7 @@ from streamkit.errors import UsageError
 from streamkit.expressions.library.function_entry import LibraryFunction
 from streamkit.expressions.library.function_table import SECTIONS
 from streamkit.operators.core import fields as kinds
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import AnyOperator, Example
 from streamkit.spec.documents import end_examples, step_examples
 from streamkit.spec.documents.step_examples import Shown
 
@@ -87,14 +87,17 @@ def _operator(operator: AnyOperator) -> str:
         parts.append("\n".join(["| option | what | default | |", "|---|---|---|---|", *rows]))
     example = getattr(operator, "example", None)
     if example is not None:
-        parts.append(_block("yaml", example.topology))
-        parts.append("In and out:\n\n" + _block("json", example.input) + "\n\n" + _block("json", example.output))
+        parts.append(_example(example))
     parts += map(_shown, step_examples.STEPS.get(operator.name, ()))
     return "\n\n".join(parts)
 
 
 def _shown(example: Shown) -> str:
-    parts = [example.title, _block("yaml", example.topology)]
+    return f"{example.title}\n\n{_example(example)}"
+
+
+def _example(example: Example | Shown) -> str:
+    parts = [_block("yaml", example.topology)]
     for name, text in example.files.items():
         parts += [f"`{name}`:", _block("python", text)]
     parts += ["In and out:", _block("json", example.input), _block("json", example.output)]

@@ -140,7 +140,7 @@ pipelines:
     stream: visits
     steps:
       - enrich:
-          call: "streamkit.operators.steps.processors.samples:language_of"
+          call: "countries:language_of"
           by: value.country
           timeout: 2s
           cache: {size: 1000, ttl: 10m}
@@ -153,6 +153,17 @@ pipelines:
         output="""{"topic": "greetings", "key": "k", "value": {"user": "ann", "language": "de"}, "timestamp": 0}
 {"topic": "greetings", "key": "k", "value": {"user": "bob", "language": "fr"}, "timestamp": 1}
 """,
+        files={
+            "countries.py": """import asyncio
+
+LANGUAGES = {"at": "de", "fr": "fr"}
+
+
+async def language_of(country):
+    await asyncio.sleep(0.01)  # in place of a request to a service
+    return LANGUAGES.get(country)
+"""
+        },
     )
 
     def types(self, inference: TypeInference) -> Types:

@@ -106,7 +106,7 @@ pipelines:
   words:
     stream: lines
     steps:
-      - process: {call: "streamkit.operators.steps.processors.samples:split", value_serde: string}
+      - process: {call: "words:split", value_serde: string}
     to: words
 """,
         input="""{"topic": "lines", "key": "k", "value": "to be", "timestamp": 0}
@@ -114,6 +114,12 @@ pipelines:
         output="""{"topic": "words", "key": "k", "value": "to", "timestamp": 0}
 {"topic": "words", "key": "k", "value": "be", "timestamp": 0}
 """,
+        files={
+            "words.py": """def split(record, context):
+    for word in record.value.split():
+        yield record.replace(value=word)
+"""
+        },
     )
     prefix: ClassVar[str] = "KSTREAM-PROCESSOR-"
     fixed_key: ClassVar[bool] = False
@@ -190,4 +196,5 @@ class ProcessValuesOperator(ProcessOperator):
         topology=ProcessOperator.example.topology.replace("process:", "process_values:"),
         input=ProcessOperator.example.input,
         output=ProcessOperator.example.output,
+        files=ProcessOperator.example.files,
     )
