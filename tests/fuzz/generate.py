@@ -238,12 +238,11 @@ def windows_in_memory(draft: Draft, options: dict) -> bool:
 def java_fails_alone(draft: Draft) -> bool:
     """Whether Java may fail where streamkit does not (docs/guarantees.md), which a handler would hide.
 
-    A record from a timer may reach a foreign-key join, a record without a key a left join with grace, and a search of
-    cached sessions two segments.
+    A record from a timer may reach a foreign-key join, and a record without a key a left join with grace.
     """
     text = str(draft.pipelines)
     timers = "'on':" in text and ("__ts_" in text or "__tw_" in text)
-    return timers or ("left_join" in text and "'grace'" in text) or "'session'" in text
+    return timers or ("left_join" in text and "'grace'" in text)
 
 
 def functions(draft: Draft) -> dict:

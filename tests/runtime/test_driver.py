@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
 
@@ -98,3 +100,52 @@ def test_a_global_table_takes_room_in_the_cache_of_all(tmp_path: Path):
     assert [each[1] for each in found if isinstance(each[1], str)] == [
         *("one-first", "two-second", "three-third", "three-?", "one-first")
     ]
+
+
+SESSIONS = """
+streamkit: 1
+application: early-sessions
+config: {HANDLER}
+topics:
+  in: {key: string, value: string}
+  out: {key: {session_windowed: string}, value: long}
+pipelines:
+  counts:
+    stream: in
+    steps:
+      - group_by_key
+      - window: {session: 3m}
+      - count: {STORE}
+      - to_stream
+    to: out
+"""
+CONTINUE = "processing.exception.handler: continue"
+TIMES = [100_000, 95_000, 10_000, 90_001, 90_000, 200_000, 0]
+
+
+@pytest.mark.parametrize(
+    ("handler", "store", "counted"),
+    [
+        # A segment is 90 s long: Java's cache cannot be searched from -90 s on, where a gap of 3 minutes before 90 s begins.
+        (CONTINUE, "store: {name: s}", {(90_001, 200_000): 4}),
+        ("", "store: {name: s}, on_error: continue", {(90_001, 200_000): 4}),
+        # Without a cache, in memory and with longer segments it can.
+        (CONTINUE, "store: {name: s, caching: false}", {(0, 200_000): 7}),
+        (CONTINUE, "store: {name: s, type: in_memory}", {(0, 200_000): 7}),
+        (CONTINUE, "store: {name: s, retention: 10m}", {(0, 200_000): 7}),
+        # Java ends at the third record.
+        ("", "store: {name: s}", {(0, 200_000): 7}),
+        (CONTINUE, "store: {name: s}, on_error: fail", {(0, 200_000): 7}),
+    ],
+)
+def test_cached_sessions_drop_records_whose_gap_begins_a_segment_before_the_epoch(
+    tmp_path: Path, handler: str, store: str, counted: dict
+) -> None:
+    """As Kafka Streams 4.3.1 and 4.4.0 do under LogAndContinueProcessingExceptionHandler (CachingSessionStore)."""
+    path = tmp_path / "topology.yaml"
+    path.write_text(SESSIONS.replace("HANDLER", handler).replace("STORE", store))
+    with Driver(load(path)) as driver:
+        for time in TIMES:
+            driver.pipe({"topic": "in", "key": "k", "value": "v", "timestamp": time})
+        rows = driver.stores()["s"]
+    assert {(key["start"], key["end"]): value for key, value in rows} == counted

@@ -241,7 +241,9 @@ def emit_window_aggregate(
     elif aggregation.limit is not None:
         arguments += [NONE, TRUE]
     window_work = call(gen.kernel("time_window", "WindowWork"), *arguments)
-    instance = gen.instance(("window", node.name), "p", call(kernel, RT, gen.store(processor.store), window_work))
+    index = (gen.index(node),) if kind == "session" else ()
+    made = call(kernel, RT, gen.store(processor.store), window_work, *index)
+    instance = gen.instance(("window", node.name), "p", made)
     if cached and not processor.on_close:
         emit_flush_listener(gen, node, processor.store, processor.send_old, "session" if kind == "session" else "time")
     record = gen.record

@@ -101,6 +101,9 @@ class TaskServices(Protocol):
     def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Handle the failure of a node (index into Program.nodes): return to drop the record there, or raise ProcessingError."""
 
+    def skips_failures(self, node: int) -> bool:
+        """Return whether `on_error` drops records at which a node fails, rather than raising."""
+
     def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
         """Handle a record that a sink refuses: return to drop it there, or raise RefusedError for the node above.
 

@@ -22,13 +22,15 @@ class SessionWindowAggregate:
 
     volatile: ClassVar[tuple[str, ...]] = ("_observed",)
 
-    def __init__(self, rt: TaskServices, store: SessionStore, work: WindowWork):
+    def __init__(self, rt: TaskServices, store: SessionStore, work: WindowWork, node: int):
         assert work.merge is not None
         self._store = store
         self._work = work
         self._merge = work.merge
         self._dropped = rt.dropped
         self._observed = NO_TIMESTAMP
+        # Java fails at records before this time. None fails here where that would end the application.
+        self._searchable = store.searched_from + work.size if rt.skips_failures(node) else 0
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
@@ -40,6 +42,11 @@ class SessionWindowAggregate:
         close_time = self._observed - work.grace - gap
         start = end = t
         aggregate = work.initial()
+        if t < self._searchable:
+            raise ValueError(
+                f"the search for sessions begins at {t - gap} ms, and like that of Kafka Streams can't begin before "
+                f"{store.searched_from} ms in a cached store; without a cache (`store: {{caching: false}}`) it can"
+            )
         merged = store.find(kb, t - gap, t + gap, use=True)
         for _, low, high, value in merged:
             aggregate = self._merge(k, aggregate, value)

@@ -126,8 +126,7 @@ class ErrorPolicy:
         shown = self._handlers.shown(error)
         if isinstance(error, RegistryError):
             raise ProcessingError(self._described(plan_node, shown, record)) from shown
-        own: OnError | None = getattr(plan_node, "on_error", None)
-        action = own.action if own is not None else self._handlers.processing
+        own, action = self._own(node), self._action(node)
         topic = own.topic if own is not None and action == DEAD_LETTER else self._handlers.dead_letter_topic
         letters = int(bool(topic) and (own is None or action == DEAD_LETTER))
         if topic and letters:
@@ -136,6 +135,17 @@ class ErrorPolicy:
             raise ProcessingError(text or self._described(plan_node, shown, record)) from shown
         message = self._message(plan_node, shown, record, text)
         return Drop(f"{step or plan_node.name} failed: {type(error).__name__}", message, letters)
+
+    def skips_failures(self, node: int) -> bool:
+        """Return whether a record at which this node fails is dropped, by the step's `on_error` or the application's handler."""
+        return self._action(node) != FAIL
+
+    def _own(self, node: int) -> OnError | None:
+        return getattr(self._nodes[node], "on_error", None)
+
+    def _action(self, node: int) -> str:
+        own = self._own(node)
+        return own.action if own is not None else self._handlers.processing
 
     def refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> Drop:
         """Return when the record is dropped at this sink (RecordCollectorImpl.send, SinkNode.process).

@@ -114,6 +114,10 @@ class ProgramServices:
         """Handle a node's failure by the step's `on_error` or the application's handler. Raises ProcessingError."""
         self._count(self._policy.processing(node, error, record))
 
+    def skips_failures(self, node: int) -> bool:
+        """Return whether records at which a node fails are dropped."""
+        return self._policy.skips_failures(node)
+
     def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
         """Handle a sink's failure by the production handler. Raises RefusedError where that is FAIL, ProcessingError."""
         self._count(self._policy.refusal(node, error, record, encoding))

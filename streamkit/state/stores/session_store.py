@@ -61,6 +61,14 @@ class SessionStore(CachedMapStore):
         """The latest end that was written, -1 before the first."""
         return self._segments.observed
 
+    @property
+    def searched_from(self) -> int:
+        """The earliest end (ms) from which Java's store can search: in a cache on disk less than a segment before the epoch.
+
+        (CachingSessionStore.CacheIteratorWrapper)
+        """
+        return -MAX_LONG if self.cache is None or not self.persistent else 1 - self._segments.interval
+
     def put(
         self, key: bytes, start: int, end: int, value: Value, timestamp: int, context: RecordContext = None
     ) -> bool:
