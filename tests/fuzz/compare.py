@@ -42,8 +42,6 @@ class Answer:
     """[topic, key in hex, value in hex, timestamp, headers] of what stores logged.
 
     Headers are None where this version of Kafka Streams logs none of records."""
-    buffers: set[str] = field(default_factory=set)
-    """Changelogs of suppress: a commit logs changed keys in the order of a Java HashSet, so only each key's count."""
     stage: str | None = None
     error: str | None = None
 
@@ -112,7 +110,7 @@ def store_differences(java: dict[str, list], ours: dict[str, list]) -> list[str]
 def changelog_differences(java: Answer, ours: Answer) -> list[str]:
     """The first difference of each changelog."""
     found = []
-    wanted, had = (by_changelog(answer.changelogs, ours.buffers) for answer in (java, ours))
+    wanted, had = (by_changelog(answer.changelogs) for answer in (java, ours))
     for topic in sorted(wanted.keys() | had.keys()):
         for number, (want, have) in enumerate(zip_longest(wanted.get(topic, []), had.get(topic, [])), 1):
             if not logged_alike(want, have):
@@ -135,12 +133,10 @@ def logged_alike(want: list | None, have: list | None) -> bool:
     return want == have
 
 
-def by_changelog(rows: list[list], buffers: set[str]) -> dict[str, list]:
+def by_changelog(rows: list[list]) -> dict[str, list]:
     topics: dict[str, list] = {}
     for topic, *row in rows:
         topics.setdefault(topic, []).append(row)
-    for topic in buffers & topics.keys():
-        topics[topic].sort(key=lambda row: row[0])
     return topics
 
 

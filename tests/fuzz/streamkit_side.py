@@ -31,7 +31,7 @@ def answer(folder: Path) -> Answer:
         with contextlib.redirect_stderr(io.StringIO()), _driver(plan, folder) as driver:
             # Records and rows as JSON text has them, so that both sides compare as the same kind of thing.
             result.records = json.loads(json.dumps(list(run_lines(driver, lines))))
-            result.changelogs, result.buffers = _changelogs(driver), _buffers(plan)
+            result.changelogs = _changelogs(driver)
             result.stores = json.loads(json.dumps(driver.stores(), default=_internal))
     except StreamkitError as error:
         result.stage, result.error = stage, str(error)
@@ -81,10 +81,6 @@ def _changelogs(driver: Any) -> list[list]:
         for topic in {driver.plan.changelog_name(store.name) for store in stores if store.source_topic is None}
         for topic, key, value, time, headers, _ in driver.remains.changelogs.get(topic, ())
     ]
-
-
-def _buffers(plan: Any) -> set[str]:
-    return {plan.changelog_name(store.name) for store in plan.stores.values() if store.type == "suppress"}
 
 
 def _texts(headers: Any) -> list[list]:
