@@ -144,3 +144,94 @@ def test_two_inputs_meet_in_one_topic_as_lines_of_json(spark: Any, tmp_path: Pat
     values = sorted(each["value"] for each in found if each["topic"] == "out")
     # Each window has a record of each input: none is late where the two meet in the order of their times.
     assert values == sorted([*(record["value"] for record in records), *["1", "2"] * 20])
+
+
+@pytest.mark.parametrize("kind", ["orc", "csv", PARQUET])
+def test_rows_in_the_order_of_file_names_whatever_their_size(kind: str, spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    # The second file is the larger one, which Spark reads first.
+    for name, texts in (("a", ["a0", "a1"]), ("b", ["b" * 20 + str(at) for at in range(3000)])):
+        frame = spark.createDataFrame([("k", text, 1) for text in texts], "key string, value string, timestamp bigint")
+        writer = frame.coalesce(1).write.option("header", "true").format(kind)
+        writer.save(str(tmp_path / name))
+        folder.mkdir(exist_ok=True)
+        (part,) = (tmp_path / name).glob("part-*")
+        part.rename(folder / f"{name}.{kind}")
+    path = tmp_path / "topology.yaml"
+    path.write_text(
+        "streamkit: 1\napplication: order\ntopics: {l1: {value: string, partitions: 1}, out: {value: string}}\n"
+        "pipelines: {copy: {stream: l1, to: out}}\n"
+    )
+    submit(
+        load(path),
+        JobOptions({"l1": Place(str(folder), kind)}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}),
+        spark,
+    )
+    values = [each["value"] for each in read_lines(tmp_path / "out")]
+    assert values == ["a0", "a1", *("b" * 20 + str(at) for at in range(3000))]
+
+
+def test_rows_without_a_place_need_an_order(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(
+        "streamkit: 1\napplication: order\ntopics: {l1: {value: string, partitions: 1}, out: {value: string}}\n"
+        "pipelines: {copy: {stream: l1, to: out}}\n"
+    )
+    rows = [("k", str(at), 1, at) for at in reversed(range(50))]
+    spark.createDataFrame(rows, "key string, value string, timestamp bigint, n int").createOrReplaceTempView(
+        "placeless"
+    )
+
+    def run_ordered(order: str | None) -> None:
+        place = Place("placeless", "table", order)
+        submit(load(path), JobOptions({"l1": place}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
+
+    with pytest.raises(StreamkitError, match="add a column offset, or name a column"):
+        run_ordered(None)
+    with pytest.raises(StreamkitError, match="order=m: there is no such column; it has key, value, timestamp, n"):
+        run_ordered("m")
+    run_ordered("n")
+    assert [each["value"] for each in read_lines(tmp_path / "out")] == [str(at) for at in range(50)]
+
+
+def test_outputs_that_exist_or_replace_each_other(spark: Any, tmp_path: Path) -> None:
+    place = write_lines(tmp_path / "in.jsonl", RECORDS)
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY)
+    (tmp_path / "sums" / "mine").mkdir(parents=True)
+    uri = Place(f"file://{tmp_path}/sums", JSON_LINES)
+    with pytest.raises(StreamkitError, match="it exists; --overwrite replaces it"):
+        submit(load(path), JobOptions({"numbers": place}, {"sums": uri}), spark)
+    both = {"sums": uri, "copies": Place(str(tmp_path / "sums"), JSON_LINES)}
+    with pytest.raises(StreamkitError, match="--output copies is in the same directory"):
+        submit(load(path), JobOptions({"numbers": place}, both, overwrite=True), spark)
+    with pytest.raises(StreamkitError, match="--input numbers is in this directory"):
+        submit(
+            load(path),
+            JobOptions({"numbers": place}, {"sums": Place(str(tmp_path), JSON_LINES)}, overwrite=True),
+            spark,
+        )
+    with pytest.raises(
+        StreamkitError, match=r"format delta is in a package: add --conf spark.jars.packages=io.delta:delta-spark_"
+    ):
+        submit(
+            load(path),
+            JobOptions({"numbers": Place(str(tmp_path), "delta")}, {"sums": Place(str(tmp_path / "new"), JSON_LINES)}),
+            spark,
+        )
+
+
+def test_a_line_that_is_wrong_has_its_number_in_a_file_of_several_blocks(spark: Any, tmp_path: Path) -> None:
+    lines = ['{"key": "k", "value": {"n": 1}, "timestamp": 1}'] * 2000
+    lines[1500] = "wrong"
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "10000")
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        with pytest.raises(StreamkitError, match=r"/in.jsonl:1501: topic numbers: not JSON"):
+            sums(spark, Place(str(tmp_path / "in.jsonl"), JSON_LINES), tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")

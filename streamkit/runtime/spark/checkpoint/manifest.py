@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
+from zlib import crc32
 
 from streamkit.errors import StateError
 from streamkit.serdes.plain import Json
 
-VERSION = 3
+VERSION = 4
 _OLDEST = 2
-"""The oldest version that is read; its files of state are not numbered."""
+"""The oldest version that is read; its files of state are not numbered, and manifests before version 4 have no checksum."""
+_CHECKSUM = "checksum"
 
 
 class InputFile(NamedTuple):
@@ -84,8 +86,9 @@ class Manifest:
     """By topic."""
 
     def to_text(self) -> str:
-        """Return the manifest as JSON."""
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+        """Return the manifest as JSON, with the checksum of the rest."""
+        data = {"version": VERSION, **asdict(self)}
+        return json.dumps({**data, _CHECKSUM: _checksum(data)}, indent=1)
 
     def pieces(self) -> Iterator[tuple[str, int, Piece]]:
         """Yield the pieces of the state with their store and partition."""
@@ -111,7 +114,8 @@ def parse_manifest(text: str, place: str) -> Manifest:
     """Return the manifest of a text. `place`: its path, for messages. Raises StateError where it is damaged, newer or older."""
     try:
         data = json.loads(text)
-        version = data.pop("version")
+        written = data.pop(_CHECKSUM, None)
+        version = data["version"]
         if version > VERSION:
             raise StateError(
                 f"{place}: written by a newer streamkit (version {version} of the format, this one reads {VERSION}); "
@@ -119,9 +123,11 @@ def parse_manifest(text: str, place: str) -> Manifest:
             )
         if version < _OLDEST:
             raise StateError(
-                f"{place}: written by an older streamkit (version {version} of the format, this one reads {_OLDEST} and {VERSION}); "
+                f"{place}: written by an older streamkit (version {version} of the format, this one reads {_OLDEST} to {VERSION}); "
                 "begin with a new checkpoint and a new output"
             )
+        if written != _checksum(data) and (written is not None or version == VERSION):
+            raise damaged(place, "its contents do not have the checksum that it was written with")
         return Manifest(
             run=data["run"],
             application=data["application"],
@@ -139,6 +145,11 @@ def parse_manifest(text: str, place: str) -> Manifest:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(place, repr(error)) from error
+
+
+def _checksum(data: Json) -> int:
+    """Return the checksum of the contents of a manifest, whatever their layout in the file."""
+    return crc32(json.dumps(data, indent=1).encode())
 
 
 def damaged(place: str, reason: str) -> StateError:

@@ -14,7 +14,7 @@ from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL, lines_of, write_text
 from streamkit.runtime.spark.rows.partitioning import partitions_of
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, TABLE, Place
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, TABLE, Place
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Json
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _COLUMNS = ("key", "value", "timestamp", "headers", "partition", "offset")
+_WHOLE = ("timestamp", "partition", "offset")
 _EXCERPT_CHARACTERS = 120
-_FILE, _BLOCK, _ROW = "_streamkit_file", "_streamkit_block", "_streamkit_row"
+_FILE, _BLOCK, _ROW, _INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
+_BLOCK_BITS = 41
+"""The bits for the place of a block in its file: files have up to 2 TB."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class FileReading:
     """The index of each file in the order of their names."""
     timed: bool
     """Whether the topic has a timestamp expression."""
+    of_lines: bool = True
+    """Whether the rows are lines of text."""
 
 
 def open_files(
@@ -56,19 +61,73 @@ def open_files(
     if place.format == JSON_LINES:
         frame = reader.text(paths)
         return frame.select("value", *_position("_metadata.file_block_start"))
+    if place.format == "csv":
+        reader = reader.option("header", "true")
     frame = spark.table(place.path) if place.format == TABLE else reader.format(place.format).load(paths)
+    if place.order is not None:
+        return _ordered(frame, place, place.order)
     if _is_raw(dict(frame.dtypes)):
         return frame
-    return frame.select("*", *_position("_metadata.row_index" if place.format == PARQUET else None))
+    if _resolves(frame, "_metadata.row_index"):
+        return frame.select("*", *_position("_metadata.row_index"), _column("_metadata.row_index").alias(_INDEX))
+    if _resolves(frame, "_metadata.file_block_start"):
+        return frame.select("*", *_position("_metadata.file_block_start"))
+    if "offset" not in frame.columns:
+        raise TransportError(
+            f"{place.path}: rows of {place.format} have no place in a file here, and so no order: add a column offset, or "
+            f"name a column of numbers or times that orders them: {place.path},format={place.format},order=COLUMN"
+        )
+    return frame.select("*", *_no_position(_column("offset").cast("bigint")))
 
 
-def _position(place: str | None) -> list[Column]:
+def _ordered(frame: DataFrame, place: Place, name: str) -> DataFrame:
+    """Return rows with the place that a column gives them. Raises TransportError for one that is missing or is no number."""
+    from pyspark.sql import functions as sf
+
+    kinds = dict(frame.dtypes)
+    kind = kinds.get(name)
+    if kind is None:
+        raise TransportError(f"{place.path}: order={name}: there is no such column; it has {', '.join(kinds)}")
+    column = sf.col(name)
+    if kind in ("timestamp", "timestamp_ntz"):
+        column = sf.unix_micros(column.cast("timestamp"))
+    elif kind not in ("tinyint", "smallint", "int", "bigint"):
+        raise TransportError(
+            f"{place.path}: order={name}: the column is of type {kind}; expected whole numbers or times"
+        )
+    empty = sf.raise_error(sf.lit(f"{place.path}: order={name}: a row has null, and so no place")).cast("bigint")
+    found = frame.select("*", *_no_position(sf.coalesce(column.cast("bigint"), empty)))
+    return found.drop("offset")
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.col(name)
+
+
+def _resolves(frame: DataFrame, name: str) -> bool:
+    """Return whether Spark gives a hidden column for the rows of a frame."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return bool(frame.select("_metadata.file_path", name).columns)
+    except AnalysisException:
+        return False
+
+
+def _no_position(row: Column) -> list[Column]:
+    """Return the columns of a position that is a number alone."""
+    from pyspark.sql import functions as sf
+
+    return [sf.lit("").alias(_FILE), sf.lit(0).cast("bigint").alias(_BLOCK), row.alias(_ROW)]
+
+
+def _position(place: str) -> list[Column]:
     """Return the columns of a row's position: its file, the place of its block there, and its place among all rows."""
     from pyspark.sql import functions as sf
 
     row = sf.monotonically_increasing_id().alias(_ROW)
-    if place is None:
-        return [sf.lit("").alias(_FILE), sf.lit(0).cast("bigint").alias(_BLOCK), row]
     return [sf.col("_metadata.file_path").alias(_FILE), sf.col(place).cast("bigint").alias(_BLOCK), row]
 
 
@@ -102,7 +161,14 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
         )
     if _is_raw(found):
         return _raw_frame(frame, reading)
-    return frame.select(*found, _FILE, _BLOCK, _ROW).mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
+    columns = [_whole(name) if place.format == "csv" and name in _WHOLE else name for name in found]
+    index = [_INDEX] if _INDEX in frame.columns else []
+    rows = frame.select(*columns, _FILE, _BLOCK, _ROW, *index)
+    return rows.mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
+
+
+def _whole(name: str) -> Column:
+    return _column(name).cast("bigint").alias(name)
 
 
 def _is_raw(columns: Mapping[str, str]) -> bool:
@@ -142,7 +208,7 @@ def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Itera
         lines = arrow_rows.values_of(batch.column(0).cast("binary"))
         rows = []
         parse = _parser(batch.column(0))
-        for line, place in zip(lines, fields.places(batch), strict=True):
+        for at, (line, place) in enumerate(zip(lines, fields.places(batch), strict=True)):
             if not line or line.isspace():
                 continue
             try:
@@ -153,7 +219,8 @@ def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Itera
                     rows.append(fields.row(record, place))
             except (SerdeError, ValueError) as error:
                 reason = error if isinstance(error, SerdeError) else f"not JSON: {error}"
-                raise TransportError(f"topic {reading.topic}: {reason}: {_short(line)}") from error
+                where = fields.line_of(batch, at)
+                raise TransportError(f"{where}: topic {reading.topic}: {reason}: {_short(line)}") from error
         if rows:
             yield fields.batch(rows)
 
@@ -196,6 +263,7 @@ class _Fields:
         self._value = _encoder(value_serde, "value")
         self._last: tuple[str, int] | None = None
         self._first_row = 0
+        self._before: tuple[tuple[str, int] | None, int] = (None, 0)
 
     def row(self, record: Mapping[str, Json], place: tuple[int, int]) -> arrow_rows.Row:
         """Return the row of a record. Raises SerdeError."""
@@ -246,15 +314,32 @@ class _Fields:
         files = self._reading.files
         names = arrow_rows.values_of(batch.column(_FILE))
         blocks = arrow_rows.values_of(batch.column(_BLOCK))
+        numbers = arrow_rows.values_of(batch.column(_ROW))
+        # Lines have at least one byte, so that the places of a block are smaller than those of the next block.
+        is_place = self._reading.of_lines or _INDEX in batch.schema.names
+        self._before = self._last, self._first_row
         found = []
         last, first = self._last, self._first_row
-        for name, block, row in zip(names, blocks, arrow_rows.values_of(batch.column(_ROW)), strict=True):
+        for name, block, row in zip(names, blocks, numbers, strict=True):
             if (name, block) != last:
                 last, first = (name, block), row
-            # A row has at least one byte, so that the places of a block are smaller than those of the next block.
-            found.append((1 + files[same_path(name)], block + row - first) if name else (1, row))
+            if not name:
+                found.append((1, row))
+            elif is_place:
+                found.append((1 + files[same_path(name)], block + row - first))
+            else:
+                found.append((((1 + files[same_path(name)]) << _BLOCK_BITS) + block, row - first))
         self._last, self._first_row = last, first
         return found
+
+    def line_of(self, batch: pa.RecordBatch, at: int) -> str:
+        """Return file and line of a row of the last batch that `places` got."""
+        names, blocks, rows = (arrow_rows.values_of(batch.column(name)) for name in (_FILE, _BLOCK, _ROW))
+        last, first = self._before
+        for name, block, row in zip(names[: at + 1], blocks, rows, strict=False):
+            if (name, block) != last:
+                last, first = (name, block), row
+        return _place_of_line(same_path(names[at]), blocks[at], rows[at] - first)
 
     def _partition(self, number: Json) -> int | None:
         if number is None:
@@ -272,6 +357,18 @@ def same_path(name: str) -> str:
     ('/a b', '/a b', 's3a://lake/a')
     """
     return unquote(re.sub("^file:/+", "/", name))
+
+
+def _place_of_line(path: str, block: int, row: int) -> str:
+    """Return file and line of a row of a block, a part of a file that one task reads from the first line that begins there."""
+    if not block:
+        return f"{path}:{row + 1}"
+    if not path.startswith("/"):
+        return f"{path}: line {row + 1} after byte {block}"
+    with open(path, "rb") as file:
+        lines = sum(file.read(min(1 << 20, block - at)).count(b"\n") for at in range(0, block, 1 << 20))
+    # The block before has also the line that begins at its end.
+    return f"{path}:{lines + 2 + row}"
 
 
 def _integer(number: object, what: str) -> int:

@@ -27,4 +27,6 @@ def unpack(data: bytes | pa.Buffer) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(pa.BufferReader(data)).read(columns=["key", "value"], use_threads=False)
+    # Spark writes a checksum for each page.
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    return file.read(columns=["key", "value"], use_threads=False)

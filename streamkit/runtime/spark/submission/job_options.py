@@ -23,6 +23,8 @@ class Place:
 
     path: str
     format: str
+    order: str | None = None
+    """The column that orders the rows of an input."""
 
     @property
     def is_local(self) -> bool:
@@ -88,13 +90,19 @@ def parse_place(text: str, option: str) -> tuple[str, Place | None]:
     topic, equals, rest = text.partition("=")
     path, *settings = rest.split(",")
     found = dict(setting.partition("=")[::2] for setting in settings)
-    unknown = [name for name in found if name != "format"]
-    if not topic or (equals and not path) or unknown:
-        raise UsageError(f"{option} {text}: expected TOPIC=PATH or TOPIC=PATH,format=json|parquet|…")
+    known = {"format", "order"} if option == "--input" else {"format"}
+    if not topic or (equals and not path) or not found.keys() <= known:
+        order = "[,order=COLUMN]" if option == "--input" else ""
+        raise UsageError(f"{option} {text}: expected TOPIC=PATH or TOPIC=PATH,format=json|parquet|…{order}")
     if not equals:
         return topic, None
     named = found.get("format")
-    return topic, Place(path, _FORMATS.get(named, named) if named else _guess(path))
+    place = Place(path, _FORMATS.get(named, named) if named else _guess(path), found.get("order"))
+    if place.order is not None and place.format == JSON_LINES:
+        raise UsageError(
+            f"{option} {text}: order= names a column, and lines of JSON have none: give each record its offset"
+        )
+    return topic, place
 
 
 def _guess(path: str) -> str:

@@ -36,6 +36,8 @@ logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = off
 """
 _NOISE = b"WARNING: Using incubator modules"
+_RELEASES = {"delta": {"4.1": "4.1.0"}, "iceberg": {"4.1": "1.11.0"}}
+"""The releases of formats for versions of Spark; VERSION stands for one that came later."""
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 
@@ -207,7 +209,15 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return the line of Spark's exception that names the cause."""
+    """Return the line of Spark's exception that names the cause, and what helps."""
+    text = str(error)
+    if found := re.search(r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists", text):
+        return f"{found[1]} exists; --overwrite replaces it"
+    if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text:
+        found = re.search(r"data source: (\w+)", text)
+        package = None if found is None else _package(found[1])
+        if found is not None and package is not None:
+            return f"the format {found[1]} is in a package: add {package}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
     if "Traceback (most recent call last):" in lines and raised:
@@ -221,6 +231,25 @@ def reason(error: Exception) -> str:
         if text.startswith(": "):
             return re.sub(r"^: (?:[a-z]\w*\.)+[A-Z]\w*: ", "", text)
     return type(error).__name__
+
+
+def _package(name: str) -> str | None:
+    """Return the options that add the package of a format to a job, which fit the PySpark that is installed."""
+    import pyspark
+
+    version = ".".join(pyspark.__version__.split(".")[:2])
+    packages = {
+        "avro": f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}",
+        "delta": f"io.delta:delta-spark_{version}_2.13:{_RELEASES['delta'].get(version, 'VERSION')}",
+        "iceberg": f"org.apache.iceberg:iceberg-spark-runtime-{version}_2.13:{_RELEASES['iceberg'].get(version, 'VERSION')}",
+    }
+    if name not in packages:
+        return None
+    extension = " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension" if name == "delta" else ""
+    catalog = (
+        " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog" if extension else ""
+    )
+    return f"--conf spark.jars.packages={packages[name]}{extension}{catalog}"
 
 
 def describe_job(spark: SparkSession, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import TopicError, TransportError, UsageError
 from streamkit.plan.model import Plan
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.rows import arrow_rows, changelog_export
 from streamkit.runtime.spark.rows.files import (
     FileReading,
@@ -31,11 +32,20 @@ from streamkit.runtime.spark.rows.log_rows import (
 )
 from streamkit.runtime.spark.stages.job import CHANGELOGS, STATE, Job
 from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, patterns, topics_read, written_topics
-from streamkit.runtime.spark.submission.job_options import REST, JobOptions, Place, Range, check_input
+from streamkit.runtime.spark.submission.job_options import (
+    JSON_LINES,
+    REST,
+    TABLE,
+    JobOptions,
+    Place,
+    Range,
+    check_input,
+)
 from streamkit.runtime.spark.submission.ranges import find_ranges
 from streamkit.runtime.spark.submission.spark_session import describe_job, translated
 from streamkit.runtime.spark.submission.topic_difference import Difference, compare
 from streamkit.runtime.spark.submission.trial import try_tasks
+from streamkit.runtime.spark.workers.globals import classic_context
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept
 from streamkit.runtime.spark.workers.worker import OFFSETS, StageWork
 
@@ -134,6 +144,7 @@ def submit(
     """Run a job in a session; return how the topics to compare differ. Raises StreamkitError of many kinds, each one line."""
     check(plan, options)
     with translated():
+        _check_outputs(spark, options)
         frames = {topic: open_files(spark, place) for topic, place in options.inputs.items()}
         counts = {topic: count_of(plan, topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
         prepared = prepare(plan, options, counts)
@@ -169,10 +180,45 @@ def check(plan: Plan, options: JobOptions) -> None:
                     raise UsageError(
                         f"{option} {topic}: the topology does not write it; it writes {', '.join(written) or 'nothing'}"
                     )
+    _check_places(options)
     for topic, output in options.outputs.items():
         taken = output is not None and output.is_local and os.path.exists(output.path) and not _is_leftover(output)
         if output is not None and taken and not options.overwrite and options.checkpoint is None:
             raise TransportError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
+
+
+def _check_places(options: JobOptions) -> None:
+    """Raise UsageError for outputs that would replace each other, or an input."""
+    folders = {topic: _folder(place) for topic, place in options.outputs.items() if place is not None}
+    for topic, place in options.outputs.items():
+        if place is None:
+            continue
+        shown, folder = f"--output {topic}={place.path}", folders[topic]
+        if place.format == TABLE:
+            raise UsageError(f"{shown},format=table: a job writes files; tables of the catalog are inputs")
+        for other, its in folders.items():
+            if other != topic and its.startswith(folder):
+                raise UsageError(f"{shown}: --output {other} is in the same directory; give each output its own")
+        if options.checkpoint is not None:
+            continue  # each run adds a folder, and replaces nothing
+        for other, source in options.inputs.items():
+            if source.format != TABLE and _folder(source).startswith(folder):
+                raise UsageError(f"{shown}: --input {other} is in this directory; give the output its own")
+
+
+def _folder(place: Place) -> str:
+    path = same_path(place.path) if "://" in place.path or place.path.startswith("file:") else place.path
+    return (path if "://" in path else os.path.realpath(path)).rstrip("/") + "/"
+
+
+def _check_outputs(spark: SparkSession, options: JobOptions) -> None:
+    """Raise TransportError for outputs that exist, in any file system of Spark; Spark Connect gives no access to it."""
+    if options.overwrite or classic_context(spark) is None:
+        return
+    files = FileSystem(spark)
+    for topic, place in options.outputs.items():
+        if place is not None and files.exists(place.path) and not set(files.names(place.path)) <= {_LEFTOVER}:
+            raise TransportError(f"--output {topic}={place.path}: it exists; --overwrite replaces it")
 
 
 class JobInputs:
@@ -195,7 +241,8 @@ class JobInputs:
         names = (topic,) if declared is None else (topic, declared.entry)
         files = self._ranks(topic, frame)
         timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
-        reading = FileReading(job.pickled, topic, names, job.partitions[topic], files, timed)
+        of_lines = place.format == JSON_LINES
+        reading = FileReading(job.pickled, topic, names, job.partitions[topic], files, timed, of_lines)
         return read_files(frame, place, reading)
 
     def _ranks(self, topic: str, frame: DataFrame) -> Mapping[str, int]:

@@ -173,9 +173,10 @@ def check_filled(kept: Kept, stores: KeptStores, names: Iterable[str], partition
     """Check that stores have all rows that the runs before wrote. Raises StateError."""
     for name in names:
         want, found = kept.rows.get((name, partition), 0), stores.filled(name, partition)
-        if found < want:
+        if found != want:
+            state = "missing" if found < want else "not those of the runs before"
             raise StateError(
-                f"--checkpoint: store {name}, partition {partition}: files of the state are missing ({found} of {want} rows "
+                f"--checkpoint: store {name}, partition {partition}: files of the state are {state} ({found} of {want} rows "
                 f"were found); {_PUT_BACK}"
             )
 
