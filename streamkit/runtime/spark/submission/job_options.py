@@ -83,7 +83,7 @@ def parse_place(text: str, option: str) -> tuple[str, Place | None]:
     """Return topic and place of `TOPIC[=PATH[,format=…]]`. Raises UsageError.
 
     >>> parse_place("lines=/lake/lines,format=parquet", "--input")
-    ('lines', Place(path='/lake/lines', format='parquet'))
+    ('lines', Place(path='/lake/lines', format='parquet', order=None))
     >>> parse_place("lines", "--input")
     ('lines', None)
     """
