@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # not in its __all__
 from confluent_kafka.admin import NewTopic as KafkaNewTopic  # type: ignore[attr-defined]  # not in its __all__
 
-from streamkit.errors import RetriableTransportError, TopicError, TransportError
+from streamkit.errors import RetriableTransportError, TopicError, TransportError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.kafka_errors import Refusals, kafka_error, translate
 from streamkit.transport.kafka.native_client import made
@@ -24,6 +24,7 @@ from streamkit.transport.log_interface import Admin, GroupDescription, GroupMemb
 if TYPE_CHECKING:
     from confluent_kafka.admin._group import MemberDescription
     from confluent_kafka.admin._metadata import ClusterMetadata
+    from kafka import KafkaAdminClient
 
 Result = TypeVar("Result")
 
@@ -40,6 +41,7 @@ class KafkaAdmin(Admin):
         self._address = config["bootstrap.servers"]
         self._timeout = timeout
         self._refusals = Refusals()
+        self._python_client: KafkaAdminClient | None = None
         settings: dict[str, object] = {**for_librdkafka(config), "error_cb": self._refusals}
         try:
             # The stub has no callbacks.
@@ -130,13 +132,23 @@ class KafkaAdmin(Admin):
         while True:
             try:
                 return self._described(group)
-            except RetriableTransportError:
-                # A broker that has just started, or a coordinator that has just moved.
+            except (RetriableTransportError, UnreachableError):
+                # A broker that has just started, or a coordinator that has just moved; kafka-python waits for neither.
                 if monotonic() > deadline:
                     raise
             sleep(_PAUSE_SECONDS)
 
     def _described(self, group: str) -> GroupDescription:
+        # librdkafka ends the process when brokers answer no more while it looks for the coordinator (its issue 4605). It is
+        # asked only where kafka-python has an answer: that there is no group of the classic protocol.
+        from streamkit.transport.kafka.python_client import classic_group, connected_admin
+
+        if self._python_client is None:
+            self._python_client = connected_admin(self._config, self._timeout)
+        found = classic_group(self._python_client, group, self._address)
+        return self._described_of_any_protocol(group) if found is None else found
+
+    def _described_of_any_protocol(self, group: str) -> GroupDescription:
         futures = self._client.describe_consumer_groups([group], request_timeout=self._timeout)
         described = self._result(futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND)
         if described is None:
@@ -161,6 +173,9 @@ class KafkaAdmin(Admin):
 
     def close(self) -> None:
         del self._client
+        if self._python_client is not None:
+            self._python_client.close()
+            self._python_client = None
 
     def _wait(self, done: str, names: set[str], *, there: bool) -> None:
         """Return when this client's broker has the change, which brokers get a little later than the controller."""

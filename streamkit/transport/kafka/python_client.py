@@ -6,20 +6,22 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import oauth
-from streamkit.transport.log_interface import OpenTransaction
+from streamkit.transport.log_interface import GroupDescription, GroupMember, OpenTransaction
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
     from kafka.admin._transactions import ProducerState
     from kafka.net.sasl.oauth import AbstractTokenProvider
+    from kafka.protocol.admin.groups import DescribeGroupsResponse
 
 _OFFSETS = "__consumer_offsets"
+_REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 
 
 def python_settings(config: Mapping[str, str]) -> dict[str, object]:
@@ -156,24 +158,56 @@ def remove_members(config: Mapping[str, str], group: str, members: Sequence[str]
             raise TransportError(f"{what}: {member.member_id}: {error_class.__name__}")
 
 
+def connected_admin(config: Mapping[str, str], timeout: float) -> KafkaAdminClient:
+    """Return a client of kafka-python for what librdkafka has no call for, or none that works. Raises TransportError."""
+    from kafka import KafkaAdminClient
+
+    from streamkit.transport.kafka.membership_errors import translated
+
+    limits = {"request_timeout_ms": int(timeout * 1000), "bootstrap_timeout_ms": int(timeout * 1000)}
+    with translated("brokers could not be reached", config["bootstrap.servers"]):
+        return KafkaAdminClient(**python_settings(config), **limits)
+
+
+def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDescription | None:
+    """Return the members of a group, None if no group of the classic protocol has this name. Raises TransportError."""
+    from kafka.errors import GroupIdNotFoundError, NoError, for_code
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+    from streamkit.transport.kafka.membership_errors import translated
+
+    async def ask() -> DescribeGroupsResponse.DescribedGroup:
+        coordinators = await admin._find_coordinator_ids([group])
+        response = await admin._manager.send(admin._describe_groups_request([group]), node_id=coordinators[group])
+        return response.groups[0]
+
+    with translated(f"group {group} could not be described", address):
+        answer = admin._manager.run(ask)
+        error = for_code(answer.error_code)
+        if error is GroupIdNotFoundError or answer.group_state == "Dead":
+            return None
+        if error is not NoError:
+            raise error()
+    members = []
+    for member in answer.members:
+        # A member that joins has none yet.
+        assigned = ConsumerProtocolAssignment.decode(member.member_assignment) if member.member_assignment else None
+        places = frozenset(TopicPartition(*place) for place in assigned.partitions()) if assigned else frozenset()
+        members.append(GroupMember(member.member_id, member.client_id, places))
+    return GroupDescription(tuple(members), answer.group_state in _REBALANCING)
+
+
 def open_transactions(
     config: Mapping[str, str], partitions: Sequence[TopicPartition], group: str, timeout: float
 ) -> list[OpenTransaction]:
     """Return the transactions open on partitions and on that of a group's offsets (KIP-664). Raises TransportError."""
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
+    from streamkit.transport.kafka.membership_errors import translated
 
-    milliseconds = int(timeout * 1000)
-    try:
-        admin = KafkaAdminClient(
-            **python_settings(config), request_timeout_ms=milliseconds, bootstrap_timeout_ms=milliseconds
-        )
-        try:
-            return _open_transactions(admin, partitions, group)
-        finally:
-            admin.close()
-    except KafkaError as error:
-        raise TransportError(f"open transactions could not be listed: {error}") from error
+    with (
+        closing(connected_admin(config, timeout)) as admin,
+        translated("open transactions could not be listed", config["bootstrap.servers"]),
+    ):
+        return _open_transactions(admin, partitions, group)
 
 
 def _open_transactions(

@@ -1,0 +1,49 @@
+"""Members of a group, also while its broker is gone: librdkafka ends the process when it describes a group then."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import TransportError, UnreachableError
+from streamkit.transport import open_transport
+from streamkit.transport.log_interface import Admin, GroupDescription
+from tests.broker.counting import Process, counting, feed
+from tests.broker.kafka_broker import Broker
+from tests.broker.support import Log, until
+
+pytestmark = pytest.mark.broker
+
+
+def is_empty(admin: Admin, group: str) -> bool:
+    """Whether the group has no member; not as long as the broker that has just started refuses to say so."""
+    try:
+        return not admin.describe_group(group).members
+    except TransportError:
+        return False
+
+
+def test_a_group_is_described_while_it_runs_and_after_the_broker_was_gone(tmp_path: Path) -> None:
+    with Broker() as broker, closing(Log(broker.address)) as log:
+        app = counting(tmp_path, log)
+        feed(app, 1)
+        transport = open_transport(broker.address, {"common": {"default.api.timeout.ms": "5000"}}, "unused")
+        with closing(transport), closing(transport.admin()) as admin:
+            with Process(app, tmp_path):
+                until(lambda: log.is_read(app.application, [app.topic("words")]), "the input is read")
+                (member,) = admin.describe_group(app.application).members
+                assert {place for place in member.partitions if place.topic == app.topic("words")} == {
+                    (app.topic("words"), 0),
+                    (app.topic("words"), 1),
+                }
+            # There are offsets by now, so the coordinator is ready.
+            assert admin.describe_group("nobody") == GroupDescription()
+            for _ in range(2):
+                broker.kill()
+                for _ in range(2):
+                    with pytest.raises(UnreachableError, match="could not be described: no Kafka broker answers"):
+                        admin.describe_group(app.application)
+                broker.start()
+                until(lambda: is_empty(admin, app.application), "the group is described, and has no member")
