@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamkit.errors import RetriableTransportError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.log_interface import OpenTransaction
 from tests.broker.hanging import end_by_hand
@@ -21,6 +23,8 @@ PATIENCE_S = 120
 """How long the application may make no progress before it counts as hung."""
 STUCK_S = 60
 """How long a transaction may stay open, or results be missing, after the last fault: 15 times the transactions' time-out."""
+TRANSIENT = (RetriableTransportError, UnreachableError)
+"""What the soak's own requests meet while a broker restarts: they are repeated, because only the application is judged."""
 
 
 @dataclass
@@ -164,19 +168,28 @@ def _stuck(app: App, cluster: faults.Cluster) -> list[OpenTransaction]:
     # Before the listing of topics, which is of one broker and may be late, everything was written.
     topics = [name for name in app.log.topics("") if name.startswith(app.application)]
     while True:
-        places = [
-            TopicPartition(name, number)
-            for name in topics
-            for number, (stable, end) in enumerate(
-                zip(app.log.ends(name, committed_only=True), app.log.ends(name), strict=True)
-            )
-            if stable < end
-        ]
-        if app.log.address.startswith("embedded") or not places or moment() > deadline:
-            break
+        try:
+            places = _unended(app, topics)
+            if app.log.address.startswith("embedded") or not places or moment() > deadline:
+                break
+        except TRANSIENT:
+            if moment() > deadline:
+                raise
         cluster.look_for_deaths()
         pause.wait(0.3)
     return app.log.open_transactions(places, app.application) if places else []
+
+
+def _unended(app: App, topics: list[str]) -> list[TopicPartition]:
+    """Return the partitions whose committed records end before the last one: a transaction is open there."""
+    return [
+        TopicPartition(name, number)
+        for name in topics
+        for number, (stable, end) in enumerate(
+            zip(app.log.ends(name, committed_only=True), app.log.ends(name), strict=True)
+        )
+        if stable < end
+    ]
 
 
 def _enough(app: App, wanted: tuple[int, int, int]) -> bool:
@@ -204,14 +217,19 @@ def _wait(
 ) -> list[str]:
     """Wait until `holds` is true; return `what` where it is not for PATIENCE_S, counted from the last change of `state`."""
     pause = threading.Event()
-    before, last, deadline = _ends(app), state(), moment() + PATIENCE_S
-    while not holds(before):
-        now = state()
-        if now != last:
-            last, deadline = now, moment() + PATIENCE_S
+    before: list[int] = []
+    last: object = None
+    deadline = moment() + PATIENCE_S
+    while True:
+        with suppress(*TRANSIENT):
+            before = before or _ends(app)
+            if holds(before):
+                return []
+            now = state()
+            if now != last:
+                last, deadline = now, moment() + PATIENCE_S
         if moment() > deadline:
             cluster.note(f"never: {what}")
             return [f"never: {what}"]
         cluster.look_for_deaths()
         pause.wait(0.3)
-    return []
