@@ -47,6 +47,7 @@ def test_a_lost_transaction_is_named_with_the_command_that_ends_it(unverified: L
             f"{changelog}-0: brokers have lost the end of a transaction of {gone} (producer {found.producer_id}, epoch"
             in line
         )
+        assert "Whether it was committed is unknown: if it was, the command loses its records in this partition" in line
         command = line.partition("kafka-transactions.sh ")[2].split()
         java = ["java", "-XX:+UseSerialGC", "-cp", f"{jars()}/*", "org.apache.kafka.tools.TransactionsCommand"]
         ended = subprocess.run([*java, *command], capture_output=True, text=True, check=False, timeout=LIMIT_S)

@@ -74,6 +74,7 @@ class TransactionWatch:
         return (
             f"{topic}-{number}: brokers have lost the end of a transaction of {owner} (producer {found.producer_id}, epoch "
             f"{found.epoch}): its coordinator has ended it, but here it is open from offset {found.start} on, and nothing "
-            f"behind it can be read until you end it: kafka-transactions.sh --bootstrap-server {self._address} abort "
+            f"behind it can be read until you end it. Whether it was committed is unknown: if it was, the command loses its "
+            f"records in this partition: kafka-transactions.sh --bootstrap-server {self._address} abort "
             f"--topic {topic} --partition {number} --start-offset {found.start}"
         )
