@@ -19,7 +19,14 @@ _NUMBER = cast("type", int | float)
 _INPUT: dict[str, Shape] = {
     "topic": str, "partition": int, "task": str, "member": _TEXT, "state": str, "committed": _COUNT, "end": _COUNT, "lag": _COUNT,
 }  # fmt: skip
-_DROP: Shape = {"task": _TEXT, "reason": str, "dropped": int, "dead_letters": int, "message": str, "at_ms": _NUMBER}
+_DROP: dict[str, Shape] = {
+    "task": _TEXT,
+    "reason": str,
+    "dropped": int,
+    "dead_letters": int,
+    "message": str,
+    "at_ms": _NUMBER,
+}
 _TASK: Shape = {
     "id": str, "kind": str, "processed": int, "rate": _NUMBER, "inputs": [{"lag": _COUNT}], "stores": [str],
 }  # fmt: skip
@@ -62,7 +69,7 @@ STATUS: Shape = {
     "lag": _COUNT,
     "rate": _NUMBER,
     "inputs": [{**_INPUT, "owner": _TEXT}],
-    "drops": [_DROP],
+    "drops": [{**_DROP, "instance": str}],
     "instances": [_instance],
 }
 """`/status`."""

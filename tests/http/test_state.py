@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,5 +215,11 @@ def test_dropped_records_and_dead_letters_are_shown_by_task_and_reason(tmp_path:
     assert text.splitlines()[0].startswith(
         f"dropping: DEAD LETTERS: {address} wrote 1 dead letter, the last in task 0_0"
     )
+    rows = [
+        line
+        for line in map(re.compile(" {2,}").split, text.splitlines())
+        if line[1:2] == ["late: its window is closed, or its time has passed"]
+    ]
+    assert [row[:5] for row in rows] == [["1_0", "late: its window is closed, or its time has passed", "1", "2", "0"]]
     assert "topic numbers does not decode" in text
     assert 'reason="topic numbers does not decode"' in metrics

@@ -54,6 +54,38 @@ def test_what_is_final_in_any_case_needs_no_word_about_caches(tmp_path: Path) ->
     )
 
 
+JOINED = """\
+streamkit: 1
+application: example
+config: {statestore.cache.max.bytes: 0}
+topics: {in: {value: string}, more: {value: string}, out: {value: string}}
+pipelines:
+  words: {stream: in, steps: [select_key: value, repartition: {name: words, value_serde: string}]}
+  joined:
+    stream: more
+    steps: [join: {with: words, within: WITHIN, grace: 1m, value: left + right, value_serde: string, store: {name: both}}]
+    to: out
+"""
+
+
+@pytest.mark.parametrize(("within", "expected"), [("30s", []), ("31s", ["short-grace"])])
+def test_a_join_needs_a_grace_where_one_side_is_repartitioned(within: str, expected: list[str], tmp_path: Path) -> None:
+    assert codes(JOINED.replace("WITHIN", within), tmp_path) == expected
+    direct = JOINED.replace("select_key: value, repartition: {name: words, value_serde: string}", "filter: value != ''")
+    assert codes(direct.replace("WITHIN", within), tmp_path) == []
+
+
+@pytest.mark.parametrize("window", ["hopping: 5m, advance: 1m", "sliding: 5m", "session: 5m"])
+def test_every_kind_of_window_needs_a_grace_behind_a_repartition(window: str, tmp_path: Path) -> None:
+    text = RULES["short-grace"].bad.replace("tumbling: 5m", window)
+    if window.startswith("session"):
+        text = text.replace("{windowed: string, size: 5m}", "{session_windowed: string}")
+    assert codes(text, tmp_path) == ["short-grace"]
+    assert codes(text.replace("grace: 10s", "grace: 5m"), tmp_path) == []
+    assert codes(text.replace("group_by: {key: value, name: words}", "group_by_key"), tmp_path) == []
+    assert codes(text.replace("in: {value: string}", "in: {value: string, partitions: 1}"), tmp_path) == []
+
+
 def test_a_store_is_found_once_where_it_is_made(tmp_path: Path) -> None:
     text = (
         "streamkit: 1\napplication: example\ntopics: {in: {value: string}, more: {value: string}, out: {value: string}}\n"

@@ -97,7 +97,7 @@ def _text(status: dict[str, Json], colour: bool) -> str:
         heads = ("WAITING INPUT", "PARTITION", "TASK", "OWNER", "COMMITTED", "END", "LAG")
         parts.append(red(table(heads, rows, numbers=[1, 4, 5, 6]), colour))
     if status["drops"]:
-        parts.append(_drops(status["drops"]))
+        parts.append(_drops(status))
     for instance in status["instances"]:
         if "threads" in instance:
             parts += _instance(instance)
@@ -144,20 +144,28 @@ def _instance(instance: dict[str, Json]) -> list[str]:
     return parts
 
 
-def _drops(drops: list[dict[str, Json]]) -> str:
+def _drops(status: dict[str, Json]) -> str:
+    """Return dropped records by task and reason, beside the records that the task has processed."""
+    processed = {
+        (instance["address"], task["id"]): task["processed"]
+        for instance in status["instances"]
+        for thread in instance.get("threads", ())
+        for task in thread["tasks"]
+    }
     rows = [
         (
             each["task"],
             each["reason"],
             each["dropped"],
+            processed.get((each["instance"], each["task"])),
             each["dead_letters"],
             time_cell(each["at_ms"]),
             each["message"] or None,
         )
-        for each in drops
+        for each in status["drops"]
     ]
-    heads = ("TASK", "DROPPED BECAUSE", "RECORDS", "DEAD LETTERS", "LAST", "LAST MESSAGE")
-    return table(heads, rows, numbers=[2, 3])
+    heads = ("TASK", "DROPPED BECAUSE", "RECORDS", "OF PROCESSED", "DEAD LETTERS", "LAST", "LAST MESSAGE")
+    return table(heads, rows, numbers=[2, 3, 4])
 
 
 def _numbers(partition: dict[str, Json]) -> tuple[object, ...]:
