@@ -49,8 +49,6 @@ def merge_duplicate_sources(graph: GraphBuilder) -> None:
 
 
 def _absorb(graph: GraphBuilder, main: StreamSourceNode, other: StreamSourceNode) -> None:
-    if main.description.reset != other.description.reset:
-        graph.problem(other, "Can't configure different offset reset policies on the same input topic(s)")
     if main.description.serdes != other.description.serdes:
         read = ", ".join(main.description.topics)
         graph.problem(other, f"Two sources read the same topics [{read}] with different serdes; the first would decide")

@@ -191,10 +191,12 @@ def test_sliding_windows_have_lists(tmp_path: Path) -> None:
 
 
 def test_ranks_that_do_not_compare_are_an_error_of_the_step(tmp_path: Path) -> None:
-    step = "p: {stream: a, steps: [group_by_key, top: {n: 2, by: value, on_error: continue}, to_stream], to: out}"
-    found, dropped = piped(
-        plan_of(tmp_path, step, UNCACHED), [("k", 1, 0), ("k", "x", 1), ("k", float("nan"), 2), ("k", 2, 3)]
+    rank = "float(value) if value == 'nan' else value"
+    step = (
+        f'p: {{stream: a, steps: [group_by_key, top: {{n: 2, by: "{rank}", on_error: continue}}, to_stream], to: out}}'
     )
+    records = [("k", 1, 0), ("k", "x", 1), ("k", "nan", 2), ("k", 2, 3)]
+    found, dropped = piped(plan_of(tmp_path, step, UNCACHED), records)
     assert ([row[1] for row in found], dropped) == ([[1], [2, 1]], 2)
 
 
