@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.errors import KafkaTimeoutError
+from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import MemberState
 from kafka.structs import TopicPartition as KafkaPartition
@@ -23,7 +24,10 @@ from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
 from streamkit.transport.kafka.committed import CommittedOffsets
 
-PRIVATE = {"_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures"}
+PRIVATE = {
+    *("_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures"),
+    *("_manager", "_find_coordinator_ids", "_describe_groups_request"),
+}
 METHODS = {
     "request_rejoin": (),
     "need_rejoin": (),
@@ -64,6 +68,16 @@ def test_a_member_outside_a_group_has_no_generation(consumer: KafkaConsumer) -> 
     metadata = consumer._coordinator.group_metadata()
     assert (metadata.generation_id, metadata.member_id) == (-1, "")
     assert metadata.state is MemberState.UNJOINED
+
+
+def test_the_admin_client_has_what_describes_a_group() -> None:
+    for owner, name, passed in (
+        (KafkaAdminClient, "_find_coordinator_ids", ("keys",)),
+        (KafkaAdminClient, "_describe_groups_request", ("group_ids",)),
+        (KafkaConnectionManager, "run", ("coro",)),
+        (KafkaConnectionManager, "send", ("request", "node_id")),
+    ):
+        assert set(passed) <= set(inspect.signature(getattr(owner, name)).parameters), name
 
 
 def test_assignors_have_the_methods_that_ours_overrides() -> None:

@@ -43,7 +43,8 @@ class State:
 
     def kept(self, draw: random.Random) -> Kept:
         """What the next run continues from; a random half of the stores gets a new base."""
-        return Kept(self.tasks, frozenset(place for place in sorted(self.stores) if draw.random() < 0.5))
+        deltas = frozenset(place for place in sorted(self.stores) if draw.random() < 0.5)
+        return Kept(self.tasks, deltas, {place: sum(map(_count, pieces)) for place, pieces in self.stores.items()})
 
     def add(self, rows: pa.Table) -> None:
         """Add what the tasks of a stage wrote at the end of a run."""
@@ -53,7 +54,7 @@ class State:
             for store, (kind, count, _) in memory.pop("state").items():
                 mine = pc.and_(pc.equal(rows["topic"], state_of(store)), pc.equal(rows["partition"], partition))
                 found = rows.filter(mine)
-                assert sum(map(len, map(unpack, found["value"].to_pylist()))) == count
+                assert _count(found) == count
                 before = [] if kind == BASE else self.stores[store, partition]
                 self.stores[store, partition] = [*before, found]
             self.tasks[row["key"].decode()] = memory
@@ -76,6 +77,11 @@ class State:
                 rows.update(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
             found[place] = {key: value for key, value in rows.items() if value is not None}
         return {place: rows for place, rows in found.items() if rows}
+
+
+def _count(piece: pa.Table) -> int:
+    """The number of rows of a store in a piece."""
+    return sum(map(len, map(unpack, piece["value"].to_pylist())))
 
 
 class InProcess:
