@@ -73,7 +73,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 generated: $(READY)
-	$(BIN)/python -m streamkit.spec.documents.language_reference --check docs/language.md
+	$(BIN)/python -m streamkit.spec.documents.language_reference --check docs/language
 	$(BIN)/python -m streamkit.spec.documents.topology_schema --check
 	$(BIN)/python -m streamkit_cli.command_reference --check docs
 	$(BIN)/python -m streamkit.testing.case_schema --check
@@ -83,7 +83,7 @@ format: $(READY) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff format .
 
 generate: $(READY) ## Write the generated files: the references and the JSON Schema
-	$(BIN)/python -m streamkit.spec.documents.language_reference --write docs/language.md
+	$(BIN)/python -m streamkit.spec.documents.language_reference --write docs/language
 	$(BIN)/python -m streamkit.spec.documents.topology_schema
 	$(BIN)/python -m streamkit_cli.command_reference --write docs
 	$(BIN)/python -m streamkit.testing.case_schema

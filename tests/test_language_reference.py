@@ -1,4 +1,4 @@
-"""docs/language.md is up to date, and what its examples claim is what happens."""
+"""docs/language is up to date, and what its examples claim is what happens."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from streamkit.operators import OPERATORS
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.runtime.driver import run_case
-from streamkit.spec.documents.language_reference import MARKER, describe_kind, main, render, updated
+from streamkit.spec.documents.language_reference import MARKER, describe_kind, group_of, main, pages, render, updated
 from tests.conformance_cases import write_example
 
-REFERENCE = Path(__file__).parent.parent / "docs/language.md"
+REFERENCE = Path(__file__).parent.parent / "docs/language"
 
 
 def by_topic(text: str) -> dict[str, list[dict]]:
@@ -39,23 +39,35 @@ def test_the_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None
 def test_every_option_is_in_the_reference() -> None:
     text = render(OPERATORS.values())
     for operator in OPERATORS.values():
-        section = text.split(f"### `{operator.name}`\n")[1].split("\n### ")[0]
+        section = text.split(f"## `{operator.name}`\n")[1].split("\n## ")[0]
         assert [field for field in operator.fields if f"| `{field.name}` |" not in section] == []
 
 
-def test_an_outdated_reference_is_noticed_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "language.md"
-    path.write_text(f"# By hand\n\n{MARKER}\n\nold\n", encoding="utf-8")
-    assert main(["--check", str(path)]) == 1
-    assert "out of date" in capsys.readouterr().err
-    assert main(["--write", str(path)]) == 0
-    assert main(["--check", str(path)]) == 0
-    assert path.read_text(encoding="utf-8").startswith("# By hand\n")
+def test_every_step_is_on_the_page_of_its_group() -> None:
+    found = pages()
+    for name, operator in OPERATORS.items():
+        assert f"## `{name}`\n" in found[f"{group_of(operator)}.md"]
+        assert f"({group_of(operator)}.md#{name})" in found["README.md"]
 
 
-def test_a_reference_without_a_marker_is_refused() -> None:
+def test_an_outdated_page_is_noticed_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in pages():
+        (tmp_path / name).write_text(f"# By hand\n\n{MARKER}\n\nold\n", encoding="utf-8")
+    assert main(["--check", str(tmp_path)]) == 1
+    assert "joins.md is out of date" in capsys.readouterr().err
+    assert main(["--write", str(tmp_path)]) == 0
+    assert main(["--check", str(tmp_path)]) == 0
+    assert (tmp_path / "joins.md").read_text(encoding="utf-8").startswith("# By hand\n")
+
+
+def test_a_page_that_is_missing_or_has_no_marker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError):
-        updated("# By hand\n")
+        updated("# By hand\n", "")
+    (tmp_path / "joins.md").write_text("# By hand\n", encoding="utf-8")
+    assert main(["--check", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "joins.md: no line <!--" in error
+    assert "tables.md: [Errno 2]" in error
 
 
 def test_kinds_are_described_in_words() -> None:

@@ -105,7 +105,7 @@ def test_the_source_distribution_has_what_builds_and_tests_need(published: Path)
         "README.md",
         ".ci/run",
         "tests/conftest.py",
-        "docs/language.md",
+        "docs/language/README.md",
         "streamkit/native/link.h",
     ):
         assert file in names

@@ -139,7 +139,7 @@ ENTRIES = (
         "format_time",
         ("time", "zone"),
         format_time,
-        "The ISO 8601 text of a time, with milliseconds; in UTC, or in a [zone](#zones-and-formats).",
+        "The ISO 8601 text of a time, with milliseconds; in UTC, or in a [zone](expressions.md#zones-and-formats).",
         (
             ("format_time(1738310400000)", "'2025-01-31T08:00:00.000Z'"),
             ("format_time(1738310400000, 'Asia/Tokyo')", "'2025-01-31T17:00:00.000+09:00'"),
@@ -154,7 +154,7 @@ ENTRIES = (
         "strptime",
         ("text", "format", "zone", "default"),
         strptime,
-        "The time of a text of a [format](#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is of the zone, "
+        "The time of a text of a [format](expressions.md#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is of the zone, "
         "which is UTC where it is absent. Other values are an error, or give `default`.",
         (
             ("strptime('31.01.2025 09:00', '%d.%m.%Y %H:%M', 'Europe/Zurich')", "1738310400000"),
@@ -169,7 +169,7 @@ ENTRIES = (
         "strftime",
         ("time", "format", "zone"),
         strftime,
-        "The text of a time by a [format](#zones-and-formats); in UTC, or in a zone.",
+        "The text of a time by a [format](expressions.md#zones-and-formats); in UTC, or in a zone.",
         (
             ("strftime(1738310400000, '%Y/%m/%d %H:%M')", "'2025/01/31 08:00'"),
             ("strftime(1738310400000, '%a %d %b, %I %p', 'America/New_York')", "'Fri 31 Jan, 03 AM'"),
@@ -204,7 +204,7 @@ ENTRIES = (
         "time_part",
         ("time", "part", "zone"),
         time_part,
-        "A part of a time in UTC, or in a [zone](#zones-and-formats): `year quarter month week day day_of_year weekday hour minute second millisecond`; `week` is "
+        "A part of a time in UTC, or in a [zone](expressions.md#zones-and-formats): `year quarter month week day day_of_year weekday hour minute second millisecond`; `week` is "
         "that of ISO 8601, `weekday` 1 for Monday to 7.",
         (("time_part(1738310400000, 'weekday')", "5"), ("time_part(1738310400000, 'hour', 'Asia/Tokyo')", "17")),
         optional=1,

@@ -178,7 +178,9 @@ CALL_KEYS = ("call", "with", "batch", "as")
 COLUMN_FORMS = ("arrow", "pandas", "numpy")
 """The libraries whose columns a function over batches may take."""
 WITH = Field("with", Arguments(), "Arguments of the callable by name.")
-BATCH = Field("batch", Integer(1), "The callable takes [lists](#functions-over-batches) of up to so many records.")
+BATCH = Field(
+    "batch", Integer(1), "The callable takes [lists](calls.md#functions-over-batches) of up to so many records."
+)
 AS = Field("as", Choice(COLUMN_FORMS), "With `batch`: values come as columns, named by their fields.")
 BATCH_CALL = (
     Field(
@@ -194,7 +196,7 @@ NAME = Field("name", Text(kafka_name=True), "The name of the step's node in plac
 KEY_SERDE = Field("key_serde", SerdeField(), "The serde of the new key; the file's default where absent.")
 VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; the file's default where absent.")
 STORE = Field(
-    "store", StoreField(), "The [store](#stores) that holds the result; without it no Materialized is passed."
+    "store", StoreField(), "The [store](stores.md) that holds the result; without it no Materialized is passed."
 )
 
 STORE_KINDS = ("persistent", "in_memory")

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.serdes.plain import Json
+from streamkit.spec.documents.markdown import without_links
 
 Schema: TypeAlias = dict[str, Json]
 """A JSON Schema, or the schemas of an object's properties."""
@@ -89,7 +90,9 @@ def operator_schema(operator: AnyOperator) -> Schema:
     """Return the schema of a step's options, and of its short forms."""
     options: Schema = {}
     for field in operator.fields:
-        options[field.name] = optional({**FIELD_SCHEMAS[type(field.kind)](field.kind), "description": field.doc})
+        options[field.name] = optional(
+            {**FIELD_SCHEMAS[type(field.kind)](field.kind), "description": without_links(field.doc)}
+        )
     options["on_error"] = optional(ref("onError", "What happens to records at which the step fails."))
     required = tuple(field.name for field in operator.fields if field.required)
     main = next((field for field in operator.fields if field.name == operator.main), None)
@@ -103,7 +106,7 @@ def operator_schema(operator: AnyOperator) -> Schema:
         forms.append(FIELD_SCHEMAS[type(main.kind)](main.kind))
     if not required:
         forms.append({"type": "null"})
-    return {"description": getattr(operator, "summary", operator.name), "anyOf": forms}
+    return {"description": without_links(getattr(operator, "summary", operator.name)), "anyOf": forms}
 
 
 def topic_config() -> Schema:

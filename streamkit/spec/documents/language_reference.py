@@ -1,7 +1,7 @@
-"""The language reference: every operator's summary, options and example as Markdown, written into docs/language.md.
+"""The language reference: every operator's summary, options and example as Markdown, written into the pages of docs/language.
 
-`python -m streamkit.spec.documents.language_reference --write docs/language.md` replaces the text below the marker; `--check` exits 1
-when the file is out of date. The text above the marker is not generated.
+`python -m streamkit.spec.documents.language_reference --write docs/language` replaces the text below the marker of each page;
+`--check` exits 1 when a page is out of date. The text above the marker is not generated.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from streamkit.expressions.library.function_table import SECTIONS
 from streamkit.operators.core import fields as kinds
 from streamkit.operators.core.operator import AnyOperator, Example
 from streamkit.spec.documents import end_examples, step_examples
+from streamkit.spec.documents.markdown import block, cell
 from streamkit.spec.documents.step_examples import Shown
 
 MARKER = "<!-- Below: written by `make generate` from streamkit/operators/. -->"
@@ -47,41 +48,57 @@ _KINDS: dict[type, str] = {
 }
 
 
+def pages() -> dict[str, str]:
+    """Return the generated part of each page, by the name of its file."""
+    groups: dict[str, list[AnyOperator]] = {}
+    for operator in _registered():
+        groups.setdefault(group_of(operator), []).append(operator)
+    found = {f"{group}.md": render(operators) for group, operators in groups.items()}
+    ends = ["## Sources and ends", *map(_shown, end_examples.ENDS)]
+    found["topics.md"] += "\n" + "\n\n".join(ends) + "\n"
+    return {"README.md": _index(groups), "functions.md": _functions(), **found}
+
+
+def group_of(operator: AnyOperator) -> str:
+    """Return the group of a step, after which its page is called: the package of its module."""
+    return type(operator).__module__.split(".")[-2]
+
+
 def render(operators: Iterable[AnyOperator]) -> str:
-    """Return the section of all operators, in the order given."""
-    listed = list(operators)
-    index = " · ".join(f"[`{operator.name}`](#{operator.name})" for operator in listed)
-    ends = ["## Sources and ends", *(_shown(each) for each in end_examples.ENDS)]
-    return "\n\n".join(["## Functions", *_functions(), "## Steps", index, *map(_operator, listed), *ends]) + "\n"
+    """Return the sections of operators, in the order given."""
+    return "\n\n".join(map(describe_operator, operators)) + "\n"
 
 
-def _functions() -> list[str]:
-    parts = [
-        "Functions of expressions beyond those of Python, which [expressions](#expressions) lists. A time is a whole number of "
-        "milliseconds since the epoch, in UTC. Arguments are given by position. A function of the file with the same name goes "
-        "before one of these. What they make and how long they take is bounded and counted as for everything else; what an "
-        "argument does not allow is an error of the step, and for a constant one of `validate`."
-    ]
+def _index(groups: dict[str, list[AnyOperator]]) -> str:
+    lines = ["## Steps", ""]
+    for group, operators in groups.items():
+        steps = " ".join(f"[`{operator.name}`]({group}.md#{operator.name})" for operator in operators)
+        lines.append(f"- [{group.capitalize()}]({group}.md): {steps}")
+    return "\n".join(lines) + "\n"
+
+
+def _functions() -> str:
+    parts = []
     for title, entries in SECTIONS.items():
-        parts.append(f"### {title}")
-        rows = [f"| `{each.signature}` | {_cell(each.doc)} | {_function_examples(each)} |" for each in entries]
-        parts.append("\n".join(["| function | result | |", "|---|---|---|", *rows]))
-    return parts
+        rows = [f"| `{each.signature}` | {cell(each.doc)} | {_function_examples(each)} |" for each in entries]
+        parts += [f"## {title}", "\n".join(["| function | result | |", "|---|---|---|", *rows])]
+    return "\n\n".join(parts) + "\n"
 
 
 def _function_examples(function: LibraryFunction) -> str:
-    return _cell("<br>".join(f"`{written}` is `{shown}`" for written, shown in function.examples))
+    return cell("<br>".join(f"`{written}` is `{shown}`" for written, shown in function.examples))
 
 
-def _operator(operator: AnyOperator) -> str:
-    parts = [f"### `{operator.name}`", operator.summary, f"On: {_words(operator.accepts)}."]
+def describe_operator(operator: AnyOperator) -> str:
+    """Return the section of a step: what it does, its options, and examples."""
+    parts = [f"## `{operator.name}`", operator.summary, f"On: {_words(operator.accepts)}."]
     if operator.main:
         parts[-1] += f" `{operator.name}: X` is short for `{operator.name}: {{{operator.main}: X}}`."
     if operator.is_extension:
         parts[-1] += " A step of streamkit's own, which Kafka Streams does not have."
     if operator.fields:
         rows = [
-            f"| `{field.name}` | {describe_kind(field.kind)} | {_default(field)} | {_cell(field.doc)} |"
+            f"| `{field.name}` | {describe_kind(field.kind)} | {_default(field)} | {cell(field.doc)} |"
             for field in operator.fields
         ]
         parts.append("\n".join(["| option | what | default | |", "|---|---|---|---|", *rows]))
@@ -97,10 +114,10 @@ def _shown(example: Shown) -> str:
 
 
 def _example(example: Example | Shown) -> str:
-    parts = [_block("yaml", example.topology)]
+    parts = [block("yaml", example.topology)]
     for name, text in example.files.items():
-        parts += [f"`{name}`:", _block("python", text)]
-    parts += ["In and out:", _block("json", example.input), _block("json", example.output)]
+        parts += [f"`{name}`:", block("python", text)]
+    parts += ["In and out:", block("json", example.input), block("json", example.output)]
     return "\n\n".join(parts)
 
 
@@ -116,7 +133,7 @@ def describe_kind(kind: kinds.Kind) -> str:
         minimum=getattr(kind, "minimum", 0),
         words=" or ".join(f"`{word}`" for word in getattr(kind, "words", ())),
     )
-    return _cell(text + ", or a list of them" if getattr(kind, "many", False) else text)
+    return cell(text + ", or a list of them" if getattr(kind, "many", False) else text)
 
 
 def _default(field: kinds.Field) -> str:
@@ -131,31 +148,22 @@ def _words(accepts: Iterable[str]) -> str:
     return ", ".join(name.replace("_", " ") for name in accepts)
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def _block(language: str, text: str) -> str:
-    return f"```{language}\n{text.strip()}\n```"
-
-
-def registered() -> list[AnyOperator]:
-    """Return all operators, in their order."""
+def _registered() -> list[AnyOperator]:
     from streamkit.operators import OPERATORS
 
     return list(OPERATORS.values())
 
 
-def updated(text: str) -> str:
-    """Return the reference's text with everything below the marker written again. Raises UsageError without a marker."""
+def updated(text: str, generated: str) -> str:
+    """Return a page's text with everything below the marker replaced. Raises UsageError without a marker."""
     head, marker, _ = text.partition(MARKER)
     if not marker:
         raise UsageError(f"no line {MARKER}")
-    return f"{head}{MARKER}\n\n{render(registered())}"
+    return f"{head}{MARKER}\n\n{generated}"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line; return its exit code. `--plugins` prints the section of what installed plugins add."""
+    """Run the command line; return its exit code. `--plugins` prints the sections of the steps that installed plugins add."""
     if arguments == ["--plugins"]:
         from streamkit.operators import STEPS
 
@@ -163,18 +171,22 @@ def main(arguments: list[str]) -> int:
         return 0
     if len(arguments) != 2 or arguments[0] not in ("--write", "--check"):
         print(
-            "usage: python -m streamkit.spec.documents.language_reference --write|--check FILE, or --plugins",
+            "usage: python -m streamkit.spec.documents.language_reference --write|--check FOLDER, or --plugins",
             file=sys.stderr,
         )
         return 2
-    path = Path(arguments[1])
-    before = path.read_text(encoding="utf-8")
+    return max(_keep(Path(arguments[1]) / name, text, arguments[0] == "--write") for name, text in pages().items())
+
+
+def _keep(path: Path, generated: str, write: bool) -> int:
+    """Write a page or compare it; return the exit code."""
     try:
-        after = updated(before)
-    except UsageError as error:
+        before = path.read_text(encoding="utf-8")
+        after = updated(before, generated)
+    except (OSError, UsageError) as error:
         print(f"{path}: {error}", file=sys.stderr)
-        return error.exit_code
-    if arguments[0] == "--write":
+        return UsageError.exit_code
+    if write:
         path.write_text(after, encoding="utf-8")
     elif before != after:
         print(f"{path} is out of date: make generate", file=sys.stderr)

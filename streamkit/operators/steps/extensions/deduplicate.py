@@ -58,7 +58,7 @@ class DeduplicateOperator(Operator[Stream]):
         Field("by", Expr(), "The id of a record.", required=True),
         Field("within", Duration(1), "How long after a record others with its id are duplicates.", required=True),
         Field("id_serde", SerdeField(), "The serde of ids in the store; equal ids have equal bytes.", default="json"),
-        Field("store", STORE.kind, "The [store](#stores) of the ids: `name`, `type`, `logging`, `config`."),
+        Field("store", STORE.kind, "The [store](stores.md) of the ids: `name`, `type`, `logging`, `config`."),
         NAME,
     )
     summary = (

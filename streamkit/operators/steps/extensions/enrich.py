@@ -126,7 +126,7 @@ class EnrichOperator(Operator[Stream]):
         "Calls a function with a part of each record and joins its result with the record: a look-up in a service, a database or "
         "a model elsewhere. The function is `async`, or an ordinary one, which runs in a thread; or a class whose objects are "
         "called. The calls for the records of a run are made in parallel. Records go on in their order, each when it and all before "
-        "it have their results, and are committed after that. See [enrich](#functions-that-look-up).\n\n"
+        "it have their results, and are committed after that. See [enrich](calls.md#functions-that-look-up).\n\n"
         "Kafka Streams has no such step; the node is named `STREAMKIT-ENRICH-…`."
     )
     example = Example(

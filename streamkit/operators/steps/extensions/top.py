@@ -36,7 +36,7 @@ class TopOperator(Operator[GroupedStream | WindowedStream]):
         "table of lists, the highest rank first; of equal ranks the value that came first is ahead, and a value that equals "
         "the last rank of a full list does not get into it. For the lowest ranks write `by: -value.x`. A row is updated each "
         "time its list changes, with the highest timestamp of the records that changed it; sliding windows and sessions are "
-        "updated by each record. A cache (see [stores](#stores)) holds updates back until the commit, as for other "
+        "updated by each record. A cache (see [stores](stores.md)) holds updates back until the commit, as for other "
         "aggregations. Values are kept as they are: choose fields with `map_values` before.\n\n"
         "A record without key or value, or whose rank is null or NaN, is dropped and counted. Ranks that can't be compared, "
         "such as a number and text, are an error of the step. A record that is late for its window is dropped; without "

@@ -71,7 +71,7 @@ class JoinOperator(Operator[Stream | Table]):
         Field(
             "grace",
             Duration(0),
-            "Two streams: how long the window takes late records, by the time of the task, as in [`window`](#window). Versioned "
+            "Two streams: how long the window takes late records, by the time of the task, as in [`window`](aggregations.md#window). Versioned "
             "table: how long to wait.",
         ),
         Field(
