@@ -74,9 +74,9 @@ def _examples(module: ModuleType) -> str:
 
 def _version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version
+        from streamkit import __version__
 
-        print(f"streamkit {version('streamkit')}")
+        print(f"streamkit {__version__}")
         raise typer.Exit
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
-DISTRIBUTION = "streamkit"
+from streamkit.distribution import DISTRIBUTION, install_command
+
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([\w-]+)['"]""")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
 _PYTHON = re.compile(r"""python_version\s*(<=|>=|==|<|>)\s*['"](\d+)\.(\d+)['"]""")
@@ -35,7 +36,7 @@ class Extra:
     @property
     def command(self) -> str:
         """The command that installs it."""
-        return f"pip install '{DISTRIBUTION}[{self.name}]'"
+        return install_command(self.name)
 
 
 def version_of(distribution: str) -> str | None:

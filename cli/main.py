@@ -9,12 +9,19 @@ import os
 import sys
 from functools import partial
 
-from streamkit_cli.guard import call
+from streamkit_cli.foreign_package import foreign_package
 
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    wrong = foreign_package()
+    if wrong is not None:
+        print(f"streamkit: {wrong}", file=sys.stderr)
+        sys.exit(1)
     _utf8()
+    # Not before: the other project's modules would be imported in place of ours.
+    from streamkit_cli.guard import call
+
     arguments = sys.argv[1:]
     if arguments[:1] == ["validate"] and arguments[1:] and not any(each.startswith("-") for each in arguments):
         # Editors call this at each save: the parser of options would add half of its time.

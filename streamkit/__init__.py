@@ -92,7 +92,9 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("streamkit")
+        from streamkit.distribution import DISTRIBUTION
+
+        return version(DISTRIBUTION)
     if name not in _MODULES:
         raise AttributeError(f"module 'streamkit' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

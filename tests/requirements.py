@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from streamkit.distribution import install_command
 from streamkit.state.engines.open_maps import ENGINES, is_installed
 from tests.marking import TESTS
 
@@ -45,7 +46,7 @@ EVERY_ENGINE = [
         name,
         marks=pytest.mark.skipif(
             not is_installed(name),
-            reason=f"needs the state engine {name}: pip install 'streamkit[{name}]', or Python 3.12 and older, for which it has wheels",
+            reason=f"needs the state engine {name}: {install_command(name)}, or Python 3.12 and older, for which it has wheels",
         ),
     )
     for name in ENGINES

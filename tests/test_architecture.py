@@ -16,6 +16,7 @@ LAYERS = (
     (
         "record",
         "errors",
+        "distribution",
         "hashing",
         "extension",
         "durations",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from streamkit import __version__
 from streamkit.errors import (
     InstanceError,
     QueryError,
@@ -75,7 +75,7 @@ def _documentation(endpoints: list[Endpoint], secured: bool) -> list[Endpoint]:
         return application_page.page_response(openapi.page([*endpoints, *own]), policy(openapi.STYLE))
 
     def document_of(service: Service, request: Request) -> Response:
-        return json_response(openapi.document([*endpoints, *own], version("streamkit"), secured))
+        return json_response(openapi.document([*endpoints, *own], __version__, secured))
 
     own = [
         Endpoint("/api", "This documentation.", page_of, content="text/html", open=True),

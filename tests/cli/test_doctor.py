@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.distribution import install_command
 from streamkit.transport.kafka import native_client
 from streamkit.transport.reachability import connection_attempts
 from streamkit_cli import installation
@@ -58,7 +59,7 @@ def test_what_is_missing_comes_with_the_command_that_installs_it(monkeypatch: py
     monkeypatch.setattr(installation.metadata, "version", version)
     monkeypatch.setattr(installation.shutil, "which", lambda name: None)
     text = doctor._text(doctor.installation())
-    assert "missing fastavro: pip install 'streamkit[avro]'" in text
+    assert f"missing fastavro: {install_command('avro')}" in text
     assert "Java       not found; submit needs Java 17 or newer" in text
 
 
@@ -76,7 +77,7 @@ def test_what_an_extra_of_a_package_brings_is_looked_for_too(monkeypatch: pytest
     monkeypatch.setattr(installation.metadata, "version", version)
     (registry,) = [each for each in installation.extras() if each.name == "registry"]
     assert registry.missing == ["certifi"]
-    assert registry.command == "pip install 'streamkit[registry]'"
+    assert registry.command == install_command("registry")
 
 
 def test_the_log_of_a_file_is_reached(topology: Path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import streamkit
+from streamkit.distribution import install_command
 from streamkit.state.engines.open_maps import ENGINES, is_installed
 
 TOPOLOGY = """
@@ -42,7 +43,7 @@ def count(folder: Path, engine: str) -> dict[str, int]:
         return dict(application.store("counts").all())
 
 
-@pytest.mark.skipif(not all(map(is_installed, ENGINES)), reason="needs both engines: pip install 'streamkit[leveldb]'")
+@pytest.mark.skipif(not all(map(is_installed, ENGINES)), reason=f"needs both engines: {install_command('leveldb')}")
 def test_state_of_the_other_engine_is_put_aside_and_restored(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     for number, engine in enumerate((*ENGINES, *ENGINES[:1]), 1):
         caplog.clear()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.distribution import install_command
 from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
 from tests.requirements import MissingTool, require
 from tests.spark.incremental_runs import TOPOLOGY
@@ -19,7 +20,7 @@ def java() -> None:
     """Spark runs on the JVM, so that every test of this folder is marked."""
     require("java")
     if find_spec("pyspark") is None:
-        raise MissingTool("needs Spark: pip install 'streamkit[spark]', which make test does where there is a java")
+        raise MissingTool(f"needs Spark: {install_command('spark')}, which make test does where there is a java")
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamkit import __version__
 from streamkit.errors import ConfigError, StreamkitError, TopologyError, UnreachableError
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import load_plan
@@ -45,10 +46,10 @@ def installation() -> dict[str, Json]:
     """Return what is installed, as plain data."""
     from streamkit.state.engines.open_maps import ENGINES, default_engine, is_installed
     from streamkit.transport.kafka import native_client
-    from streamkit_cli.installation import DISTRIBUTION, extras, java_version, version_of
+    from streamkit_cli.installation import extras, java_version
 
     return {
-        "streamkit": version_of(DISTRIBUTION),
+        "streamkit": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 
+from streamkit.distribution import install_command
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
 
@@ -190,7 +191,7 @@ def check_zone(name: Value) -> None:
         hint = (
             did_you_mean(name[:_LONGEST_ZONE], sorted(known))
             if known
-            else "; this machine has none: pip install tzdata"
+            else f"; this machine has none: {install_command('tzdata')}"
         )
         raise ValueError(f"{error}{hint}") from None
 

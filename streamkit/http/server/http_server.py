@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, UsageError
 from streamkit.http.access import Access, is_local
 from streamkit.http.server.server_limits import Limits, Traffic
@@ -61,7 +62,7 @@ class HttpServer:
             import starlette  # noqa: F401
             import uvicorn  # noqa: F401
         except ImportError as error:
-            raise ConfigError("--http needs the extra: pip install 'streamkit[http]'") from error
+            raise ConfigError(f"--http needs the extra http: {install_command('http')}") from error
         self._socket = _bind(host, port)
         self.host = host
         bound, self.port = self._socket.getsockname()[:2]

@@ -8,6 +8,7 @@ from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from streamkit.distribution import install_command
 from streamkit.errors import ConfigError
 from streamkit.plan.model import SubTopology
 from streamkit.runtime.telemetry.task_tracing import Span, TaskTracing
@@ -39,7 +40,7 @@ class Telemetry:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
-            raise ConfigError("otel.enabled needs the extra otel: pip install 'streamkit[otel]'") from error
+            raise ConfigError(f"otel.enabled needs the extra otel: {install_command('otel')}") from error
         names = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": application}
         resource = Resource.create({**names, "service.instance.id": instance})
         self._application = application

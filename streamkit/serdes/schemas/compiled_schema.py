@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from streamkit.distribution import install_command
 from streamkit.errors import SerdeError
 from streamkit.expressions.analysis.types import ANY, Type
 from streamkit.record import Value
@@ -98,7 +99,7 @@ class Schema(ABC):
     @classmethod
     def missing(cls, error: ImportError) -> SerdeError:
         """Return the error of an extra that is not installed."""
-        return SerdeError(f"serde {cls.form} needs more packages: pip install 'streamkit[{cls.extra}]' ({error})")
+        return SerdeError(f"serde {cls.form} needs more packages: {install_command(cls.extra)} ({error})")
 
     @classmethod
     def read_parts(cls, path: Path, text: str, references: list[str], folder: str) -> tuple[Part, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamkit.distribution import install_command
 from streamkit.errors import RegistryError
 from streamkit.serdes.schemas.compiled_schema import Part, Schema
 
@@ -229,7 +230,7 @@ def _connect(settings: tuple[tuple[str, object], ...]) -> SchemaRegistryClient:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise RegistryError(
-            f"a schema registry needs more packages: pip install 'streamkit[registry]' ({error})"
+            f"a schema registry needs more packages: {install_command('registry')} ({error})"
         ) from error
     try:
         return SchemaRegistryClient(

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, StateError
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.store_interface import BytesMap
@@ -32,9 +33,8 @@ def is_installed(engine: str) -> bool:
 def check_engine(engine: str) -> None:
     """Raise ConfigError, with the command that installs it, where the package of an engine is missing."""
     if not is_installed(engine):
-        raise ConfigError(
-            f"state.engine {engine} needs the package {_ENGINES[engine][2]}: pip install 'streamkit[{engine}]'"
-        )
+        package = _ENGINES[engine][2]
+        raise ConfigError(f"state.engine {engine} needs the package {package}: {install_command(engine)}")
 
 
 def open_map(kind: str, path: str | Path | None = None) -> BytesMap:

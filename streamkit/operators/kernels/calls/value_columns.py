@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
+from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError
 from streamkit.record import Value
 
@@ -22,7 +23,7 @@ def maker(form: str) -> Callable[[list[Value]], Columns]:
         return {"numpy": _numpy, "pandas": _pandas, "arrow": _arrow}[form]()
     except ImportError as error:
         library = "pyarrow" if form == "arrow" else form
-        raise StreamkitError(f"'as: {form}' needs {library}; install it with: pip install {library}") from error
+        raise StreamkitError(f"'as: {form}' needs {library}: {install_command('columns')}") from error
 
 
 def results_of(found: Value) -> list[Value]:

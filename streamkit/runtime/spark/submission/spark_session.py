@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamkit import errors
+from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError, UsageError
 from streamkit.runtime.spark.workers.globals import classic_context
 from streamkit.runtime.spark.workers.worker import MARK
@@ -133,7 +134,7 @@ def _check_spark() -> None:
         import pyarrow  # noqa: F401 - so that a missing pyarrow is reported now
         import pyspark
     except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install 'streamkit[spark]'") from error
+        raise ConfigError(f"{error.name} is not installed: {install_command('spark')}") from error
     version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
     if version < _OLDEST_SPARK:
         wanted = ".".join(map(str, _OLDEST_SPARK))
