@@ -13,6 +13,7 @@ READY := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 N ?= 1000
 # The optional extension is built by the installation, where there is a C compiler.
 NATIVE := setup.py $(wildcard streamkit/native/*)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # A folder of topologies/.
 EXAMPLE ?= word-count
 SEED ?= 1
@@ -28,7 +29,7 @@ MINUTES ?= 10
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz chaos memory attacks screenshots clean
+.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz chaos memory attacks screenshots site clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -119,6 +120,10 @@ memory: $(READY) ## Run at a steady rate and look whether memory, files and stat
 
 screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots
+
+site: $(READY) ## Build the site of docs/ into build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f deploy/site/mkdocs.yml -d $(CURDIR)/build/site/$(VERSION)
+	@echo build/site/$(VERSION)/index.html
 
 clean: ## Remove .venv and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
