@@ -36,6 +36,7 @@ COMMANDS = {
     "topics": "application.topics",
     "config": "topology.config",
     "doctor": "topology.doctor",
+    "docs": "topology.docs",
     "completion": "topology.completion",
 }
 """Modules by command, in the order of the help; each has a function `command`."""

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
+
+from streamkit.lint import RULES
+from streamkit_cli.command_line import COMMANDS
+from streamkit_cli.reference_pages import command_section, help_text, rule_section
 
 HEAD = """\
 # Commands
@@ -44,34 +47,17 @@ A valid topology may break them; each has a reason. What is certainly a mistake,
 
 def commands() -> str:
     """Return docs/commands.md."""
-    # Without COLUMNS the help has the width of the terminal.
-    os.environ.update(COLUMNS="100", TERM="dumb", NO_COLOR="1")
-    from typer.testing import CliRunner
-
-    from streamkit_cli.command_line import COMMANDS, application
-
-    app, runner = application([]), CliRunner()
-    parts = [HEAD]
-    for name in COMMANDS:
-        text = runner.invoke(app, [name, "--help"], prog_name="streamkit").output
-        lines = [line.rstrip() for line in text.strip().splitlines()]
-        parts.append(f"## `{name}`\n\n```text\n" + "\n".join(lines) + "\n```\n")
-    return "\n".join(parts)
+    help_of = help_text([])
+    return "\n".join([HEAD, *(command_section(name, help_of(name)) for name in COMMANDS)])
 
 
 def rules() -> str:
     """Return docs/lint.md."""
-    from streamkit.lint import RULES
-
     rows = "".join(
         f"| [`{rule.code}`](#{rule.code}) | {rule.summary}{' An error.' if rule.is_mistake else ''} |\n"
         for rule in RULES.values()
     )
-    parts = [
-        f"\n## `{rule.code}`\n\n{rule.summary} {rule.why}\n\nInstead of\n\n```yaml\n{rule.bad}```\n\nwrite\n\n```yaml\n{rule.good}```\n"
-        for rule in RULES.values()
-    ]
-    return LINT + rows + "".join(parts)
+    return LINT + rows + "".join(f"\n{rule_section(rule)}" for rule in RULES.values())
 
 
 def main(arguments: list[str]) -> int:

@@ -10,6 +10,7 @@ import typer
 
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_model, overrides
+from streamkit_cli.setting_rows import setting_rows
 from streamkit_cli.shared_options import EnvFile, Format, Settings, Shown
 from streamkit_cli.tables import table
 
@@ -45,7 +46,9 @@ def command(
     The first of these that names a setting decides: --set, the environment, --env-file, the file, the default.
     Variables are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
     """
-    rows = _settings() if file is None else _values(file, settings, env_file)
+    rows: list[dict[str, Json]] = (
+        [{**row} for row in setting_rows()] if file is None else _values(file, settings, env_file)
+    )
     if changed:
         rows = [row for row in rows if row.get("origin", "default") != "default"]
     if form is Format.json:
@@ -63,25 +66,6 @@ def command(
 
 def _cells(row: dict[str, Json], *names: str) -> list[str]:
     return [" ".join(str(row[name]).split()) for name in names]
-
-
-def _settings() -> list[dict[str, Json]]:
-    from streamkit.config import SETTINGS, Config
-    from streamkit.config.environment_variables import variable
-
-    # Deprecated names stand for present ones and aren't shown.
-    defaults = {name: value for name, value, _ in Config("").describe()}
-    return [
-        {
-            "name": name,
-            "type": " | ".join(setting.words) if setting.words else setting.kind,
-            "default": defaults[name],
-            "meaning": setting.description,
-            "variable": variable(name),
-        }
-        for name, setting in sorted(SETTINGS.items())
-        if name in defaults
-    ]
 
 
 def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Json]]:

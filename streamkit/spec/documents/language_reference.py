@@ -85,6 +85,12 @@ def _functions() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def describe_function(function: LibraryFunction) -> str:
+    """Return the section of a function: its signature, what it gives, and examples."""
+    examples = "\n".join(f"- `{written}` is `{shown}`" for written, shown in function.examples)
+    return f"## `{function.signature}`\n\n{function.doc}\n\n{examples}\n"
+
+
 def _function_examples(function: LibraryFunction) -> str:
     return cell("<br>".join(f"`{written}` is `{shown}`" for written, shown in function.examples))
 
