@@ -77,16 +77,18 @@ generated: $(READY)
 	$(BIN)/python -m streamkit.spec.documents.language_reference --check docs/language
 	$(BIN)/python -m streamkit.spec.documents.topology_schema --check
 	$(BIN)/python -m streamkit_cli.command_reference --check docs
+	$(BIN)/python -m streamkit_cli.shell_files --check .
 	$(BIN)/python -m streamkit.testing.case_schema --check
 
 format: $(READY) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: $(READY) ## Write the generated files: the references and the JSON Schema
+generate: $(READY) ## Write the generated files: references, schemas, man pages, completions
 	$(BIN)/python -m streamkit.spec.documents.language_reference --write docs/language
 	$(BIN)/python -m streamkit.spec.documents.topology_schema
 	$(BIN)/python -m streamkit_cli.command_reference --write docs
+	$(BIN)/python -m streamkit_cli.shell_files --write .
 	$(BIN)/python -m streamkit.testing.case_schema
 
 bench: $(READY) ## Compare with Kafka Streams on one broker, then bench-spark (java and Maven; an hour)

@@ -1,4 +1,4 @@
-"""Names the packages and the optional extension; everything else stands in pyproject.toml."""
+"""Names the packages, the optional extension, and the files for shells; everything else stands in pyproject.toml."""
 
 import os
 import sys
@@ -18,7 +18,15 @@ NATIVE = Extension(
     extra_compile_args=[] if "-O" in os.environ.get("CFLAGS", "") else ["-O3", "-DNDEBUG"],
     optional=True,
 )
+# Where man and the shells look, below the prefix of the installation.
+SHELL_FILES = [
+    ("share/man/man1", sorted(glob("deploy/man/*.1"))),
+    ("share/bash-completion/completions", ["cli/completions/bash/streamkit"]),
+    ("share/zsh/site-functions", ["cli/completions/zsh/_streamkit"]),
+    ("share/fish/vendor_completions.d", ["cli/completions/fish/streamkit.fish"]),
+]
 setup(
+    data_files=SHELL_FILES,
     packages=[*COMMAND_LINE, *find_packages(include=["streamkit", "streamkit.*"])],
     ext_modules=[NATIVE] if sys.platform == "linux" and sys.implementation.name == "cpython" else [],
 )

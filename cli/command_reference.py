@@ -60,23 +60,30 @@ def rules() -> str:
     return LINT + rows + "".join(f"\n{rule_section(rule)}" for rule in RULES.values())
 
 
+def keep(files: dict[Path, str | None], write: bool) -> int:
+    """Write files, or compare them; one without a text must not exist. Return the exit code."""
+    stale = 0
+    for path, text in files.items():
+        if (path.read_text(encoding="utf-8") if path.exists() else None) == text:
+            continue
+        if not write:
+            print(f"{path} is out of date: make generate", file=sys.stderr)
+            stale = 1
+        elif text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return stale
+
+
 def main(arguments: list[str]) -> int:
     """Write or check the pages in a folder; return the exit code."""
     if len(arguments) != 2 or arguments[0] not in ("--write", "--check"):
         print("usage: python -m streamkit_cli.command_reference --write|--check DOCS", file=sys.stderr)
         return 2
-    stale = 0
-    for name, text in (("commands.md", commands()), ("lint.md", rules())):
-        path = Path(arguments[1]) / name
-        if arguments[0] == "--write":
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(
-                f"{path} is out of date; run python -m streamkit_cli.command_reference --write {arguments[1]}",
-                file=sys.stderr,
-            )
-            stale = 1
-    return stale
+    folder = Path(arguments[1])
+    return keep({folder / "commands.md": commands(), folder / "lint.md": rules()}, arguments[0] == "--write")
 
 
 if __name__ == "__main__":

@@ -90,9 +90,21 @@ def test_every_module_and_data_file_is_in_the_wheel(published: Path):
         if path.suffix != ".so" and path.parent != ROOT / "streamkit" / "native"
     }
     assert expected <= names
-    others = {name for name in names - expected if ".dist-info/" not in name}
+    others = {name for name in names - expected if ".dist-info/" not in name and ".data/data/share/" not in name}
     # The extension is built where there is a compiler.
     assert others == ({f"streamkit/_native{EXTENSION_SUFFIXES[0]}"} if HAS_COMPILER else set())
+
+
+def test_the_wheel_installs_man_pages_and_completions(published: Path):
+    (wheel,) = published.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        shared = {name.partition(".data/data/share/")[2] for name in archive.namelist()} - {""}
+    pages = {f"man/man1/{path.name}" for path in (ROOT / "deploy" / "man").iterdir()}
+    assert shared == pages | {
+        "bash-completion/completions/streamkit",
+        "zsh/site-functions/_streamkit",
+        "fish/vendor_completions.d/streamkit.fish",
+    }
 
 
 def test_the_source_distribution_has_what_builds_and_tests_need(published: Path):

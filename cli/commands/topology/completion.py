@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-VARIABLE = "_STREAMKIT_COMPLETE"
-"""Set by the shell when it requests completions."""
+SCRIPTS = Path(__file__).parents[2] / "completions"
+"""The scripts, in a folder for each shell."""
 
 
 class Shell(StrEnum):
@@ -34,15 +35,13 @@ def command(shell: Chosen) -> None:
     For the present shell: source <(streamkit completion bash). For all: put that line into ~/.bashrc or ~/.zshrc; for
     fish: streamkit completion fish > ~/.config/fish/completions/streamkit.fish.
     """
-    # Typer has no public name for it.
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
-
-    print(get_completion_script(prog_name="streamkit", complete_var=VARIABLE, shell=shell.value))
+    (script,) = (path for path in (SCRIPTS / shell.value).iterdir() if path.is_file())
+    print(script.read_text(encoding="utf-8"), end="")
 
 
 def complete() -> None:
     """Print the completions that the shell requests, and exit."""
-    # As above.
+    # Typer has no public name for it.
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     completion_init()
