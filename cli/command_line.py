@@ -34,6 +34,7 @@ COMMANDS = {
     "reset-offsets": "application.reset_offsets",
     "submit": "application.submit",
     "topics": "application.topics",
+    "transactions": "application.transactions",
     "config": "topology.config",
     "doctor": "topology.doctor",
     "docs": "topology.docs",

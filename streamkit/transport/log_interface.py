@@ -74,6 +74,21 @@ class OpenTransaction:
     hanging: bool = False
     """Whether the coordinator has no open transaction on this partition: then it never writes the marker that ends it."""
 
+    def is_same(self, other: OpenTransaction) -> bool:
+        """Return whether both are one transaction, whatever its coordinator has done in the meantime."""
+        fields = [(each.partition, each.start, each.producer_id, each.epoch) for each in (self, other)]
+        return fields[0] == fields[1]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a coordinator has ended a transaction; `committed` None: unknown, for `reason`."""
+
+    committed: bool | None
+    reason: str = ""
+    alive: bool = False
+    """Whether the transaction may still be ended by its coordinator."""
+
 
 class Consumer(ABC):
     """Reads the partitions of a manual assignment. Used by one thread."""
@@ -230,6 +245,14 @@ class Admin(ABC):
         Raises TransportError.
         """
         return []
+
+    def outcome_of(self, transaction: OpenTransaction) -> Outcome:
+        """Return how the coordinator has ended a transaction that is still open in a partition. Raises TransportError."""
+        raise TransportError("this log has no coordinators of transactions")
+
+    def end_transaction(self, transaction: OpenTransaction, committed: bool) -> None:
+        """End a hanging transaction in its partition. Raises TransportError, also if it is not open or not hanging any more."""
+        raise TransportError("this log has no coordinators of transactions")
 
     @abstractmethod
     def remove_members(self, group: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A hanging transaction: open on a partition, while its coordinator has ended the last transaction of the transactional id.
+"""A lost transaction: open in a partition, while its coordinator has ended it.
 
 Brokers leave one behind when they lose a marker. Here it is the late write of a producer, which a broker accepts if it does
 not verify partitions (`transaction.partition.verification.enable=false`).
@@ -6,50 +6,48 @@ not verify partitions (`transaction.partition.verification.enable=false`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import closing
 
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
-from kafka.admin._transactions import AbortTransactionSpec
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
-from kafka.structs import TopicPartition
 
-from streamkit.transport.log_interface import OpenTransaction
+from streamkit.record import TopicPartition
 
 UNVERIFIED = "transaction.partition.verification.enable=false\n"
 """The setting of a broker that accepts such a write."""
 
 
-def end_by_hand(address: str, transactions: Iterable[OpenTransaction]) -> None:
-    """Abort transactions as `kafka-transactions.sh abort` does."""
-    with closing(KafkaAdminClient(bootstrap_servers=[address])) as admin:
-        for each in transactions:
-            place = TopicPartition(*each.partition)
-            (found,) = [
-                producer
-                for producer in admin.describe_producers([place])[place].active_producers
-                if producer.producer_id == each.producer_id
-            ]
-            epoch = max(0, found.coordinator_epoch)
-            admin.abort_transaction(AbortTransactionSpec(place, each.producer_id, each.epoch, epoch))
+def leave_open(
+    address: str,
+    transactional_id: str,
+    ended_in: str,
+    place: TopicPartition,
+    values: Sequence[int],
+    committed: bool = True,
+) -> int:
+    """End a transaction with a record in the topic `ended_in`, and one with the key k0 in `place` for all values but the last.
 
-
-def leave_open(address: str, transactional_id: str, ended_in: str, topic: str, partition: int, key: bytes) -> int:
-    """Commit a transaction on the topic `ended_in`, then write a late record of it to a partition; return its offset."""
+    Then write a late record with the last value there; return its offset.
+    """
+    *values, last = values
     producer = Producer({"bootstrap.servers": address, "transactional.id": transactional_id})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(ended_in, b"x", b"x", 0)
-    producer.commit_transaction(30)
+    for value in values:
+        producer.produce(place.topic, value.to_bytes(8), b"k0", place.partition)
+    producer.flush()
+    (producer.commit_transaction if committed else producer.abort_transaction)(30)
     with closing(KafkaAdminClient(bootstrap_servers=[address])) as admin:
         known = admin.describe_transactions([transactional_id])[transactional_id]
-        records = MemoryRecordsBuilder(2, 0, 1 << 14, 0, True, known.producer_id, known.producer_epoch, 0)
-        records.append(1000, key, (1).to_bytes(8), [])
+        records = MemoryRecordsBuilder(2, 0, 1 << 14, 0, True, known.producer_id, known.producer_epoch, len(values))
+        records.append(1000, b"k0", last.to_bytes(8), [])
         records.close()
-        part = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=records.buffer())
-        data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
+        part = ProduceRequest.TopicProduceData.PartitionProduceData(index=place.partition, records=records.buffer())
+        data = ProduceRequest.TopicProduceData(name=place.topic, partition_data=[part])
         request = ProduceRequest(
             transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data], max_version=9
         )

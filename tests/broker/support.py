@@ -112,6 +112,11 @@ class Log:
         with self._closing(self.transport.admin()) as admin:
             return admin.open_transactions(partitions, group)
 
+    def end_transaction(self, transaction: OpenTransaction, committed: bool) -> None:
+        """Write the marker of a transaction that is lost."""
+        with self._closing(self.transport.admin()) as admin:
+            admin.end_transaction(transaction, committed)
+
     def committed(self, group: str, topic: str) -> dict[int, tuple[int, str]]:
         """A group's offset and metadata by partition."""
         with self._closing(self.transport.consumer(group)) as consumer:

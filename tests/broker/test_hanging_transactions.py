@@ -1,21 +1,22 @@
-"""A transaction that brokers have lost: the application says which one, and how to end it, and goes on once it is ended."""
+"""A transaction that brokers have lost: the application names it with the command that ends it as its coordinator did, and goes on."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from streamkit.errors import TransportError
 from streamkit.record import TopicPartition
 from tests.broker.counting import Process, counting, feed
 from tests.broker.hanging import UNVERIFIED, leave_open
-from tests.broker.kafka_broker import Broker, jars
-from tests.broker.support import Log, until
-from tests.cli.support import LIMIT_S
+from tests.broker.kafka_broker import Broker
+from tests.broker.support import App, Log, until
+from tests.cli.support import Done, streamkit
 
 pytestmark = pytest.mark.broker
 
@@ -29,44 +30,83 @@ def unverified() -> Iterator[Log]:
         log.close()
 
 
-def test_a_lost_transaction_is_named_with_the_command_that_ends_it(unverified: Log, tmp_path: Path) -> None:
+def transactions(app: App, *options: str) -> tuple[Done, list[tuple[str, bool]]]:
+    """Run the command; return outcome and end of each transaction, too."""
+    done = streamkit("transactions", app.path, "--format", "json", *options)
+    return done, [(row["outcome"], row["ended"]) for row in json.loads(done.out)]
+
+
+def test_a_lost_commit_is_ended_by_the_command_of_the_log_and_nothing_is_lost(unverified: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, unverified, **{"producer_transaction_timeout_ms": 1000})
     feed(app, 1)
     done = app.run()
     assert done.code == 0, done.err
-    changelog = f"{app.application}-counts-changelog"
+    changelog = TopicPartition(f"{app.application}-counts-changelog", 0)
     gone = f"{app.application}-gone-1"
-    start = leave_open(unverified.address, gone, app.topic("words"), changelog, 0, b"k0")
-    (found,) = unverified.open_transactions([TopicPartition(changelog, 0)], app.application)
+    start = leave_open(unverified.address, gone, app.topic("words"), changelog, [7, 9])
+    (found,) = unverified.open_transactions([changelog], app.application)
     assert (found.start, found.transactional_id, found.state, found.hanging) == (start, gone, "CompleteCommit", True)
     shutil.rmtree(app.state)
     feed(app, 1)
     with Process(app, tmp_path) as running:
         line = until(lambda: re.search(r".*brokers have lost the end of a transaction.*", running.said), "the line")[0]
-        assert (
-            f"{changelog}-0: brokers have lost the end of a transaction of {gone} (producer {found.producer_id}, epoch"
-            in line
-        )
-        assert "Whether it was committed is unknown: if it was, the command loses its records in this partition" in line
-        command = line.partition("kafka-transactions.sh ")[2].split()
-        java = ["java", "-XX:+UseSerialGC", "-cp", f"{jars()}/*", "org.apache.kafka.tools.TransactionsCommand"]
-        ended = subprocess.run([*java, *command], capture_output=True, text=True, check=False, timeout=LIMIT_S)
-        assert ended.returncode == 0, ended.stderr
+        said = f"{changelog.topic}-0: brokers have lost the end of a transaction of {gone} (producer {found.producer_id}, epoch"
+        assert said in line
+        command = re.search(r"it was committed: streamkit (.*) ends it so, and loses nothing", line)
+        assert command, line
+        done = streamkit(*command[1].split())
+        assert done.code == 0, done
+        assert re.search(rf"{start} .*{gone} .* commit .* yes", done.out)
         until(lambda: unverified.is_read(app.application, [app.topic("words")]), "the input is read")
     assert len(re.findall("brokers have lost", running.said)) == 1
+    # With an abort the count that the transaction wrote would be gone, and the next one would be less.
+    counts = [raw.value for raw in unverified.read(app.topic("counts"), committed_only=True) if raw.key == b"k0"]
+    assert counts[-1] == (10).to_bytes(8)
 
 
-def test_an_open_transaction_that_is_alive_is_not_lost(unverified: Log, tmp_path: Path) -> None:
-    topic = f"alive-{tmp_path.name}"
-    unverified.create(topic, 1)
-    producer = unverified.transport.producer(transactional_id=f"{topic}-1")
+def test_an_unknown_outcome_is_decided_by_hand_and_what_is_alive_goes_on(unverified: Log, tmp_path: Path) -> None:
+    app = counting(tmp_path, unverified)
+    words = app.topic("words")
+    # The log of its coordinator has no transaction of this producer with this partition.
+    leave_open(unverified.address, f"{app.application}-gone-1", app.topic("counts"), TopicPartition(words, 0), [1])
+    alive = unverified.transport.producer(transactional_id=f"{app.application}-1")
+    try:
+        alive.begin()
+        alive.send([(words, b"k", b"v", 1, None, 1)])
+        alive.flush()
+        (found,) = unverified.open_transactions([TopicPartition(words, 1)], "")
+        assert (found.state, found.hanging) == ("Ongoing", False)
+        with pytest.raises(TransportError, match="not lost any more"):
+            unverified.end_transaction(found, True)
+        for options in ((), ("--end",)):
+            done, found_ones = transactions(app, *options)
+            assert (done.code, found_ones) == (1, [("unknown", False)])
+            assert f"{words}-0: the outcome is unknown: the log of its coordinator has no transaction" in done.err
+        done, found_ones = transactions(app, "--end", "--assume", "abort")
+        assert (done.code, found_ones) == (0, [("unknown", True)])
+        assert transactions(app)[1] == []
+        alive.abort()
+        assert unverified.open_transactions([TopicPartition(words, number) for number in (0, 1)], "") == []
+        assert [
+            raw for raw in unverified.read(words, committed_only=True) if raw.partition == 0 and raw.key == b"k0"
+        ] == []
+    finally:
+        alive.close()
+
+
+def test_the_last_marker_tells_which_of_several_transactions_is_open(unverified: Log, tmp_path: Path) -> None:
+    app = counting(tmp_path, unverified)
+    words = app.topic("words")
+    producer = unverified.transport.producer(transactional_id=f"{app.application}-gone-1")
     try:
         producer.begin()
-        producer.send([(topic, b"k", b"v", 1, None, 0)])
+        producer.send([(words, b"k", b"v", 1, None, 0)])
         producer.flush()
-        (found,) = unverified.open_transactions([TopicPartition(topic, 0)], "")
-        assert (found.state, found.hanging) == ("Ongoing", False)
         producer.abort()
-        assert unverified.open_transactions([TopicPartition(topic, 0)], "") == []
     finally:
         producer.close()
+    leave_open(unverified.address, f"{app.application}-gone-1", app.topic("counts"), TopicPartition(words, 0), [1, 2])
+    # That transaction has its marker already, as the times of both tell: what is open would be a further one.
+    done, found = transactions(app)
+    assert (done.code, found) == (1, [("unknown", False)])
+    assert "do not fit together" in done.err

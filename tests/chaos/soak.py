@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamkit.errors import RetriableTransportError, UnreachableError
-from streamkit.record import TopicPartition
 from streamkit.transport.log_interface import OpenTransaction
-from tests.broker.hanging import end_by_hand
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import App, Log
 from tests.chaos import faults, workload
 from tests.chaos.instances import Launch, moment, streamkit_line, traces
+from tests.chaos.operator import Operator, left_open, unended
 
 EXACTLY_ONCE = "exactly_once_v2"
 PATIENCE_S = 120
@@ -40,6 +39,8 @@ class Verdict:
     hung: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     """Partitions on which a transaction is open although nothing happens any more, each with what brokers know of it."""
+    ended: int = 0
+    """Partitions with a transaction that brokers had lost, and that the command ended."""
     healed: float = 0.0
     """Seconds from the last fault until all results were there, and no transaction was open."""
     traces: list[str] = field(default_factory=list)
@@ -51,10 +52,11 @@ class Verdict:
         return not (wrong or self.deaths or self.hung or self.stuck or self.traces)
 
     def row(self) -> list[str]:
-        """What was found, for a table: faults, SIGKILLs, lost, doubled, stuck, deaths, seconds until all was healed, the verdict."""
+        """What was found, for a table: faults, SIGKILLs, lost, doubled, stuck, ended by the command, deaths, seconds to heal, verdict."""
         found = self.found
         lost = found.gaps + found.wrong + sum(found.unread.values())
-        figures = (self.faults, self.killed, lost, found.repeats, len(self.stuck), len(self.deaths), round(self.healed))
+        counts = (len(self.stuck), self.ended, len(self.deaths), round(self.healed))
+        figures = (self.faults, self.killed, lost, found.repeats, *counts)
         verdict = "passed" if self.passed else "hung" if self.hung else "failed"
         return [*map(str, figures), verdict]
 
@@ -63,7 +65,7 @@ class Verdict:
         lines = [
             f"{self.faults} faults in {self.seconds:.0f} s, {self.killed} SIGKILLs among them, {found.records} counts: "
             f"{found.gaps} gaps, {found.repeats} repeats, {found.wrong} other results wrong, "
-            f"{len(self.stuck)} partitions stuck, healed after {self.healed:.0f} s"
+            f"{len(self.stuck)} partitions stuck, {self.ended} ended by the command, healed after {self.healed:.0f} s"
         ]
         if found.unwritten:
             lines.append(f"{found.unwritten} keys of the input are not what the feeder wrote")
@@ -104,11 +106,13 @@ def soak(
     app = workload.make(folder, log, guarantee, **settings)
     cluster = faults.Cluster(app, random.Random(seed), broker, only=only, kills=kills, launch=launch, mix=mix, gap=gap)
     feeder = workload.Feeder(app, seed, rate)
+    operator = Operator(app, cluster.note)
     shown = 0
     hung: list[str] = []
     try:
         cluster.start()
         feeder.start()
+        operator.start()
         hung += _progress(app, cluster)
         began = moment()
         while moment() - began < seconds and (most is None or cluster.faults < most) and not hung:
@@ -122,24 +126,21 @@ def soak(
         lasted = moment() - began
         truth = feeder.end()
         ended = moment()
-        late = _finished(app, cluster, truth)
-        open_ones = _stuck(app, cluster)
-        stuck = [str(each) for each in open_ones]
-        if open_ones:
-            # What the application says that one has to do; after it nothing may be lost or doubled.
-            cluster.note(f"end {len(open_ones)} transactions by hand")
-            end_by_hand(log.address, open_ones)
-            late = _finished(app, cluster, truth)
-        hung += late
+        hung += _finished(app, cluster, truth)
+        stuck = [str(each) for each in _stuck(app, cluster)]
         healed = moment() - ended
+        operator.end()
         cluster.look_for_deaths()
         hung += cluster.end()
         for event in cluster.events[shown:]:
             say(f"{event.at:8.1f} s  {event.what}")
     finally:
+        operator.end()
         cluster.kill()
     found = workload.check(app, truth, exactly_once=exactly_once)
-    return Verdict(cluster.faults, cluster.killed, lasted, found, cluster.deaths, hung, stuck, healed, traces(app))
+    return Verdict(
+        cluster.faults, cluster.killed, lasted, found, cluster.deaths, hung, stuck, operator.ended, healed, traces(app)
+    )
 
 
 def _progress(app: App, cluster: faults.Cluster) -> list[str]:
@@ -163,33 +164,19 @@ def _finished(app: App, cluster: faults.Cluster, truth: workload.Truth) -> list[
 
 def _stuck(app: App, cluster: faults.Cluster) -> list[OpenTransaction]:
     """Wait until no transaction is open on any topic of the application; return those that stay so for STUCK_S."""
+    if app.log.address.startswith("embedded"):
+        return []
     pause = threading.Event()
     deadline = moment() + STUCK_S
-    # Before the listing of topics, which is of one broker and may be late, everything was written.
-    topics = [name for name in app.log.topics("") if name.startswith(app.application)]
     while True:
         try:
-            places = _unended(app, topics)
-            if app.log.address.startswith("embedded") or not places or moment() > deadline:
-                break
+            if not unended(app) or moment() > deadline:
+                return left_open(app)
         except TRANSIENT:
             if moment() > deadline:
                 raise
         cluster.look_for_deaths()
         pause.wait(0.3)
-    return app.log.open_transactions(places, app.application) if places else []
-
-
-def _unended(app: App, topics: list[str]) -> list[TopicPartition]:
-    """Return the partitions whose committed records end before the last one: a transaction is open there."""
-    return [
-        TopicPartition(name, number)
-        for name in topics
-        for number, (stable, end) in enumerate(
-            zip(app.log.ends(name, committed_only=True), app.log.ends(name), strict=True)
-        )
-        if stable < end
-    ]
 
 
 def _enough(app: App, wanted: tuple[int, int, int]) -> bool:

@@ -24,6 +24,7 @@ from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
 from streamkit.transport.kafka.committed import CommittedOffsets
 
+KAFKA_PYTHON = ("kafka_membership.py", "committed.py", "python_client.py", "lost_transactions.py")
 PRIVATE = {
     *("_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures"),
     *("_manager", "_find_coordinator_ids", "_describe_groups_request"),
@@ -103,7 +104,7 @@ def test_no_other_private_name_is_in_use() -> None:
             if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
                 owner = node.value
                 ours = isinstance(owner, ast.Name) and owner.id in ("self", "cls")
-                if not ours and path.name in ("kafka_membership.py", "committed.py", "python_client.py"):
+                if not ours and path.name in KAFKA_PYTHON:
                     found.add(node.attr)
     assert found == PRIVATE
 

@@ -19,7 +19,15 @@ from streamkit.record import TopicPartition
 from streamkit.transport.kafka.kafka_errors import Refusals, kafka_error, translate
 from streamkit.transport.kafka.native_client import made
 from streamkit.transport.kafka.oauth import for_librdkafka
-from streamkit.transport.log_interface import Admin, GroupDescription, GroupMember, NewTopic, OpenTransaction, TopicInfo
+from streamkit.transport.log_interface import (
+    Admin,
+    GroupDescription,
+    GroupMember,
+    NewTopic,
+    OpenTransaction,
+    Outcome,
+    TopicInfo,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._group import MemberDescription
@@ -159,9 +167,19 @@ class KafkaAdmin(Admin):
         return GroupDescription(members, described.state in _REBALANCING)
 
     def open_transactions(self, partitions: Sequence[TopicPartition], group: str = "") -> list[OpenTransaction]:
-        from streamkit.transport.kafka.python_client import open_transactions
+        from streamkit.transport.kafka import lost_transactions
 
-        return open_transactions(self._config, partitions, group, self._timeout)
+        return lost_transactions.open_transactions(self._config, partitions, group, self._timeout)
+
+    def outcome_of(self, transaction: OpenTransaction) -> Outcome:
+        from streamkit.transport.kafka import lost_transactions
+
+        return lost_transactions.outcome(self._config, transaction, self._timeout)
+
+    def end_transaction(self, transaction: OpenTransaction, committed: bool) -> None:
+        from streamkit.transport.kafka import lost_transactions
+
+        lost_transactions.end(self._config, transaction, committed, self._timeout)
 
     def remove_members(self, group: str) -> list[str]:
         from streamkit.transport.kafka.python_client import remove_members

@@ -6,21 +6,19 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import oauth
-from streamkit.transport.log_interface import GroupDescription, GroupMember, OpenTransaction
+from streamkit.transport.log_interface import GroupDescription, GroupMember
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
-    from kafka.admin._transactions import ProducerState
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.admin.groups import DescribeGroupsResponse
 
-_OFFSETS = "__consumer_offsets"
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 
 
@@ -195,63 +193,3 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
         places = frozenset(TopicPartition(*place) for place in assigned.partitions()) if assigned else frozenset()
         members.append(GroupMember(member.member_id, member.client_id, places))
     return GroupDescription(tuple(members), answer.group_state in _REBALANCING)
-
-
-def open_transactions(
-    config: Mapping[str, str], partitions: Sequence[TopicPartition], group: str, timeout: float
-) -> list[OpenTransaction]:
-    """Return the transactions open on partitions and on that of a group's offsets (KIP-664). Raises TransportError."""
-    from streamkit.transport.kafka.membership_errors import translated
-
-    with (
-        closing(connected_admin(config, timeout)) as admin,
-        translated("open transactions could not be listed", config["bootstrap.servers"]),
-    ):
-        return _open_transactions(admin, partitions, group)
-
-
-def _open_transactions(
-    admin: KafkaAdminClient, partitions: Sequence[TopicPartition], group: str
-) -> list[OpenTransaction]:
-    producers = _open_producers(admin, partitions)
-    if group:
-        (topic,) = admin.describe_topics([_OFFSETS])
-        numbers = [each["partition_index"] for each in topic["partitions"]]
-        producers += _open_producers(admin, [TopicPartition(_OFFSETS, number) for number in numbers])
-    if not producers:
-        return []
-    ids = sorted({producer.producer_id for _, producer in producers})
-    listed = admin.list_transactions(producer_id_filters=ids)
-    names = {each.producer_id: each.transactional_id for listing in listed.values() for each in listing}
-    described = admin.describe_transactions(sorted(set(names.values())))
-    found = []
-    for partition, producer in producers:
-        name = names.get(producer.producer_id, "")
-        known = described.get(name)
-        if partition.topic != _OFFSETS or name.startswith(f"{group}-"):
-            found.append(
-                OpenTransaction(
-                    partition,
-                    producer.current_transaction_start_offset,
-                    producer.producer_id,
-                    producer.producer_epoch,
-                    name,
-                    "" if known is None else known.state.value,
-                    known is None or tuple(partition) not in known.topic_partitions,
-                )
-            )
-    return found
-
-
-def _open_producers(
-    admin: KafkaAdminClient, partitions: Sequence[TopicPartition]
-) -> list[tuple[TopicPartition, ProducerState]]:
-    from kafka.structs import TopicPartition as KafkaPartition
-
-    states = admin.describe_producers([KafkaPartition(*partition) for partition in partitions])
-    return [
-        (TopicPartition(*partition), producer)
-        for partition, state in states.items()
-        for producer in state.active_producers
-        if producer.current_transaction_start_offset >= 0
-    ]

@@ -238,9 +238,7 @@ class Application(InstanceMetadataReader):
         # Only transactions with control records can be without one.
         lossy = self._settings.exactly_once and self.transport.marks_commits
         watch = (
-            TransactionWatch(
-                self.transport, config, plan.application, partial(self._read_here, changelogs), shared.elapsed
-            )
+            TransactionWatch(self.transport, plan, partial(self._read_here, changelogs), shared.elapsed)
             if lossy
             else None
         )

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
-from streamkit.config import Config
 from streamkit.errors import TransportError
+from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.transport.log_interface import OpenTransaction, Transport
+from streamkit.transport.log_interface import Admin, OpenTransaction, Outcome, Transport
 
 log = logging.getLogger(__name__)
 
@@ -26,18 +26,17 @@ class TransactionWatch:
     def __init__(
         self,
         transport: Transport,
-        config: Config,
-        group: str,
+        plan: Plan,
         partitions: Callable[[], Iterable[TopicPartition]],
         elapsed: Callable[[], int],
     ):
-        """`config`: of an application with exactly-once; `partitions`: returns what the tasks of this instance read; `elapsed`: a clock in milliseconds."""
+        """`plan`: of an application with exactly-once; `partitions`: returns what the tasks of this instance read; `elapsed`: a clock in milliseconds."""
         self._transport = transport
-        self._address = ",".join(config["bootstrap.servers"])
-        self._group = group
+        self._group = plan.application
+        self._file = plan.file
         self._partitions = partitions
         self._elapsed = elapsed
-        self._every = _TIMEOUTS * int(config.client("producer")["transaction.timeout.ms"])
+        self._every = _TIMEOUTS * int(plan.config.client("producer")["transaction.timeout.ms"])
         self._due = elapsed() + self._every
         self._since: dict[OpenTransaction, int] = {}
         self._told: set[OpenTransaction] = set()
@@ -56,25 +55,40 @@ class TransactionWatch:
         partitions = sorted(set(self._partitions()))
         try:
             with closing(self._transport.admin()) as admin:
-                found = admin.open_transactions(partitions, self._group)
+                self._tell(admin, admin.open_transactions(partitions, self._group))
         except TransportError as error:
             log.debug("%s", error)
-            return
+
+    def _tell(self, admin: Admin, found: Iterable[OpenTransaction]) -> None:
         now = self._elapsed()
         self._since = {each: self._since.get(each, now) for each in found if each.hanging}
         for each, since in self._since.items():
             least = self._every if each.transactional_id else _LONGEST_MS
             if now - since >= least / 2 and each not in self._told:
+                log.warning("%s", self._line(each, _outcome(admin, each)))
                 self._told.add(each)
-                log.warning("%s", self._line(each))
 
-    def _line(self, found: OpenTransaction) -> str:
+    def _line(self, found: OpenTransaction, outcome: Outcome) -> str:
         topic, number = found.partition
         owner = found.transactional_id or "an unknown transactional id"
+        command = f"streamkit transactions {self._file} --end"
+        if outcome.committed is None:
+            end = (
+                f"whether it was committed is unknown: {outcome.reason}. End it as you decide, with {command} --assume commit, or "
+                "abort: if it was committed, an abort loses its records in this partition"
+            )
+        else:
+            end = f"it was {'committed' if outcome.committed else 'aborted'}: {command} ends it so, and loses nothing"
         return (
             f"{topic}-{number}: brokers have lost the end of a transaction of {owner} (producer {found.producer_id}, epoch "
             f"{found.epoch}): its coordinator has ended it, but here it is open from offset {found.start} on, and nothing "
-            f"behind it can be read until you end it. Whether it was committed is unknown: if it was, the command loses its "
-            f"records in this partition: kafka-transactions.sh --bootstrap-server {self._address} abort "
-            f"--topic {topic} --partition {number} --start-offset {found.start}"
+            f"behind it can be read until you end it; {end}"
         )
+
+
+def _outcome(admin: Admin, found: OpenTransaction) -> Outcome:
+    try:
+        return admin.outcome_of(found)
+    except TransportError as error:
+        # An application may have no right to read that log; who ends transactions has it.
+        return Outcome(None, str(error))

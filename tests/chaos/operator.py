@@ -1,0 +1,87 @@
+"""Who looks after the application: ends the transactions that brokers have lost, with the command that the application names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from streamkit.errors import TransportError
+from streamkit.record import TopicPartition
+from streamkit.transport.log_interface import OpenTransaction
+from tests.broker.support import App
+from tests.chaos.faults import TRANSACTION_MS
+from tests.chaos.instances import moment
+from tests.cli.support import LIMIT_S, command
+
+PAUSE_S = 3.0
+HELD_S = 3 * TRANSACTION_MS / 1000
+"""How long a transaction must be lost before it is ended: as long as the application waits before it tells."""
+
+
+class Operator:
+    """Looks at the transactions of an application in a thread of its own, for streamkit and Kafka Streams alike."""
+
+    def __init__(self, app: App, note: Callable[[str], None]):
+        """`note`: takes what is done."""
+        self.ended = 0
+        """Transactions, counted by partition, that the command has ended."""
+        self._app = app
+        self._note = note
+        self._since: dict[tuple[TopicPartition, int, int, int], float] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
+
+    def start(self) -> None:
+        if not self._app.log.address.startswith("embedded"):
+            self._thread.start()
+
+    def end(self) -> None:
+        """Return when nothing is done any more."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(PAUSE_S):
+            # Brokers restart meanwhile.
+            with suppress(TransportError):
+                self._look()
+
+    def _look(self) -> None:
+        places = unended(self._app)
+        found = self._app.log.open_transactions(places, self._app.application)
+        lost = [(each.partition, each.start, each.producer_id, each.epoch) for each in found if each.hanging]
+        now = moment()
+        self._since = {each: self._since.get(each, now) for each in lost}
+        if any(now - since >= HELD_S for since in self._since.values()):
+            self._end_lost()
+
+    def _end_lost(self) -> None:
+        line = command("transactions", self._app.path, "--end", "--format", "json")
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        rows = json.loads(done.stdout) if done.stdout else []
+        ended = [f"{row['topic']}-{row['partition']}: {row['outcome']}" for row in rows if row["ended"]]
+        self.ended += len(ended)
+        self._note(f"ended by the command: {', '.join(ended) or 'none'} {' / '.join(done.stderr.splitlines())}")
+
+
+def unended(app: App) -> list[TopicPartition]:
+    """Return the partitions whose committed records end before the last one: a transaction is open there."""
+    return [
+        TopicPartition(name, number)
+        for name in app.log.topics("")
+        if name.startswith(app.application)
+        for number, (stable, end) in enumerate(
+            zip(app.log.ends(name, committed_only=True), app.log.ends(name), strict=True)
+        )
+        if stable < end
+    ]
+
+
+def left_open(app: App) -> list[OpenTransaction]:
+    """Return the transactions that are open in partitions of an application."""
+    places = unended(app)
+    return app.log.open_transactions(places, app.application) if places else []
