@@ -6,9 +6,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 from streamkit.errors import TransportError, UnreachableError
 from streamkit.transport import open_transport
+from streamkit.transport.kafka.kafka_admin import KafkaAdmin
 from streamkit.transport.log_interface import Admin, GroupDescription
 from tests.broker.counting import Process, counting, feed
 from tests.broker.kafka_broker import Broker
@@ -47,3 +49,18 @@ def test_a_group_is_described_while_it_runs_and_after_the_broker_was_gone(tmp_pa
                         admin.describe_group(app.application)
                 broker.start()
                 until(lambda: is_empty(admin, app.application), "the group is described, and has no member")
+
+
+def test_a_group_of_the_new_consumer_protocol_is_described(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = f"new-protocol-{broker.address.replace(':', '-')}"
+    log = Log(broker.address)
+    settings = {"bootstrap.servers": broker.address, "group.id": topic, "group.protocol": "consumer"}
+    with closing(log), closing(log.transport.admin()) as admin, closing(Consumer(settings)) as consumer:
+        log.create(topic, 1)
+        consumer.subscribe([topic])
+        until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the partition is assigned")
+        (member,) = admin.describe_group(topic).members
+        assert member.partitions == {(topic, 0)}
+        # Nothing else is asked of librdkafka.
+        monkeypatch.setattr(KafkaAdmin, "_described_of_new_protocol", None)
+        assert admin.describe_group("nobody") == GroupDescription()

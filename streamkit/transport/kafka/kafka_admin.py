@@ -148,15 +148,19 @@ class KafkaAdmin(Admin):
 
     def _described(self, group: str) -> GroupDescription:
         # librdkafka ends the process when brokers answer no more while it looks for the coordinator (its issue 4605). It is
-        # asked only where kafka-python has an answer: that there is no group of the classic protocol.
-        from streamkit.transport.kafka.python_client import classic_group, connected_admin
+        # asked only for a group of the new consumer protocol, which kafka-python lists but does not describe.
+        from streamkit.transport.kafka.python_client import classic_group, connected_admin, is_consumer_group
 
         if self._python_client is None:
             self._python_client = connected_admin(self._config, self._timeout)
         found = classic_group(self._python_client, group, self._address)
-        return self._described_of_any_protocol(group) if found is None else found
+        if found is not None:
+            return found
+        if is_consumer_group(self._python_client, group, self._address):
+            return self._described_of_new_protocol(group)
+        return GroupDescription()
 
-    def _described_of_any_protocol(self, group: str) -> GroupDescription:
+    def _described_of_new_protocol(self, group: str) -> GroupDescription:
         futures = self._client.describe_consumer_groups([group], request_timeout=self._timeout)
         described = self._result(futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND)
         if described is None:

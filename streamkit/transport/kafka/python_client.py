@@ -193,3 +193,14 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
         places = frozenset(TopicPartition(*place) for place in assigned.partitions()) if assigned else frozenset()
         members.append(GroupMember(member.member_id, member.client_id, places))
     return GroupDescription(tuple(members), answer.group_state in _REBALANCING)
+
+
+def is_consumer_group(admin: KafkaAdminClient, group: str, address: str) -> bool:
+    """Return whether brokers list a group of this name of the protocol of KIP-848. Raises TransportError."""
+    from streamkit.transport.kafka.membership_errors import translated
+
+    with translated(f"group {group} could not be found", address):
+        coordinators = admin._manager.run(admin._find_coordinator_ids, [group])
+        listed = admin.list_groups([coordinators[group]])
+    # Brokers that do not name the type have groups of the classic protocol only.
+    return any(each["group_id"] == group and each.get("group_type") == "consumer" for each in listed)
