@@ -38,6 +38,7 @@ def copy(tmp_path: Path) -> Path:
         "status FILE",
         "status FILE --check",
         "topics list FILE",
+        "transactions FILE --end",
         "reset-offsets FILE",
         "reset-offsets FILE --dry-run",
         "reset-offsets FILE --skip in-0@0",

@@ -120,6 +120,25 @@ def test_passing_faults_are_borne_for_the_task_timeout(tmp_path):
         harness.round()
 
 
+def test_the_task_timeout_begins_again_for_a_task_that_comes_back(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(task_timeout_ms=1000))
+    harness.send(1)
+    harness.round()
+    harness.log.failures = [RetriableTransportError("no leader")]
+    harness.round()
+    for tasks in ([], [TaskId(0, 0)]):
+        harness.thread.assign(tasks)
+        harness.round()
+    harness.send(1)
+    harness.round()
+    harness.log.failures = [RetriableTransportError("no leader") for _ in range(2)]
+    harness.clock.now = 2000
+    harness.round()
+    harness.clock.now = 3001
+    with pytest.raises(TransportError, match="task 0_0 made no progress within 1000 ms"):
+        harness.round()
+
+
 def test_without_anything_to_commit_faults_are_borne_forever(tmp_path):
     harness = Harness(tmp_path, FakeProgram(), Settings(task_timeout_ms=1000))
     harness.round()

@@ -194,7 +194,9 @@ class StateUpdater:
         if wanted:
             self._apply(self._start_positions.consumer.poll(BATCH, POLL_MS))
         self._end_loads(tasks)
-        self._timeout.note_progress(self._finish_restored())
+        self._finish_restored()
+        # All that was asked in this round was answered.
+        self._timeout.note_progress()
         self._checkpoint()
         self._log_progress()
         return bool(wanted)
@@ -276,11 +278,10 @@ class StateUpdater:
                 for changelog in loaded:
                     changelog.end_load()
 
-    def _finish_restored(self) -> list[str]:
-        """Move active tasks whose stores are restored to `restored`; return their names."""
+    def _finish_restored(self) -> None:
+        """Move active tasks whose stores are restored to `restored`."""
         with self._lock:
             done = [t for t in self._tasks.values() if t.active and all(each.complete for each in t.changelogs)]
-        ready = []
         for task in done:
             self._start_positions.set_start(task)
             with self._lock:
@@ -289,10 +290,8 @@ class StateUpdater:
                 task.checkpoint(enforce=True)
                 self._remove(task, "end")
                 self._restored.append(task)
-            ready.append(task.name)
             for changelog in task.changelogs:
                 log_restored(changelog)
-        return ready
 
     def _checkpoint(self) -> None:
         now = self._shared.elapsed()

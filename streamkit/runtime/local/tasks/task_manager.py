@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from streamkit.errors import RetriableTransportError, TaskCorruptedError
 from streamkit.record import TaskId, TopicPartition
@@ -279,8 +279,3 @@ class TaskManager:
         finally:
             self._shared.claims.release(task.id, self._owner)
             self._shared.cycles.note_closed()
-
-
-def names(tasks: Collection[LocalTask]) -> list[str]:
-    """Return the tasks' names."""
-    return [task.name for task in tasks]

@@ -30,8 +30,9 @@ class TaskTimeout:
         Raises TransportError once a task has made no progress for longer than task.timeout.ms.
         """
         now = self._clock()
-        for task in tasks:
-            if now - self._since.setdefault(task, now) > self._limit_ms:
+        self._since = {task: self._since.get(task, now) for task in tasks}
+        for task, since in self._since.items():
+            if now - since > self._limit_ms:
                 text = f"task {task} made no progress within {self._limit_ms} ms (task.timeout.ms): {error}"
                 raise TransportError(text) from error
         if self._failing_since is None:
@@ -42,9 +43,11 @@ class TaskTimeout:
         else:
             log.info("%s; trying again", error)
 
-    def note_progress(self, tasks: Iterable[str] = ()) -> None:
-        """Note that there was no error this time, and that these tasks made progress."""
+    def note_progress(self, waiting: Iterable[str] = ()) -> None:
+        """Note that there was no error this time; of the tasks that were blocked, those in `waiting` still are.
+
+        A task that is not among them has made progress, or has moved away: if it comes back, its time begins again.
+        """
         self._failing_since = None
         if self._since:
-            for task in tasks:
-                self._since.pop(task, None)
+            self._since = {task: self._since[task] for task in waiting if task in self._since}

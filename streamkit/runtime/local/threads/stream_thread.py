@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import monotonic, perf_counter
 
@@ -23,7 +23,7 @@ from streamkit.runtime.local.tasks.local_task import LocalTask
 from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
 from streamkit.runtime.local.tasks.start_positions import reset_positions
 from streamkit.runtime.local.tasks.state_updater import StateUpdater
-from streamkit.runtime.local.tasks.task_manager import TaskManager, names
+from streamkit.runtime.local.tasks.task_manager import TaskManager
 from streamkit.runtime.local.tasks.task_timeout import TaskTimeout
 from streamkit.runtime.local.threads.committer import Committer
 from streamkit.runtime.local.threads.counters import ThreadCounters
@@ -225,10 +225,13 @@ class StreamThread:
             self._reset(error)
         except (RetriableTransportError, UnreachableError) as error:
             # A failed read only delays; but tasks with uncommitted records must not be delayed without a limit.
-            waiting = [task for task in tasks.running.values() if task.task.commit_needed]
-            self._timeout.note_error(error, names(waiting))
+            self._timeout.note_error(error, self._uncommitted())
             with self.gate.opened():
                 self._stop.wait(RETRY_SECONDS)
+
+    def _uncommitted(self) -> Iterator[str]:
+        """Return the names of the tasks that have processed what they have not committed."""
+        return (task.name for task in self._tasks.running.values() if task.task.commit_needed)
 
     def _fenced(self, error: FencedError) -> None:
         """Close all active tasks: others may own them. The group assigns tasks again (TaskMigratedException)."""
@@ -306,7 +309,7 @@ class StreamThread:
                 interrupted = True
                 add("commit-total")
                 add("commit-seconds", perf_counter() - began)
-                self._timeout.note_progress(names(tasks))
+                self._timeout.note_progress()
             expiring = any(local_task.task.expiring for local_task in tasks)
             worked = worked or interrupted or count > 0 or expiring
             if not (count or expiring) or self._stop.is_set():
@@ -317,7 +320,7 @@ class StreamThread:
         self.counters.publish(self._tasks.running.values(), self._consumer.position, self._committer.rejected, now=now)
 
     def _note_idleness(self, worked: bool) -> None:
-        self._timeout.note_progress()
+        self._timeout.note_progress(self._uncommitted())
         if worked:
             self.activity += 1
             self.idle = False
