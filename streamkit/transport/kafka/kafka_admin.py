@@ -171,19 +171,19 @@ class KafkaAdmin(Admin):
         return GroupDescription(members, described.state in _REBALANCING)
 
     def open_transactions(self, partitions: Sequence[TopicPartition], group: str = "") -> list[OpenTransaction]:
-        from streamkit.transport.kafka import lost_transactions
+        from streamkit.transport.kafka import transaction_markers
 
-        return lost_transactions.open_transactions(self._config, partitions, group, self._timeout)
+        return transaction_markers.open_transactions(self._config, partitions, group, self._timeout)
 
     def outcome_of(self, transaction: OpenTransaction) -> Outcome:
-        from streamkit.transport.kafka import lost_transactions
+        from streamkit.transport.kafka import transaction_markers
 
-        return lost_transactions.outcome(self._config, transaction, self._timeout)
+        return transaction_markers.outcome(self._config, transaction, self._timeout)
 
     def end_transaction(self, transaction: OpenTransaction, committed: bool) -> None:
-        from streamkit.transport.kafka import lost_transactions
+        from streamkit.transport.kafka import transaction_markers
 
-        lost_transactions.end(self._config, transaction, committed, self._timeout)
+        transaction_markers.end(self._config, transaction, committed, self._timeout)
 
     def remove_members(self, group: str) -> list[str]:
         from streamkit.transport.kafka.python_client import remove_members
