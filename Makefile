@@ -56,7 +56,7 @@ $(READY): pyproject.toml $(NATIVE) | $(BIN)/pip
 	@touch $(BASE) $@
 
 demo: $(BASE) ## Run an example with no broker: make demo EXAMPLE=click-stream
-	@bash topologies/$(EXAMPLE)/demo.sh "$(CURDIR)/$(BIN)/streamkit" "$(CURDIR)/$(BIN)/python"
+	@$(BIN)/streamkit demo $(EXAMPLE)
 
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
 	@$(PYTEST) -rs --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder

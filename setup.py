@@ -8,6 +8,8 @@ from setuptools import Extension, find_packages, setup
 
 # The command line lies in `cli` and is installed as `streamkit_cli`, which no pattern of pyproject.toml can express.
 COMMAND_LINE = ["streamkit_cli", *(f"streamkit_cli.{package}" for package in find_packages("cli"))]
+# What the command line shows and refers to, which lies beside its folder in a clone.
+DATA = ["streamkit_cli.examples", "streamkit_cli.schemas"]
 # Optional: where there is no compiler, or no header of Python, the installation goes on without it.
 NATIVE = Extension(
     "streamkit._native",
@@ -27,6 +29,6 @@ SHELL_FILES = [
 ]
 setup(
     data_files=SHELL_FILES,
-    packages=[*COMMAND_LINE, *find_packages(include=["streamkit", "streamkit.*"])],
+    packages=[*COMMAND_LINE, *DATA, *find_packages(include=["streamkit", "streamkit.*"])],
     ext_modules=[NATIVE] if sys.platform == "linux" and sys.implementation.name == "cpython" else [],
 )

@@ -13,6 +13,7 @@ from streamkit_cli.arguments.command_group import CommandGroup
 from streamkit_cli.guard import guarded
 
 COMMANDS = {
+    "demo": "topology.demo",
     "new": "topology.new",
     "validate": "topology.validate",
     "describe": "topology.describe",

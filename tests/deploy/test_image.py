@@ -44,7 +44,7 @@ def test_the_build_context_has_what_the_installation_reads():
     kept = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     names = [line[1:] for line in kept if line.startswith("!")]
     assert [name for name in names if not (ROOT / name).exists()] == []
-    assert {"pyproject.toml", "setup.py", "streamkit", "cli", "README.md"} <= set(names)
+    assert {"pyproject.toml", "setup.py", "streamkit", "cli", "topologies", "schemas", "README.md"} <= set(names)
 
 
 def test_the_last_stage_is_the_one_that_runs_applications():

@@ -35,6 +35,9 @@ every = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 @pytest.fixture(autouse=True)
 def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The service that an example asks, for its tests; its demo starts one of its own."""
+    if "example" not in request.fixturenames:
+        yield
+        return
     file = request.getfixturevalue("example") / SERVICE
     if not file.exists():
         yield
@@ -133,9 +136,8 @@ def last_by_key(records: list[dict]) -> Counter[str]:
 
 @every
 def test_its_demo_runs_with_one_command(example: Path) -> None:
-    script = Path(sys.executable).with_name("streamkit")
     done = subprocess.run(
-        ["bash", example / "demo.sh", script, sys.executable],
+        [sys.executable, "-m", "streamkit_cli", "demo", example.name],
         capture_output=True,
         text=True,
         check=False,
@@ -143,3 +145,14 @@ def test_its_demo_runs_with_one_command(example: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+    # The tests, at least one file of input, and a topic with results.
+    assert "all passed" in done.stdout
+    assert " --until-idle" in done.stdout.rpartition("consume topology.yaml ")[2]
+
+
+def test_demos_are_listed_and_a_wrong_name_is_refused() -> None:
+    done = streamkit("demo", "--list")
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == [example.name for example in EXAMPLES]
+    done = streamkit("demo", "word-cuont")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no example 'word-cuont'; did you mean 'word-count'?" in done.err

@@ -1,0 +1,18 @@
+"""Folders that lie beside `cli` in a clone, and in the package where streamkit is installed from a wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+
+def _packaged(package: str, in_clone: str) -> Path:
+    installed = _HERE / package
+    return installed if installed.is_dir() else _HERE.parent / in_clone
+
+
+EXAMPLES = _packaged("examples", "topologies")
+"""The folder of examples: one folder each."""
+SCHEMA = _packaged("schemas", "schemas") / "topology.schema.json"
+"""The JSON Schema of topology files."""
