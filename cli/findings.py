@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamkit.changes.finding import Verdict, worst
-from streamkit_cli.problems import annotation
+from streamkit_cli.annotations import Annotation, show_annotations
 
 if TYPE_CHECKING:
     from streamkit.changes.finding import Finding
@@ -29,7 +29,7 @@ def needs_action(found: Sequence[Finding]) -> bool:
 
 
 def show(old: str, new: Form, found: list[Finding], form: str) -> None:
-    """Print findings as text, json or github."""
+    """Print findings as text, json, github or gitlab."""
     if form == "json":
         document = {
             "old": old,
@@ -39,16 +39,19 @@ def show(old: str, new: Form, found: list[Finding], form: str) -> None:
             "findings": [_data(each) for each in found],
         }
         print(json.dumps(document, ensure_ascii=False, indent=2))
-    elif form == "github":
-        for each in found:
-            text = each.message + (f"\n{each.action}" if each.action else "")
-            print(annotation(_SEVERITIES.get(each.verdict, "error"), str(each.verdict), each.position, text))
+    elif form != "text":
+        show_annotations(map(_annotation, found), form)
     else:
         for each in found:
             print(f"{each.position}: {each.verdict}: {each.message}")
             if each.action:
                 print(f"    {each.action}")
         print(_summary(old, new.label, found))
+
+
+def _annotation(each: Finding) -> Annotation:
+    text = each.message + (f"\n{each.action}" if each.action else "")
+    return Annotation(_SEVERITIES.get(each.verdict, "error"), str(each.verdict), each.position, text)
 
 
 def _summary(old: str, new: str, found: list[Finding]) -> str:

@@ -24,7 +24,7 @@ INVALID = "invalid"
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """The options of validate. excerpt None: on a terminal; form: text, json or github.
+    """The options of validate. excerpt None: on a terminal; form: text, json, github or gitlab.
 
     online: whether to check against the schema registry too; imports: whether to import the Python code of the file.
     """
@@ -141,9 +141,12 @@ def _print(found: list[ReportLine], options: CheckOptions) -> None:
         import json
 
         print(json.dumps([_data(each) for each in found], ensure_ascii=False, indent=2))
-    elif options.form == "github":
-        for each in found:
-            print(annotation(each.severity, each.code, each.position, each.message))
+    elif options.form != "text":
+        from streamkit_cli.annotations import Annotation, show_annotations
+
+        show_annotations(
+            (Annotation(each.severity, each.code, each.position, each.message) for each in found), options.form
+        )
     elif found:
         _print_text(found, sys.stdout.isatty() if options.excerpt is None else options.excerpt)
 
@@ -164,17 +167,3 @@ def _print_text(found: list[ReportLine], excerpt: bool) -> None:
 def _data(each: ReportLine) -> dict[str, object]:
     place = {"file": each.position.file, "line": each.position.line, "column": each.position.column}
     return {**place, "severity": each.severity, "code": each.code, "message": each.message}
-
-
-def annotation(severity: str, title: str, position: Position, message: str) -> str:
-    """Return a workflow command, which GitHub shows beside the line of the file; severity: error, warning or notice."""
-    place = f"file={_property(position.file)},line={position.line},col={position.column}"
-    return f"::{severity} {place},title={_property(title)}::{_escaped(message)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

@@ -44,7 +44,8 @@ def _below(folder: str) -> Iterator[str]:
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
         for name in files:
-            path = os.path.join(root, name)
+            # Without ./, as the tests of a topology name it: its mistakes are shown once.
+            path = os.path.normpath(os.path.join(root, name))
             if name.endswith(_TESTS) or (name.endswith(_ENDINGS) and _is_topology(path)):
                 yield path
 

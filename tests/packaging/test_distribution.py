@@ -161,7 +161,7 @@ def test_commands_of_pages_install_this_distribution_and_extras_that_exist():
         if path.suffix in (".png", ".svg"):
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            assert not re.search(r"(?<![\w/-])streamkit\[", line), (
+            assert not re.search(r"(?<![\w/-])streamkit\[[a-z]", line), (
                 f"{path}:{number}: this names another project's package"
             )
             for command in _COMMAND.finditer(line):

@@ -26,6 +26,7 @@ class Format(StrEnum):
     text = "text"
     json = "json"
     github = "github"
+    gitlab = "gitlab"
 
 
 Old = Annotated[
@@ -43,7 +44,12 @@ New = Annotated[
 Running = Annotated[
     bool, typer.Option("--running", help="Look at the internal topics and the group on the log of the new version.")
 ]
-Shape = Annotated[Format, typer.Option("--format", help="text; one JSON object; or annotations of GitHub Actions.")]
+Shape = Annotated[
+    Format,
+    typer.Option(
+        "--format", help="text; one JSON object; annotations of GitHub Actions; or a Code Quality report of GitLab."
+    ),
+]
 
 EXAMPLES = (
     "streamkit diff orders-v1.yaml orders-v2.yaml",

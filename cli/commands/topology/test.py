@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +15,23 @@ from streamkit.errors import StateError
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import environment, overrides
 from streamkit_cli.running.user_output import user_log, user_output
-from streamkit_cli.shared_options import EnvFile, Format, Settings, Shown
+from streamkit_cli.shared_options import EnvFile, Settings
 
 if TYPE_CHECKING:
     from streamkit.errors import Position
     from streamkit.serdes.plain import Json
     from streamkit.testing.suite import FileResult, Session
+    from streamkit_cli.annotations import Annotation
+
+
+class Format(StrEnum):
+    """How results are shown."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    gitlab = "gitlab"
+
 
 Paths = Annotated[
     list[str] | None,
@@ -34,6 +46,13 @@ Coverage = Annotated[bool, typer.Option("--coverage", help="Name the steps and b
 Least = Annotated[
     float | None,
     typer.Option("--min-coverage", metavar="PERCENT", min=0, max=100, help="Fail below this share of reached steps."),
+]
+Shown = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="text; one JSON object; annotations of GitHub Actions; or a Code Quality report of GitLab.",
+    ),
 ]
 NO_TESTS = 2
 STYLES = {"same": "dim", "expected": "red", "came": "green", "detail": "yellow"}
@@ -74,8 +93,31 @@ def command(
         _write_junit(junit, results)
     if form is Format.json:
         return _print_json(session, results, least)
-    enough = _show_coverage(session, least)
-    return _summary(results, only, enough)
+    if form is Format.gitlab:
+        # Standard output is the report.
+        with user_output():
+            code = _summary(results, only, _show_coverage(session, least))
+    else:
+        code = _summary(results, only, _show_coverage(session, least))
+    if form is not Format.text:
+        from streamkit_cli.annotations import show_annotations
+
+        show_annotations(_annotations(results), form.value)
+    return code
+
+
+def _annotations(results: list[FileResult]) -> Iterator[Annotation]:
+    """Yield the mistakes of test files, and what fails, beside the line of the test."""
+    from streamkit.testing.failure_report import body
+    from streamkit_cli.annotations import Annotation
+
+    for result in results:
+        for problem in result.problems:
+            yield Annotation("error", "invalid", problem.position, problem.message)
+        for outcome in result.outcomes:
+            for failure in outcome.failures:
+                message = "\n".join([failure.what, *(line.text for line in body(failure))])
+                yield Annotation("error", f"test failed: {outcome.case.name}", failure.position, message)
 
 
 def _quiet(results: Iterator[FileResult]) -> Iterator[FileResult]:

@@ -18,6 +18,7 @@ class Format(StrEnum):
     text = "text"
     json = "json"
     github = "github"
+    gitlab = "gitlab"
 
 
 Files = Annotated[
@@ -34,7 +35,12 @@ Strict = Annotated[bool, typer.Option("--strict", help="Also report what breaks 
 Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="RULE", help="Leave a rule of --strict out; may be repeated.")
 ]
-Form = Annotated[Format, typer.Option("--format", help="text; one JSON list; or annotations of GitHub Actions.")]
+Form = Annotated[
+    Format,
+    typer.Option(
+        "--format", help="text; one JSON list; annotations of GitHub Actions; or a Code Quality report of GitLab."
+    ),
+]
 Online = Annotated[
     bool,
     typer.Option("--online", help="Ask the schema registry for the subjects' schemas, and whether those of files fit."),

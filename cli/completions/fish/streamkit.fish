@@ -1,4 +1,5 @@
 # Completion of streamkit for fish. Written by `make generate` from the commands.
+complete -c streamkit -n __fish_use_subcommand -f -a demo -d 'Run an example'
 complete -c streamkit -n __fish_use_subcommand -f -a new -d 'Make a folder with a topology and its test'
 complete -c streamkit -n __fish_use_subcommand -f -a validate -d 'Find every mistake in topology files and test files'
 complete -c streamkit -n __fish_use_subcommand -f -a describe -d 'Print what a topology becomes'
@@ -25,6 +26,8 @@ complete -c streamkit -n __fish_use_subcommand -f -a config -d 'Show every setti
 complete -c streamkit -n __fish_use_subcommand -f -a doctor -d 'Show Python, the engines of stores, the native extension, extras found and missing, Java, and whether a file’s log can be reached'
 complete -c streamkit -n __fish_use_subcommand -f -a docs -d 'Print the page of a step, a function, a setting, a command or a rule'
 complete -c streamkit -n __fish_use_subcommand -f -a completion -d 'Print a script that lets a shell complete commands and options'
+complete -c streamkit -n '__fish_seen_subcommand_from demo' -l list -d 'Print the examples, with what each does, and end'
+complete -c streamkit -n '__fish_seen_subcommand_from demo' -s h -l help -d 'Show the help.'
 complete -c streamkit -n '__fish_seen_subcommand_from new' -l template -d 'filter'
 complete -c streamkit -n '__fish_seen_subcommand_from new' -s h -l help -d 'Show the help.'
 complete -c streamkit -n '__fish_seen_subcommand_from validate' -l strict -d 'Also report what breaks a rule of docs/lint.md'
@@ -57,7 +60,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from test' -l update -d 'Write 
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l junit -d 'Write the results as JUnit XML'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l coverage -d 'Name the steps and branches that no test reached'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l min-coverage -d 'Fail below this share of reached steps'
-complete -c streamkit -n '__fish_seen_subcommand_from test' -l format -d 'A table to read, or JSON'
+complete -c streamkit -n '__fish_seen_subcommand_from test' -l format -d 'text'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l set -d 'A config value in place of the file’s'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l env-file -d 'Variables, as NAME=VALUE lines'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -s h -l help -d 'Show the help.'
