@@ -120,7 +120,7 @@ chaos: $(READY) ## Kill, stop and fence instances and the broker for some time, 
 memory: $(READY) ## Run at a steady rate and look whether memory, files and state grow: make memory MINUTES=60
 	@$(BIN)/python -m tests.memory --minutes $(MINUTES)
 
-screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium)
+screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium, prometheus)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots
 
 site: $(READY) ## Build the site of docs/ into build/site; a broken link is an error

@@ -35,6 +35,7 @@ _TOOLS = {
     "postgres": ((*POSTGRES,), "PostgreSQL", "apt-get install postgresql"),
     "browser": (BROWSERS, "a browser", "apt-get install chromium"),
     "helm": (("helm", str(Path.home() / "go" / "bin" / "helm")), "Helm", f"go install {HELM}"),
+    "prometheus": (("prometheus",), "Prometheus", "apt-get install prometheus"),
     "promtool": (("promtool",), "promtool", "apt-get install prometheus"),
 }
 """By name: the commands of which one must be on the path, what it is, and what installs it on Debian."""

@@ -29,6 +29,7 @@ from streamkit.transport.log_interface import NewTopic
 from streamkit_cli.running.live import render
 from tests.broker.support import until
 from tests.browser.chromium import Browser
+from tests.browser.dashboard import take_picture
 from tests.browser.killed import killed_instance
 from tests.browser.large import large_topology
 from tests.http.support import served
@@ -51,14 +52,15 @@ _PAGES = (
 
 
 def main(directory: Path) -> None:
-    """Write the pictures of the page, topology.svg, run.svg and status.svg."""
+    """Write the pictures of the page and of the dashboard, topology.svg, run.svg and status.svg."""
     try:
-        require("browser")
+        require("browser", "prometheus")
     except MissingTool as error:
         sys.exit(f"a picture {error}")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / DRAWING).write_text(drawing(), encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder, _at_work(Path(folder)) as (address, application):
+    with tempfile.TemporaryDirectory() as folder, _at_work(Path(folder)) as (addresses, application):
+        address = addresses[0]
         for dark, name, size in _PAGES:
             with _page(address, size, dark=dark) as browser:
                 browser.screenshot(directory / name)
@@ -66,6 +68,7 @@ def main(directory: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         _terminal(directory / "status.svg", " ".join(command), Text(done.stdout))
         _terminal(directory / "run.svg", "streamkit run topology.yaml", render(application.status(), LINES))
+        take_picture(addresses, Path(folder), directory / "dashboard.png")
     with tempfile.TemporaryDirectory() as folder:
         _killed(Path(folder), directory / "page-killed.png")
     with tempfile.TemporaryDirectory() as folder:
@@ -169,8 +172,8 @@ def _sell(log: EmbeddedTransport, stop: threading.Event) -> None:
 
 
 @contextmanager
-def _at_work(folder: Path) -> Iterator[tuple[str, Application]]:
-    """Run two instances of the example on the embedded log while lines arrive, and give one and its address."""
+def _at_work(folder: Path) -> Iterator[tuple[list[str], Application]]:
+    """Run two instances of the example on the embedded log while lines arrive, and give their addresses and one of them."""
     log = EmbeddedTransport(folder / "log")
     text = (EXAMPLE / "topology.yaml").read_text(encoding="utf-8")
     stop = threading.Event()
@@ -179,11 +182,11 @@ def _at_work(folder: Path) -> Iterator[tuple[str, Application]]:
         config = {"commit.interval.ms": 500, "num.stream.threads": 1}
         with (
             served(folder / "a", log, text=text, **config) as (address, one),
-            served(folder / "b", log, text=text, **config) as (_, two),
+            served(folder / "b", log, text=text, **config) as (other, two),
         ):
             writer.start()
             until(lambda: one.status().rate > 100 and two.status().rate > 100, "both instances count lines")
-            yield address, two
+            yield [address, other], two
             stop.set()
             writer.join()
     finally:
