@@ -21,6 +21,7 @@ COMMANDS = {
     "try": "topology.try_",
     "test": "topology.test",
     "run": "application.run",
+    "dev": "application.dev",
     "status": "application.status",
     "lag": "application.lag",
     "state": "application.state",

@@ -19,7 +19,7 @@ from streamkit_cli.shared_options import TIME_HELP
 from tests.cli.support import UPPER, streamkit
 
 GROUP: Any = typer.main.get_command(application([]))
-NOTHING_TO_READ = {"demo", "new", "run", "produce", "generate", "docs", "completion"}
+NOTHING_TO_READ = {"demo", "dev", "new", "run", "produce", "generate", "docs", "completion"}
 """Commands that print what to do next, a log, nothing, a script, Markdown, or records."""
 OTHER_LIMITS = {
     "lag": "--max is the lag up to which the exit code is 0, no count of lines",

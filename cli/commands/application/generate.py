@@ -80,25 +80,27 @@ def command(
     """
     from streamkit.testing.generators.generated_records import START, chosen, generated, is_endless
 
-    per_second = None if rate is None else _per_second(rate)
+    pace = None if rate is None else per_second(rate)
     now = time.time_ns() // 1_000_000
     first = option_time("--start", start) if start is not None else START if stdout else now
     plan = load_plan(file, settings, env_file)
     generators = chosen(plan.generators, chosen_topics or ())
-    if count is None and per_second is None and is_endless(generators):
+    if count is None and pace is None and is_endless(generators):
         endless = ", ".join(each.topic for each in generators if each.count is None)
         raise UsageError(f"the records of {endless} never end; give --count N or --rate N/s")
-    records = islice(generated(generators, seed, first, per_second), count)
+    records = islice(generated(generators, seed, first, pace), count)
+    from streamkit.runtime.local.instance.supervisor import watch_lifeline
     from streamkit_cli.running.stop_signals import stopping
 
     with stopping() as stop_requested:
-        batches = _paced(records, per_second, stop_requested)
+        watch_lifeline(stop_requested)
+        batches = _paced(records, pace, stop_requested)
         written = _print(batches) if stdout else _write(plan, batches)
     if sys.stderr.isatty():
         print(f"{written} records made", file=sys.stderr)
 
 
-def _per_second(rate: str) -> float:
+def per_second(rate: str) -> float:
     """Return the records a second of `N/s`, `N/m` or `N/h`. Raises UsageError."""
     number, slash, unit = rate.partition("/")
     seconds = {"s": 1, "m": 60, "h": 3600}.get(unit)

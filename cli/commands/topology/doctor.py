@@ -13,6 +13,7 @@ from streamkit import __version__
 from streamkit.errors import ConfigError, StreamkitError, TopologyError, UnreachableError
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import load_plan
+from streamkit_cli.packaged_files import SCHEMA
 from streamkit_cli.shared_options import EnvFile, Format, Settings, Shown
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def installation() -> dict[str, Json]:
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),
+        "schema": SCHEMA.as_uri(),
         "engines": {name: {"installed": is_installed(name), "default": name == default_engine()} for name in ENGINES},
         "extras": [
             {"name": each.name, "packages": each.packages, "install": each.command if each.missing else None}
@@ -108,6 +110,7 @@ def _text(found: dict[str, Json]) -> str:
         f"streamkit  {found['streamkit']}",
         f"Python     {found['python']} ({found['executable']})",
         f"Platform   {found['platform']}",
+        f"Schema     {found['schema']}",
         f"Stores     {engines or 'no engine is installed'}",
         f"Native     {_about_native(found['native'])}",
         f"Java       {found['java'] or 'not found; submit needs Java 17 or newer: apt-get install default-jre-headless'}",

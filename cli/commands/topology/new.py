@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from streamkit.errors import StateError, UsageError
+from streamkit_cli.packaged_files import SCHEMA
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
 _PLACE = "NAME"
+_SCHEMA = "topology.schema.json"
 
 
 class Template(StrEnum):
@@ -49,9 +51,9 @@ EXAMPLES = (
 def command(name: Name, template: Chosen = Template.COUNT) -> None:
     """Make a folder with a topology and its test.
 
-    The topology names its JSON Schema, which lies beside it, so that editors complete and check it.
+    The topology names its JSON Schema, so that editors complete and check it: the installed one, which needs no network; doctor shows
+    its path on another machine. Where plugins are installed, the schema with their steps lies beside the topology.
     """
-    from streamkit.spec.documents.topology_schema import with_plugins
     from streamkit.spec.legal_names import kafka_name_mistake
 
     if not name.strip():
@@ -72,7 +74,11 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
         if path.is_file()
     }
     files["topology.yaml"] = files["topology.yaml"].replace(_PLACE, application, 1)
-    files["topology.schema.json"] = json.dumps(with_plugins(), indent=1) + "\n"
+    schema = _schema_with_plugins()
+    if schema is None:
+        files["topology.yaml"] = files["topology.yaml"].replace(_SCHEMA, SCHEMA.as_uri(), 1)
+    else:
+        files[_SCHEMA] = schema
     if not (folder / ".gitignore").exists():
         files[".gitignore"] = ".streamkit/\n"
     for file in files:
@@ -88,3 +94,11 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
     print(
         f"{folder / 'topology.yaml'} and its test are there. Next:\n{step}  streamkit test\n  streamkit run topology.yaml"
     )
+
+
+def _schema_with_plugins() -> str | None:
+    """Return the JSON Schema where plugins add to the installed one; else None."""
+    from streamkit.spec.documents.topology_schema import with_plugins
+
+    schema = with_plugins()
+    return None if schema == json.loads(SCHEMA.read_text(encoding="utf-8")) else json.dumps(schema, indent=1) + "\n"
