@@ -84,7 +84,8 @@ def _result(found: list[LostTransaction], end: bool) -> int:
             topic, partition = each.transaction.partition
             print_message(f"{topic}-{partition}: the outcome is unknown: {each.outcome.reason}")
     advice = "--end --assume commit or abort ends them: an abort loses records that were committed"
-    print_message(f"{len(left)} lost transactions remain; {advice if end else '--end ends them'}")
+    what = "1 lost transaction remains" if len(left) == 1 else f"{len(left)} lost transactions remain"
+    print_message(f"{what}; {advice if end else '--end ends them'}")
     return FAILED
 
 
