@@ -147,3 +147,9 @@ class Plan:
         if definition.source_topic is not None:
             return self.internal_name(definition.source_topic)
         return f"{self.application}-{store}-changelog" if definition.changelog_topic is not None else None
+
+    def topic_names(self) -> set[str]:
+        """Return all topics that the application reads or writes, by their names on the log."""
+        changelogs = map(self.changelog_name, self.stores)
+        external = {topic.name for topic in self.external_topics.values()}
+        return external.union(map(self.internal_name, self.internal_topics), filter(None, changelogs))

@@ -64,6 +64,29 @@ def test_a_lost_commit_is_ended_by_the_command_of_the_log_and_nothing_is_lost(un
     assert counts[-1] == (10).to_bytes(8)
 
 
+def test_a_thread_ends_what_was_lost_of_its_own_transactions_before_the_next_one_does(
+    unverified: Log, tmp_path: Path
+) -> None:
+    app = counting(tmp_path, unverified, num_stream_threads=1)
+    # Without input: it only chooses its process id.
+    assert app.run().code == 0
+    process = json.loads((Path(app.state) / app.application / "kafka-streams-process-metadata").read_text())[
+        "processId"
+    ]
+    changelog = TopicPartition(f"{app.application}-counts-changelog", 0)
+    own = f"{app.application}-{process}-1"
+    leave_open(unverified.address, own, app.topic("words"), changelog, [7, 9], committed=False)
+    feed(app, 1)
+    done = app.run()
+    assert (
+        done.code,
+        done.err.count(f"brokers had lost the end of the last transaction of {own}; it is aborted now"),
+    ) == (0, 1)
+    # The commit of the next transaction would have committed the record, too.
+    values = [raw.value for raw in unverified.read(changelog.topic, committed_only=True) if raw.key == b"k0"]
+    assert values == [(1).to_bytes(8)]
+
+
 def test_an_unknown_outcome_is_decided_by_hand_and_what_is_alive_goes_on(unverified: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, unverified)
     words = app.topic("words")

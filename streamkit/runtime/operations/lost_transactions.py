@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -33,7 +32,7 @@ def lost_transactions(
 
 
 def _found(plan: Plan, admin: Admin) -> list[OpenTransaction]:
-    known = admin.topics(_topics(plan))
+    known = admin.topics(plan.topic_names())
     places = [TopicPartition(name, number) for name, info in known.items() for number in range(info.partitions)]
     first = [each for each in admin.open_transactions(places, plan.application) if each.hanging]
     if not first:
@@ -44,17 +43,6 @@ def _found(plan: Plan, admin: Admin) -> list[OpenTransaction]:
         (each for each in again if any(each.is_same(other) for other in first)),
         key=lambda each: (each.partition, each.start),
     )
-
-
-def _topics(plan: Plan) -> set[str]:
-    """Return all topics that an application reads or writes."""
-
-    def names() -> Iterator[str | None]:
-        yield from (topic.name for topic in plan.external_topics.values())
-        yield from map(plan.internal_name, plan.internal_topics)
-        yield from map(plan.changelog_name, plan.stores)
-
-    return {name for name in names() if name is not None}
 
 
 def _handled(admin: Admin, found: OpenTransaction, end: bool, assume: bool | None) -> LostTransaction:

@@ -21,6 +21,7 @@ from streamkit.runtime.execution.handlers import CONTINUE
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.tasks.local_task import LocalTask
 from streamkit.runtime.local.threads.gate import Gate
+from streamkit.runtime.local.threads.own_transactions import OwnTransactions
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, Producer
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,15 @@ log = logging.getLogger(__name__)
 class Committer:
     """The producer of a stream thread, and its commits."""
 
-    def __init__(self, shared: Shared, consumer: Consumer, make_producer: Callable[[], Producer], gate: Gate):
-        """`gate`: the gate of the thread; others may read its stores while it waits for the log."""
+    def __init__(
+        self,
+        shared: Shared,
+        consumer: Consumer,
+        make_producer: Callable[[], Producer],
+        gate: Gate,
+        own: OwnTransactions | None = None,
+    ):
+        """`gate`: the gate of the thread; others may read its stores while it waits for the log. `own`: where brokers may lose ends."""
         self._shared = shared
         self._gate = gate
         self._settings = shared.settings
@@ -38,6 +46,9 @@ class Committer:
         self._make_producer = make_producer
         self._producer = make_producer()
         self._begun = False
+        self._own = own
+        self._unsettled = own is not None
+        """Whether the last transaction ended otherwise than by a commit, so that brokers may have lost its end."""
         self.postponed = False
         """Whether the last commit was postponed because of a rebalance."""
         self._lost: Counter[TopicPartition] = Counter()
@@ -56,7 +67,7 @@ class Committer:
     def begin(self) -> None:
         """Begin a transaction under exactly-once; the first one of a producer fences the previous producer of its id.
 
-        Raises TransportError; then it may be tried again.
+        Raises TransportError; then it may be tried again, and nothing may be sent before.
         """
         if self._settings.exactly_once and not self._begun:
             try:
@@ -65,6 +76,10 @@ class Committer:
                 self._replace_producer()
                 raise
             self._begun = True
+        if self._unsettled and self._own is not None:
+            with self._gate.opened():
+                self._own.settle()
+            self._unsettled = False
 
     def send(self, local_task: LocalTask) -> None:
         """Send a task's output. Raises ProductionError unless the handler is CONTINUE."""
@@ -169,6 +184,7 @@ class Committer:
         if not self._settings.exactly_once:
             return
         self._begun = False
+        self._unsettled = True
         try:
             self._producer.abort()
         except TransportError as error:
@@ -190,6 +206,7 @@ class Committer:
                 self._admin.close()
 
     def _replace_producer(self) -> None:
+        self._unsettled = True
         try:
             self._producer.close()
         except TransportError:

@@ -30,6 +30,7 @@ from streamkit.runtime.local.threads.counters import ThreadCounters
 from streamkit.runtime.local.threads.fetching import Fetching
 from streamkit.runtime.local.threads.gate import Gate
 from streamkit.runtime.local.threads.iterations import Iterations
+from streamkit.runtime.local.threads.own_transactions import OwnTransactions
 from streamkit.runtime.local.threads.states import ThreadState, check_transition
 from streamkit.state.store_interface import Store
 from streamkit.transport.log_interface import EARLIEST, LATEST, Producer
@@ -181,7 +182,9 @@ class StreamThread:
         self._consumer = transport.consumer(
             shared.plan.application, read_committed=self._settings.read_committed, client_id=f"{self.name}-consumer"
         )
-        self._committer = Committer(shared, self._consumer, self._make_producer, self.gate)
+        name = self._transactional_id if transport.marks_commits else None
+        own = None if name is None else OwnTransactions(shared, name)
+        self._committer = Committer(shared, self._consumer, self._make_producer, self.gate, own)
         self._tasks.connect(self._consumer, self._committer)
         self._fetching = Fetching(self._consumer, self._tasks, self._settings)
 
