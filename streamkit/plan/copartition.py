@@ -8,6 +8,7 @@ from streamkit.errors import Position, Problem
 from streamkit.graph.builder import GraphBuilder
 from streamkit.graph.node import NOWHERE
 from streamkit.graph.physical_topology import Topology
+from streamkit.plan.partitions import SAME_NUMBER, java_map, missing_partitions, number_of_step
 from streamkit.spec.topology_model import TopologyModel
 
 
@@ -32,13 +33,11 @@ def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterab
         fixed = {topic: topology.internal_topics.get(topic) for topic in group}
         external = {topic: declared[topic] for topic in group if topic in declared}
         if all(count is not None for count in fixed.values()) and len(set(fixed.values())) > 1:
-            text = (
-                f"Following topics do not have the same number of partitions: [{_java_map(fixed)}]; write the same `partitions` "
-                "in their steps, or in one of them only"
-            )
+            text = f"Following topics do not have the same number of partitions: [{java_map(fixed)}]; {SAME_NUMBER}"
             problems.append(Problem(_place(topology, group), text))
         elif len(set(external.values())) > 1:
-            text = f"Topics not co-partitioned: [{_java_map(external)}]; {_advice(external)}"
+            names, most, step = missing_partitions(external)
+            text = f"Topics not co-partitioned: [{java_map(external)}]; give {names} `partitions: {most}`, or {step}"
             problems.append(Problem(_place(topology, group), text))
         elif external:
             count = next(iter(external.values()))
@@ -46,25 +45,10 @@ def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterab
                 if partitions is not None and partitions != count:
                     text = (
                         f"Number of partitions [{partitions}] of repartition topic [{topology.application}-{topic}] "
-                        f"doesn't match number of partitions [{count}] of the source topic; write `partitions: {count}` in the "
-                        "step repartition, or leave it out"
+                        f"doesn't match number of partitions [{count}] of the source topic; {number_of_step(count)}"
                     )
                     problems.append(Problem(_place(topology, group), text))
     return problems
-
-
-def _advice(counts: dict[str, int]) -> str:
-    """Return what makes the numbers of partitions equal: another number for a topic, or a step."""
-    most = max(counts.values())
-    fewer = [topic for topic, count in sorted(counts.items()) if count < most]
-    return (
-        f"give {' and '.join(fewer)} `partitions: {most}`, or put `repartition: {{partitions: {most}}}` before the step where "
-        f"{'its' if len(fewer) == 1 else 'their'} records come in"
-    )
-
-
-def _java_map(counts: dict[str, int | None] | dict[str, int]) -> str:
-    return "{" + ", ".join(f"{topic}={count}" for topic, count in sorted(counts.items())) + "}"
 
 
 def _place(topology: Topology, group: frozenset[str]) -> Position:

@@ -18,6 +18,10 @@ from streamkit.state.definitions import changelog_config
 from streamkit.transport.log_interface import NewTopic
 
 
+SAME_NUMBER = "write the same `partitions` in their steps, or in one of them only"
+"""What to change where steps name different numbers of partitions."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The tasks and internal topics of a Plan on the topics that exist."""
@@ -163,14 +167,18 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], en
     external = {topic: partitions[topic] for topic in sorted(group - internal)}
     if external:
         if len(set(external.values())) > 1:
-            raise InvalidTopologyError(f"Invalid topology: Topics not co-partitioned: [{_java_map(external)}]")
+            names, most, step = missing_partitions(external)
+            raise InvalidTopologyError(
+                f"Invalid topology: Topics not co-partitioned: [{java_map(external)}]; {step}, or write {names} anew with "
+                f"{most} partitions: more partitions for a topic that has records would part those of a key"
+            )
         wanted = next(iter(external.values()))
     else:
         fixed = [topic for topic in repartitions if topic in enforced]
         if len({partitions[topic] for topic in fixed}) > 1:
-            shown = _java_map({topic: partitions[topic] for topic in repartitions})
+            shown = java_map({topic: partitions[topic] for topic in repartitions})
             raise InvalidTopologyError(
-                f"Invalid topology: Following topics do not have the same number of partitions: [{shown}]"
+                f"Invalid topology: Following topics do not have the same number of partitions: [{shown}]; {SAME_NUMBER}"
             )
         wanted = partitions[fixed[0]] if fixed else max((partitions[topic] for topic in repartitions), default=0)
     for topic in repartitions:
@@ -179,7 +187,7 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], en
         elif partitions[topic] != wanted:
             raise InvalidTopologyError(
                 f"Invalid topology: Number of partitions [{partitions[topic]}] of repartition topic [{topic}] "
-                f"doesn't match number of partitions [{wanted}] of the source topic."
+                f"doesn't match number of partitions [{wanted}] of the source topic; {number_of_step(wanted)}"
             )
 
 
@@ -199,7 +207,22 @@ def _check_read_only(plan: Plan, tasks: tuple[TaskId, ...], partitions: Mapping[
                 )
 
 
-def _java_map(counts: Mapping[str, int]) -> str:
+def missing_partitions(counts: Mapping[str, int]) -> tuple[str, int, str]:
+    """Return the topics that have fewer partitions than others, as text, the highest number, and the step that makes up for it."""
+    most = max(counts.values())
+    fewer = [topic for topic, count in sorted(counts.items()) if count < most]
+    whose = "its" if len(fewer) == 1 else "their"
+    step = f"put `repartition: {{partitions: {most}}}` before the step where {whose} records come in"
+    return " and ".join(fewer), most, step
+
+
+def number_of_step(count: int) -> str:
+    """Return what to change where a step names another number of partitions than its topics have."""
+    return f"write `partitions: {count}` in the step repartition, or leave it out"
+
+
+def java_map(counts: Mapping[str, int | None] | Mapping[str, int]) -> str:
+    """Return numbers of partitions by topic as Java prints them."""
     return "{" + ", ".join(f"{topic}={count}" for topic, count in sorted(counts.items())) + "}"
 
 

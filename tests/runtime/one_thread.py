@@ -49,7 +49,7 @@ class Started:
         """What a standby's store has for a key."""
         with self.thread.updater.entered(LIMIT_S):
             stores = {number: store for number, store, _ in self.thread.updater.stores("counts")}
-            found = stores[partition].get(key.encode())
+            found = stores[partition].get(key.encode()) if partition in stores else None
         return found and found[0]
 
 

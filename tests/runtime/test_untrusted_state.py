@@ -36,6 +36,7 @@ def test_an_offset_that_the_changelog_does_not_have_is_not_trusted(log, tmp_path
         send(log, 1)
         counted(log, 3)
     assert len(said(caplog, "restored from its changelogs")) == 2
+    assert said(caplog, f"{CHANGELOG}-1, and its records from 1 to 1 were deleted since, by the topic's retention")
 
 
 def change_offset(task: Path, partition: int, offset: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -16,9 +17,10 @@ from streamkit.runtime.local.tasks.restore import Changelog
 from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
 from streamkit.state.files.checkpoint import read_checkpoint
 from tests.broker.support import until
+from tests.cli.support import LIMIT_S
 from tests.requirements import EVERY_ENGINE
 from tests.runtime.counting import by_key, counting, rows, send
-from tests.runtime.one_thread import ALL, CHANGELOG, GUARANTEES, KEYS, Started, counted, write_changelog
+from tests.runtime.one_thread import ALL, CHANGELOG, GUARANTEES, KEYS, Started, counted, said, write_changelog
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -55,6 +57,28 @@ def test_a_standby_of_a_task_whose_state_is_on_disk_reads_the_rest(log, tmp_path
         until(lambda: again.standby_row("k0", 0) == 9, "the standby has followed")
     assert ("end", 4, 5, 1) in [(event, each.start, each.position, each.restored) for event, each in again.events]
     assert read_checkpoint(tmp_path / "state" / "app" / "0_0") == {TopicPartition(CHANGELOG, 0): 4}
+
+
+def test_a_standby_whose_next_records_are_deleted_begins_again(log, tmp_path, caplog, monkeypatch):
+    with Started(log, tmp_path / "state") as started:
+        send(log, 2)
+        counted(log, 2)
+        started.assign([], ALL)
+        until(lambda: started.standby_row("k0", 0) == 2, "the standby has followed")
+        polled = threading.Event()
+        with monkeypatch.context() as patch:
+            consumer = started.thread.updater._start_positions.consumer
+            patch.setattr(consumer, "poll", lambda *given: polled.set() or [])
+            assert polled.wait(LIMIT_S)
+            write_changelog(log, "k0", 10, 0)
+            write_changelog(log, "k0", 11, 0)
+            with closing(log.admin()) as admin:
+                admin.delete_records({TopicPartition(CHANGELOG, 0): 5})
+        until(lambda: started.standby_row("k0", 0) == 11, "the standby has begun again")
+    words = (
+        f"{CHANGELOG}-0: the records from offset 4 to 4 were deleted before they were read, by the topic's retention"
+    )
+    assert said(caplog, words)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -12,6 +12,7 @@ from time import monotonic
 
 from streamkit.errors import IncompatibleStateError, SerdeError, TaskCorruptedError
 from streamkit.record import RecordBatch, TopicPartition
+from streamkit.runtime.local.lost_records import DELETED
 from streamkit.state.store_interface import Store
 from streamkit.transport.log_interface import Consumer
 
@@ -69,9 +70,9 @@ class Changelog:
             known = self.checkpoint is not None and self.checkpoint >= 0
             self.position = self.checkpoint + 1 if known and self.checkpoint is not None else first
             if self.position > end:
-                self._refuse(f"ends at {end}")
+                self._refuse(f"which ends at {end}")
             if self.position < first:
-                self._refuse(f"begins at {first}")
+                self._refuse(f"and its records from {self.position} to {first - 1} were deleted since, {DELETED}")
         if self.start is None:
             self.start, self.began = self.position, monotonic()
         self.end = end if self.limit is None else min(end, self.limit)
@@ -92,7 +93,7 @@ class Changelog:
 
     def _refuse(self, bound: str) -> None:
         where = f"{self.partition.topic}-{self.partition.partition}"
-        text = f"the state of store {self.store.name} goes up to offset {self.checkpoint} of {where}, which {bound}"
+        text = f"the state of store {self.store.name} goes up to offset {self.checkpoint} of {where}, {bound}"
         raise TaskCorruptedError(text, path=self.path)
 
     def wrote(self, total: int, *, lost: int, marks: bool) -> None:

@@ -16,6 +16,7 @@ from streamkit.errors import (
     UnreachableError,
 )
 from streamkit.record import RecordBatch, TaskId, TopicPartition
+from streamkit.runtime.local.lost_records import describe_lost
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.tasks.local_task import LocalTask
 from streamkit.runtime.local.tasks.restore import BATCH, Changelog, log_restored
@@ -321,7 +322,7 @@ class StateUpdater:
             tasks = [t for t in self._tasks.values() if any(each.partition == partition for each in t.changelogs)]
         for task in tasks:
             paths = [each.path for each in task.changelogs if each.partition == partition]
-            corrupted = TaskCorruptedError(str(error), path=paths[0])
+            corrupted = TaskCorruptedError(describe_lost(self._start_positions.consumer, error), path=paths[0])
             corrupted.__cause__ = error
             self._fail([task], corrupted)
 

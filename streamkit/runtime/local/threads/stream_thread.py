@@ -14,10 +14,10 @@ from streamkit.errors import (
     RetriableTransportError,
     StoppedError,
     TaskCorruptedError,
-    TransportError,
     UnreachableError,
 )
 from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.lost_records import describe_lost
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.tasks.local_task import LocalTask
 from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
@@ -261,30 +261,9 @@ class StreamThread:
         partition = TopicPartition(error.topic, error.partition)
         position = reset_positions(self._shared, self._consumer, [partition])[partition]
         where = {LATEST: "the end", EARLIEST: "the beginning"}.get(position, f"offset {position}")
-        log.warning("%s; going on from %s", self._out_of_range(error, partition), where)
+        log.warning("%s; going on from %s", describe_lost(self._consumer, error), where)
         self._consumer.remove([partition])
         self._consumer.add({partition: position})
-
-    def _out_of_range(self, error: OffsetOutOfRangeError, partition: TopicPartition) -> str:
-        """Return what became of the records at the position of a partition."""
-        try:
-            first = self._consumer.beginning_offsets([partition])[partition]
-            end = self._consumer.end_offsets([partition])[partition]
-            position = self._consumer.position(partition)
-        except (TransportError, KeyError):
-            return str(error)
-        place = f"{partition.topic}-{partition.partition}"
-        if position < first:
-            return (
-                f"{place}: the records from offset {position} to {first - 1} were deleted before they were read, by the topic's "
-                "retention (retention.ms, retention.bytes) or on request (delete-records): they are lost to this application"
-            )
-        if position > end:
-            return (
-                f"{place}: the next offset is {position}, and the partition ends at {end}: the topic was deleted and created "
-                "again, or its log was truncated"
-            )
-        return str(error)
 
     def _process(self, polled_at: int) -> bool:
         """Process, punctuate and commit until no record is left; return whether anything was done."""
