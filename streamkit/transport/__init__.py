@@ -11,22 +11,26 @@ from streamkit.transport.log_interface import Transport as Transport
 EMBEDDED = "embedded"
 
 
-def open_transport(bootstrap_servers: str, settings: Settings | None, state_dir: str | Path) -> Transport:
+def open_transport(
+    bootstrap_servers: str, settings: Settings | None, state_dir: str | Path, *, creates: bool = True
+) -> Transport:
     """Return the transport that `bootstrap.servers` names: `embedded` (below state_dir), `embedded:DIR`, else Kafka.
 
-    settings: librdkafka's settings per role; the embedded log takes only the group's timeouts from them. The
-    transport connects on first use.
+    settings: librdkafka's settings per role; the embedded log takes only the group's timeouts from them. creates False: an
+    embedded log that does not exist is read as an empty one, and not created. The transport connects on first use.
     """
     if not bootstrap_servers.strip():
         raise ConfigError("bootstrap.servers is empty: give host:port, `embedded` or `embedded:DIR`")
     kind, _, place = bootstrap_servers.partition(":")
     if kind != EMBEDDED or place.isdigit():
         return KafkaTransport(bootstrap_servers, settings)
-    from streamkit.transport.embedded import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS, EmbeddedTransport
+    from streamkit.transport.embedded import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS, EmbeddedTransport, EmptyLog
 
     found = {**(settings or {}).get("common", {}), **(settings or {}).get("consumer", {})}
-    return EmbeddedTransport(
+    log = EmbeddedTransport(
         Path(place) if place else Path(state_dir) / EMBEDDED,
         int(found.get("session.timeout.ms", SESSION_TIMEOUT_MS)),
         int(found.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)),
     )
+    missing = None if creates else log.missing()
+    return log if missing is None else EmptyLog(Path(missing))

@@ -48,6 +48,9 @@ def copy(tmp_path: Path) -> Path:
         "diff FILE FILE --running",
         "doctor FILE",
         "consume FILE out --until-idle",
+        "submit FILE --dry-run",
+        "submit FILE --input in=FILE --dry-run",
+        "evolve FILE FILE",
     ],
 )
 def test_commands_that_look_write_nothing(copy: Path, line: str) -> None:

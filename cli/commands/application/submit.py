@@ -192,7 +192,7 @@ def _show_stages(plan: Plan, options: JobOptions, form: Format) -> None:
     from streamkit.runtime.spark.submission.submit_job import declared_counts, prepare
     from streamkit.runtime.spark.submission.trial import try_tasks
 
-    prepared = prepare(plan, options, declared_counts(plan, options.inputs))
+    prepared = prepare(plan, options, declared_counts(plan, options.inputs), creates=False)
     try_tasks(prepared.job)
     warnings, lines = [*plan.config.warnings, *prepared.warnings], prepared.describe()
     if form is Format.json:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamkit.runtime.spark.evolution.new_stores import NewStores
     from streamkit.runtime.spark.submission.spark_session import Cluster
     from streamkit.serdes.plain import Json
+    from streamkit.transport import Transport
 
 Folder = Annotated[
     str,
@@ -74,13 +75,18 @@ def command(
     one_of("--on-data-loss", on_data_loss, ("error", "warn"))
     before, after = (read_version(file, "evolve", settings, env_file) for file in (old, new))
     cluster = cluster_of(master, conf, py_files, archives)
+
+    def evolution_on(transport: Transport) -> Evolution:
+        return Evolution(before, after, transport, folder, renames_of(stores), on_data_loss == "warn")
+
+    with opened(after, creates=False) as transport:
+        found = evolution_on(transport).find()
+    output = _Output(after.application, list(found.changelogs), form)
+    if not found.changelogs:
+        output.end("no store is new: `streamkit migrate` moves the state of the others", True)
+        return None
     with opened(after) as transport:
-        evolution = Evolution(before, after, transport, folder, renames_of(stores), on_data_loss == "warn")
-        found = evolution.find()
-        output = _Output(after.application, list(found.changelogs), form)
-        if not found.changelogs:
-            output.end("no store is new: `streamkit migrate` moves the state of the others", True)
-            return None
+        evolution = evolution_on(transport)
         output.line(f"{after.application}: new stores: {', '.join(found.changelogs)}")
         is_done = evolution.is_done(found)
         if is_done and evolution.has_begun(found):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from streamkit.plan.model import Plan
 from streamkit.transport import Transport, open_transport
 
@@ -31,10 +29,5 @@ def open_log(plan: Plan, *, creates: bool = True) -> Transport:
     creates False: an embedded log that does not exist is read as an empty one, and not created.
     """
     config = plan.config
-    found = open_transport(address(plan), {role: config.client(role) for role in ROLES}, config["state.dir"])
-    place = found.missing()
-    if creates or place is None:
-        return found
-    from streamkit.transport.embedded import EmptyLog
-
-    return EmptyLog(Path(place))
+    settings = {role: config.client(role) for role in ROLES}
+    return open_transport(address(plan), settings, config["state.dir"], creates=creates)

@@ -37,20 +37,22 @@ class Address:
     settings: Mapping[str, Mapping[str, str]]
     state_dir: str
     read_committed: bool
+    creates: bool = True
+    """Whether an embedded log that does not exist is created."""
 
     @classmethod
-    def of(cls, plan: Plan) -> Address:
+    def of(cls, plan: Plan, *, creates: bool = True) -> Address:
         """Return the log of a plan, with its security settings."""
         config = plan.config
         servers = config["bootstrap.servers"]
         text = servers if isinstance(servers, str) else ",".join(servers)
         settings = {role: config.client(role) for role in ROLES}
-        return cls(text, settings, str(config["state.dir"]), config.read_committed())
+        return cls(text, settings, str(config["state.dir"]), config.read_committed(), creates)
 
     @contextmanager
     def opened(self) -> Iterator[Transport]:
         """Open the log, and close it at the end."""
-        transport = open_transport(self.servers, self.settings, self.state_dir)
+        transport = open_transport(self.servers, self.settings, self.state_dir, creates=self.creates)
         try:
             yield transport
         finally:

@@ -93,12 +93,15 @@ class Prepared:
         return lines
 
 
-def prepare(plan: Plan, options: JobOptions, file_counts: Mapping[str, int], kept: Kept | None = None) -> Prepared:
+def prepare(
+    plan: Plan, options: JobOptions, file_counts: Mapping[str, int], kept: Kept | None = None, *, creates: bool = True
+) -> Prepared:
     """Return the job of a plan; file_counts: the partitions of topics that are read from files. Uses the log, not Spark.
 
-    kept: what an incremental job continues from. Raises StreamkitError of many kinds.
+    kept: what an incremental job continues from. creates False: an embedded log that does not exist counts as an empty one.
+    Raises StreamkitError of many kinds.
     """
-    address = Address.of(plan)
+    address = Address.of(plan, creates=creates)
     counts, ranges, warnings = dict(file_counts), list[LogRange](), list[str]()
     written = {topic for sub in plan.sub_topologies for topic in written_topics(plan, sub)}
     needed = [topic for topic in topics_read(plan) if topic not in counts and topic not in written]
