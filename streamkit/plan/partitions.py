@@ -17,7 +17,6 @@ from streamkit.record import TaskId, TopicPartition
 from streamkit.state.definitions import changelog_config
 from streamkit.transport.log_interface import NewTopic
 
-
 SAME_NUMBER = "write the same `partitions` in their steps, or in one of them only"
 """What to change where steps name different numbers of partitions."""
 
