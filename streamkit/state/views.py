@@ -166,7 +166,16 @@ class SessionView(View[SessionStore]):
     def find(
         self, key: Key, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> list[tuple[WindowedKey, Value]]:
-        """Return (windowed key, value) of a key's sessions with end >= earliest_end and start <= latest_start."""
+        """Return (windowed key, value) of a key's sessions with end >= earliest_end and start <= latest_start.
+
+        Raises StreamkitError where Kafka Streams can't search: from a segment or more before the epoch in a cached store on disk.
+        """
+        searched_from = self._store.searched_from
+        if earliest_end < searched_from:
+            raise StreamkitError(
+                f"store {self._store.name!r}: earliest_end is {earliest_end} ms, and a search of a cached store can't begin "
+                f"before {searched_from} ms, as in Kafka Streams; no session ends before 0"
+            )
         rows = self._store.find(self._raw(key), earliest_end, latest_start, reverse, use=True)
         return [(WindowedKey(key, row.start, row.end), row.value) for row in rows]
 

@@ -129,6 +129,22 @@ def test_session(tmp_path: Path, more: str) -> None:
     assert s("s.fetch('a')") == [[["a", 20, 30], 2]]
 
 
+def test_a_search_of_cached_sessions_from_a_segment_before_the_epoch_fails_as_in_kafka_streams(tmp_path: Path) -> None:
+    options = "type: session, retention: 3m, value: long"
+    for number, (more, lowest) in enumerate(((", caching: true", -89_999), ("", -500_000))):
+        (tmp_path / str(number)).mkdir()
+        s = Store(tmp_path / str(number), options + more)
+        s("s.put('a', 0, 5, 1)")
+        assert s(f"s.find('a', {lowest}, 9)") == [[["a", 0, 5], 1]]
+    (tmp_path / "continues").mkdir()
+    step = STEP % f"{options}, caching: true"
+    running = Running(tmp_path / "continues", EVALUATE, step, "json", "processing.exception.handler: continue")
+    # A segment is 90 s long (CachingSessionStore).
+    assert running.send("k", "s.find('a', -90_000, 9)") == []
+    assert running.dropped == 1
+    assert running.send("k", "s.find('a', -89_999, 9)")[0][2] == []
+
+
 def test_a_versioned_store_answers_as_of_a_time(tmp_path: Path) -> None:
     s = Store(tmp_path, "type: versioned, history: 1m, value: string")
     s("[s.put('a', 'one', 10), s.put('a', 'three', 30), s.put('a', 'two', 20)]")

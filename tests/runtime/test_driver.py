@@ -149,3 +149,46 @@ def test_cached_sessions_drop_records_whose_gap_begins_a_segment_before_the_epoc
             driver.pipe({"topic": "in", "key": "k", "value": "v", "timestamp": time})
         rows = driver.stores()["s"]
     assert {(key["start"], key["end"]): value for key, value in rows} == counted
+
+
+TOMBSTONES = """
+streamkit: 1
+application: tombstones
+topics:
+  in: {key: string, value: string}
+  out: {key: {windowed: string, size: 12ms}, value: long}
+pipelines:
+  counts:
+    stream: in
+    steps:
+      - process: "threefold:work"
+      - group_by: {key: key}
+      - window: {sliding: 12, grace: 100}
+      - count
+      - suppress: {until: 0, name: n9}
+      - to_stream
+    to: out
+"""
+THREEFOLD = """
+def work(record, context):
+    for shift in (7, 0, -30):
+        if record.timestamp + shift >= 0:
+            yield record.replace(timestamp=record.timestamp + shift)
+"""
+
+
+def test_the_tombstones_of_suppress_are_logged_in_the_order_of_kafka_streams(tmp_path: Path) -> None:
+    """The starts of windows in the changelog of suppress are those of Kafka Streams 4.4.0, commit by commit."""
+    (tmp_path / "threefold.py").write_text(THREEFOLD)
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOMBSTONES)
+    with Driver(load(path)) as driver:
+        for time in (17, 47, 60, 61):
+            driver.pipe({"topic": "in", "key": "c", "value": "v", "timestamp": time})
+        logged = driver.remains.changelogs["tombstones-n9-store-changelog"]
+    assert {row[2] for row in logged} == {None}
+    starts = [int.from_bytes(row[1][-8:]) for row in logged if row[1] is not None]
+    assert starts == [
+        *(12, 18, 5, 12, 42, 48, 35, 42, 5, 12, 55, 48, 55, 61, 18, 25),
+        *(68, 56, 61, 62, 49, 55, 56, 61, 31, 19, 25),
+    ]
