@@ -33,6 +33,18 @@ def test_a_split_ends_with_the_budget() -> None:
         counting.re_match(Budget(max_steps=10), "a", "b")
 
 
+def test_groups_and_large_programs_are_charged() -> None:
+    for pattern, text in (("(a)(b)?", "ab" * 200), (r"\pL{1,50}x", "a" * 1_000)):
+        with pytest.raises(LimitError, match=r"expression\.max\.steps"):
+            counting.re_split(Budget(max_steps=100_000), pattern, text)
+    assert counting.re_split(Budget(max_steps=100_000), "ab", "ab" * 2_000) == [""] * 2_001
+
+
+def test_a_template_is_charged_at_each_call() -> None:
+    with pytest.raises(LimitError, match=r"expression\.max\.steps"):
+        pattern_functions._charged_sub(Budget(max_steps=100_000), "a", "\\\\" * 20_000, "b")
+
+
 def test_a_replacement_of_many_groups_is_charged_at_each_match() -> None:
     with pytest.raises(LimitError, match=r"expression\.max\.steps"):
         pattern_functions._charged_sub(Budget(max_steps=100_000), "a()", "\\1" * 2_000, "a" * 10)

@@ -263,22 +263,23 @@ def make_enumerate(budget: Budget, *arguments: Value, **named: Value) -> Value:
     return budget.loop(enumerate(*arguments, **named))
 
 
-_CALL, _PIECE = 20, 40
-"""Steps of one call of RE2, and of one match, in addition to those by length."""
+_CALL, _PIECE, _MATCHED = 20, 40, 200
+"""Steps of one call of RE2, of a piece of a text that is cut at a plain text, and of one that RE2 finds, in addition to those by length."""
 
 
 def re_match(budget: Budget, pattern: Value, subject: Value) -> bool:
     """`re_match(…)`."""
-    budget.spend(_CALL + _length(subject) * (1 + _length(pattern)) // 4)
+    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
     return helpers.re_match(pattern, subject)
 
 
 def re_split(budget: Budget, pattern: Value, subject: Value) -> list[str]:
     """`re_split(…)`."""
-    budget.spend(_CALL + _length(subject) * (1 + _length(pattern)) // 4)
+    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
     found = []
+    steps = _PIECE if regex.is_literal(pattern) else _MATCHED
     for piece in regex.pieces(pattern, subject):
-        budget.spend(_PIECE)
+        budget.spend(steps)
         found.append(piece)
     return budget.item(found)
 

@@ -12,10 +12,12 @@ from streamkit.expressions.expression_limits import MAX_BYTES, size_error
 from streamkit.expressions.library.function_entry import CALL, LibraryFunction, need_text
 from streamkit.record import Value
 
-_MATCH = 200
+_MATCH = 400
 """Steps of one match and its replacement, in addition to those by length: several microseconds."""
-_PART = 16
+_PART = 40
 """Steps of one part of a replacement, text or a group, at each match."""
+_TEMPLATE = 3
+"""Steps of one character of a replacement, which is cut into its parts at each call."""
 _UNBOUNDED = float("inf")
 
 
@@ -37,13 +39,13 @@ def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
 
 
 def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value) -> str:
-    budget.spend(CALL + (1 + budget.size(text)) * (1 + budget.size(pattern)) // 4 + budget.size(replacement) // 2)
+    budget.spend(CALL + (1 + budget.size(text)) * regex.weight(pattern) // 4 + _TEMPLATE * budget.size(replacement))
     return budget.item(_substituted(pattern, replacement, text, budget.spend))
 
 
 def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, Value, Value], Value]:
     def charged(budget: Budget, pattern: Value, text: Value) -> Value:
-        budget.spend(CALL + (1 + budget.size(text)) * (1 + budget.size(pattern)) // 4)
+        budget.spend(CALL + (1 + budget.size(text)) * regex.weight(pattern) // 4)
         return budget.item(run(pattern, text))
 
     return charged
