@@ -64,8 +64,9 @@ class State:
         parts = [arrow_rows.schema().empty_table()]
         for (store, _), pieces in self.stores.items():
             for number, piece in enumerate(pieces if store in stores else ()):
-                at = piece.schema.get_field_index("offset")
-                parts.append(piece.set_column(at, "offset", pa.array([number] * len(piece), pa.int64())))
+                columns = {name: piece[name] for name in piece.schema.names}
+                columns |= {"key": [b"file"] * len(piece), "offset": [number] * len(piece)}
+                parts.append(pa.table(columns, arrow_rows.schema()))
         return pa.concat_tables(parts)
 
     def rows(self) -> dict[tuple[str, int], dict[bytes, bytes]]:

@@ -17,6 +17,7 @@ from streamkit.errors import (
 )
 from streamkit.plan import load
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import assert_one_clear_line, streamkit
 from tests.ports import free_ports
@@ -176,6 +177,15 @@ def test_a_place_is_a_topic_a_path_and_a_format() -> None:
     for wrong in ("=x", "a=", "a=b,color=red"):
         with pytest.raises(UsageError):
             parse_place(wrong, "--input")
+
+
+def test_an_input_on_the_log_that_the_file_writes_too(tmp_path: Path) -> None:
+    again = "  again:\n    stream: doubles\n    to: numbers\n"
+    plan = load(topology(tmp_path, DOUBLE + again))
+    assert inputs_of(plan, ["doubles=/a"]) == {"doubles": Place("/a", JSON_LINES)}
+    with pytest.raises(UsageError, match=r"--input doubles: the file writes this topic too.*--input doubles=PATH"):
+        inputs_of(plan, ["doubles"])
+    assert inputs_of(load(topology(tmp_path)), ["numbers"]) == {}
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamkit.errors import StateError, TransportError
 from streamkit.runtime.spark.checkpoint import job_checkpoint
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
@@ -19,6 +22,7 @@ from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.packed_rows import pack, unpack
 from streamkit.runtime.spark.stages.split import repartition
+from streamkit.runtime.spark.submission.spark_session import translated
 from streamkit.runtime.spark.workers import kept_tasks
 from streamkit.runtime.spark.workers.kept_tasks import (
     STATE_ORDER,
@@ -26,6 +30,7 @@ from streamkit.runtime.spark.workers.kept_tasks import (
     Kept,
     StateWriter,
     state_of,
+    unpack_rows,
     unpack_state,
 )
 
@@ -185,3 +190,38 @@ def test_many_pieces_become_one() -> None:
     for count, is_delta in ((job_checkpoint.MAX_PIECES - 2, True), (job_checkpoint.MAX_PIECES - 1, False)):
         manifest = Manifest(1, "application", {}, state={"counts": {"0": (first, *[more] * count)}})
         assert (("counts", 0) in Checkpoint.kept(manifest).deltas) is is_delta
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    """Bytes with another bit at a place."""
+    found = bytearray(data)
+    found[place // 8] ^= 1 << place % 8
+    return bytes(found)
+
+
+def test_no_bit_of_a_file_of_state_changes_silently(spark: Any, checkpoint: Checkpoint) -> None:
+    stores: Rows = {("counts", at): [(b"%d" % key, b"value %d" % key) for key in range(200)] for at in range(2)}
+    written = checkpoint.write_state(state_rows(spark, stores, 200), FOLDER)
+    pieces = [
+        piece._replace(files=tuple(written[store, "base", partition]))
+        for store, partition, piece in manifest_of(stores).pieces()
+    ]
+    manifest = replace(manifest_of(stores), state={"counts": {str(at): (each,) for at, each in enumerate(pieces)}})
+    kept, state = Checkpoint.kept(manifest), Path(checkpoint.folder, "state")
+    assert len(kept.files) == 2
+    for name in kept.files:
+        data = (state / name).read_bytes()
+        assert len(unpack_rows(kept, name, pa.py_buffer(data))) == 200
+        for place in random.Random(1).sample(range(8 * len(data)), 500):
+            with pytest.raises(StateError, match=re.escape(name)) as caught:
+                unpack_rows(kept, name, pa.py_buffer(flipped(data, place)))
+            assert "\n" not in str(caught.value)
+    # Hadoop's own checksums of local files come first.
+    for file in (state / name, (state / name).with_name(f".{Path(name).name}.crc")):
+        data = file.read_bytes()
+        file.write_bytes(flipped(data, 8 * len(data) - 1))
+        with pytest.raises(TransportError, match=re.escape(Path(name).name)) as caught, translated():
+            read_by(checkpoint, manifest, ["counts"])
+        assert "\n" not in str(caught.value)
+        file.write_bytes(data)
+    assert read_by(checkpoint, manifest, ["counts"]) == sorted(row for rows in stores.values() for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,20 +16,22 @@ from streamkit.changes.forms.of_plan import form_of
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem, escaped, join
-from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, damaged, parse_manifest
+from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, StateFile, damaged, parse_manifest
 from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.files import same_path
 from streamkit.runtime.spark.workers.kept_tasks import (
     STATE_DDL,
     STATE_ORDER,
     STATE_SOURCE,
     Kept,
+    missing_file,
     state_of,
     unpack_state,
 )
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 MAX_DELTA = 1.0
 """The number of rows in the deltas of a store, for each row of its base, beyond which a run writes a new base."""
@@ -39,8 +41,8 @@ _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
 _STATE_FOLDER, _UNPUBLISHED = r"folder=(\d{6})-[0-9a-f]{8}", r"_[0-9a-f]{8}-(\d{6})\.json"
 _OWN = {_MANIFESTS, _STATE, "_lock"}
-_PATH = "/folder=([0-9]+)-[^/]*/store=([^/]*)/kind=[^/]*/partition=([0-9]+)/(?:part=[0-9]+/)?[^/]*$"
-"""Of a file of state; those of version 2 of the format have no parts."""
+_PATH = "/(folder=([0-9]+)-[^/]*/store=([^/]*)/kind=([^/]*)/partition=([0-9]+)/(?:part=[0-9]+/)?[^/]*)$"
+"""Of a file of state: its path below the folders of state, and their values; files of version 2 of the format have no parts."""
 _MAX_BATCH_BYTES = 32 * 1024 * 1024
 """About how many bytes of rows of stores Spark sends to a worker at once. It doubles the memory of a batch as it grows, and all
 tasks of a JVM share that memory: by default 1 GB."""
@@ -147,7 +149,8 @@ class Checkpoint:
             for store, partitions in manifest.state.items()
             for partition, pieces in partitions.items()
         }
-        return Kept(manifest.tasks, frozenset(deltas), rows)
+        files = {file.name: file.crc for _, _, piece in manifest.pieces() for file in piece.files}
+        return Kept(manifest.tasks, frozenset(deltas), rows, files)
 
     # -- State ---------------------------------------------------------------------------------------------------------
 
@@ -161,12 +164,13 @@ class Checkpoint:
         if not paths:
             return None
         # Files as they are: a task reads a file of rows in a fraction of the time that Spark needs to move its rows.
-        found = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
-        number, store, partition = (sf.regexp_extract("path", _PATH, group) for group in (1, 2, 3))
+        found = self._files(paths)
+        self._check_files(manifest, stores, found.inputFiles())
+        name, number, store, _, partition = _parts_of_path()
         return found.select(
             sf.concat(sf.lit(state_of("")), store).alias("topic"),
             partition.cast("int").alias("partition"),
-            sf.lit(None).cast("binary").alias("key"),
+            name.cast("binary").alias("key"),
             sf.col("content").alias("value"),
             sf.lit(-1).cast("bigint").alias("timestamp"),
             sf.lit(None).cast(arrow_rows.HEADERS_DDL).alias("headers"),
@@ -176,8 +180,21 @@ class Checkpoint:
             number.cast("bigint").alias("offset"),
         )
 
-    def write_state(self, rows: DataFrame, folder: str) -> None:
-        """Write the rows of stores that a run gives, by store, kind and partition, each part as a file."""
+    def _files(self, paths: Collection[str]) -> DataFrame:
+        return self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(list(paths))
+
+    def _check_files(self, manifest: Manifest, stores: Collection[str], uris: Iterable[str]) -> None:
+        """Raise StateError where a file of stores is missing."""
+        found = {same_path(uri).rpartition(f"/{_STATE}/")[2] for uri in uris}
+        for store, _, piece in manifest.pieces():
+            for file in piece.files if store in stores else ():
+                if file.name not in found:
+                    raise missing_file(file.name)
+
+    def write_state(self, rows: DataFrame, folder: str) -> dict[tuple[str, str, int], list[StateFile]]:
+        """Write the rows of stores that a run gives; return their files by store, kind and partition. Each part is a file."""
+        from pyspark.sql import functions as sf
+
         path = join(self.folder, _STATE, f"folder={folder}")
         writer = (
             rows.mapInArrow(unpack_state, STATE_DDL)
@@ -189,6 +206,12 @@ class Checkpoint:
         # Each row has about 4 MB here, whatever the state of the run before.
         with self._limited_batches():
             writer.parquet(path)
+        name, _, *place = _parts_of_path()
+        found: dict[tuple[str, str, int], list[StateFile]] = {}
+        files = self._files([escaped(path)]).select(name, *place, sf.crc32("content"))
+        for file, store, kind, partition, crc in sorted(files.collect()):
+            found.setdefault((store, kind, int(partition)), []).append(StateFile(file, crc))
+        return found
 
     def _path(self, store: str, partition: int, piece: Piece) -> str:
         return join(
@@ -232,3 +255,10 @@ class Checkpoint:
         """Return names that runs have written, up to the last one: a run that is not committed may be writing others."""
         found = ((name, re.fullmatch(pattern, name)) for name in self.files.names(join(self.folder, folder)))
         return [name for name, match in found if match is not None and int(match[1]) <= manifest.run]
+
+
+def _parts_of_path() -> list[Column]:
+    """Return what the path of a file of state tells: the path below the folders of state, run, store, kind and partition."""
+    from pyspark.sql import functions as sf
+
+    return [sf.regexp_extract("path", _PATH, group) for group in range(1, 6)]

@@ -11,9 +11,11 @@ from zlib import crc32
 from streamkit.errors import StateError
 from streamkit.serdes.plain import Json
 
-VERSION = 4
+VERSION = 5
 _OLDEST = 2
-"""The oldest version that is read; its files of state are not numbered, and manifests before version 4 have no checksum."""
+"""The oldest version that is read; its files of state are not numbered. Manifests have a checksum from version 4 on, and files of
+state from version 5 on."""
+_CHECKED = 4
 _CHECKSUM = "checksum"
 
 
@@ -26,13 +28,24 @@ class InputFile(NamedTuple):
     run: int
 
 
+class StateFile(NamedTuple):
+    """A file of state: its path below the folders of state, and the CRC-32 of all its bytes."""
+
+    name: str
+    crc: int
+
+
 class Piece(NamedTuple):
-    """Rows of one store and partition: the folder of the run that wrote them, how many there are, and their bytes."""
+    """Rows of one store and partition: the folder of the run that wrote them, how many there are, their bytes, and their files.
+
+    Pieces of versions before 5 do not name their files.
+    """
 
     folder: str
     kind: str
     rows: int
     size: int
+    files: tuple[StateFile, ...] = ()
 
 
 class WrittenFile(NamedTuple):
@@ -126,7 +139,7 @@ def parse_manifest(text: str, place: str) -> Manifest:
                 f"{place}: written by an older streamkit (version {version} of the format, this one reads {_OLDEST} to {VERSION}); "
                 "begin with a new checkpoint and a new output"
             )
-        if written != _checksum(data) and (written is not None or version == VERSION):
+        if written != _checksum(data) and (written is not None or version >= _CHECKED):
             raise damaged(place, "its contents do not have the checksum that it was written with")
         return Manifest(
             run=data["run"],
@@ -138,7 +151,7 @@ def parse_manifest(text: str, place: str) -> Manifest:
             topic_ids=data["topic_ids"],
             tasks=data["tasks"],
             state={
-                store: {number: tuple(Piece(*each) for each in pieces) for number, pieces in found.items()}
+                store: {number: tuple(map(_piece, pieces)) for number, pieces in found.items()}
                 for store, found in data["state"].items()
             },
             outputs={topic: _output(found) for topic, found in data["outputs"].items()},
@@ -159,6 +172,11 @@ def damaged(place: str, reason: str) -> StateError:
         f"{place}: the manifest is damaged ({reason}); delete it, and the folder run={run} of each output in files: the "
         f"next run does again what run {int(run)} did"
     )
+
+
+def _piece(data: Json) -> Piece:
+    folder, kind, rows, size, *others = data
+    return Piece(folder, kind, rows, size, *(tuple(StateFile(*each) for each in files) for files in others))
 
 
 def _output(data: Json) -> Output:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.record import Headers
 from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.workers.kept_tasks import unpack_rows
+from streamkit.runtime.spark.workers.kept_tasks import Kept, unpack_rows
 from streamkit.runtime.spark.workers.spill import SpillingMap, SpillingStores
 from streamkit.runtime.spark.workers.worker import by_partition, mark_errors
 from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, unpack_long
@@ -126,6 +126,7 @@ class Export:
     plan: bytes
     store: str
     topic: str
+    kept: Kept
 
 
 @mark_errors
@@ -142,8 +143,8 @@ def export(work: Export, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
                 if rows is None or partition != current:
                     yield from _written(work, definition, current, rows)
                     current, rows = partition, _new_map(stores, partition)
-                for packed in part.column(part.schema.get_field_index("value")):
-                    rows.put_many(unpack_rows(packed.as_buffer(), work.store, partition))
+                for path, packed in zip(part.column("key").to_pylist(), part.column("value"), strict=True):
+                    rows.put_many(unpack_rows(work.kept, path.decode(), packed.as_buffer()))
                     rows.commit()
         yield from _written(work, definition, current, rows)
         rows = None

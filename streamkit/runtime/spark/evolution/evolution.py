@@ -291,11 +291,12 @@ class Evolution:
     def _rows(self, stores: NewStores, name: str, manifest: Manifest, spark: SparkSession) -> DataFrame | None:
         """Return the records of a changelog; None where the store has no rows."""
         plan, topic = stores.plan, stores.changelogs[name]
-        rows = self._checkpoint(spark, stores).state(manifest, [name])
+        checkpoint = self._checkpoint(spark, stores)
+        rows = checkpoint.state(manifest, [name])
         if rows is None:
             return None
         sorted_rows = repartition(rows, topic.partitions, 1).sortWithinPartitions("partition", "offset")
-        work = Export(pickle.dumps(plan), name, topic.name)
+        work = Export(pickle.dumps(plan), name, topic.name, checkpoint.kept(manifest))
         found = sorted_rows.mapInArrow(partial(export, work), arrow_rows.DDL)
         versioned = plan.stores[name].type == "versioned"
         return found.sortWithinPartitions("partition", "order", "offset") if versioned else found

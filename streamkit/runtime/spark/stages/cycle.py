@@ -98,8 +98,9 @@ class _Cycle:
         """Process rows of one topic and partition, one by one, or fill a store with them."""
         partition = rows.column(arrow_rows.PARTITION)[0].as_py()
         topic = rows.column(arrow_rows.TOPIC)[0].as_py()
-        if isinstance(self._stores, KeptStores) and leading_state(rows):
-            fill(self._stores, rows, partition)
+        kept = self._work.kept
+        if kept is not None and isinstance(self._stores, KeptStores) and leading_state(rows):
+            fill(kept, self._stores, rows, partition)
             return
         if not self._tasks:
             self._open()

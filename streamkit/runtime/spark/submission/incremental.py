@@ -129,12 +129,13 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
         bytes(row["key"]).decode(): json.loads(bytes(row["value"]))
         for row in outputs[MEMORY].select("key", "value").collect()
     }
+    state_files = checkpoint.write_state(outputs[STATE], run.folder)
     pieces = [
-        (store, int(task.partition("_")[2]), Piece(run.folder, kind, rows, size))
+        (store, partition, Piece(run.folder, kind, rows, size, tuple(state_files.get((store, kind, partition), ()))))
         for task, memory in memories.items()
+        for partition in [int(task.partition("_")[2])]
         for store, (kind, rows, size) in memory.pop("state").items()
     ]
-    checkpoint.write_state(outputs[STATE], run.folder)
     # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
     in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import UsageError
 from streamkit.plan.lookup import find_topic
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.stages.stage_plan import has_routes, matching
+from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, written_topics
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.job_options import REST, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.ship import ship
@@ -23,12 +23,19 @@ if TYPE_CHECKING:
 
 def inputs_of(plan: Plan, texts: Iterable[str]) -> dict[str, Place]:
     """Return the files by topic on the log of `TOPIC[=PATH]`; topics without a path are left out. Raises UsageError."""
+    written = {topic for sub in plan.sub_topologies for topic in written_topics(plan, sub)}
     found: dict[str, Place | None] = {}
     for text in texts:
         name, place = parse_place(text, "--input")
         topic = name if matching(plan, name) else find_topic(plan, name).name
         if topic in found:
             raise UsageError(f"--input {name}: given twice")
+        if place is None and topic in written:
+            # Among the records on the log are those that the application wrote, which the job writes again.
+            raise UsageError(
+                f"--input {name}: the file writes this topic too, and the log does not tell which records are its own; "
+                f"--input {name}=PATH reads those of others from files"
+            )
         found[topic] = place
     # Topics without a place are read from the log, like topics without an option.
     return {topic: place for topic, place in found.items() if place is not None}

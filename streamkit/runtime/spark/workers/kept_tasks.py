@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from streamkit.errors import StateError
 from streamkit.record import TopicPartition
@@ -56,6 +57,8 @@ class Kept:
     """The stores, with their partitions, of which only the changes are written; of the others all rows are."""
     rows: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """How many rows the files of stores have, with their partitions."""
+    files: Mapping[str, int] = field(default_factory=dict)
+    """The CRC-32 of each file of state, by its path below the folders of state; files of older checkpoints are not here."""
 
     def orders_of(self, subs: Collection[int]) -> dict[tuple[str, int], int]:
         """Return the highest timestamps (ms) by topic and partition that the tasks of sub-topologies had read."""
@@ -146,27 +149,38 @@ def leading_state(batch: pa.RecordBatch) -> int:
     return int(others[0]) if len(others) else len(batch)
 
 
-def fill(stores: KeptStores, rows: pa.RecordBatch, partition: int) -> None:
+def fill(kept: Kept, stores: KeptStores, rows: pa.RecordBatch, partition: int) -> None:
     """Fill stores with their rows of a checkpoint, of which each row of Spark has many. Raises StateError."""
-    names, values = rows.column(arrow_rows.TOPIC).to_pylist(), rows.column(arrow_rows.VALUE)
-    for at, name in enumerate(names):
+    names, paths = rows.column(arrow_rows.TOPIC).to_pylist(), rows.column(arrow_rows.KEY).to_pylist()
+    values = rows.column(arrow_rows.VALUE)
+    for at, (name, path) in enumerate(zip(names, paths, strict=True)):
         if name.startswith(_STATE):
-            store = name.removeprefix(_STATE)
-            stores.fill(store, partition, unpack_rows(values[at].as_buffer(), store, partition))
+            found = unpack_rows(kept, path.decode(), values[at].as_buffer())
+            stores.fill(name.removeprefix(_STATE), partition, found)
 
 
-def unpack_rows(data: pa.Buffer, store: str, partition: int) -> list[tuple[bytes, bytes | None]]:
+def unpack_rows(kept: Kept, path: str, data: pa.Buffer) -> list[tuple[bytes, bytes | None]]:
     """Return the rows of a store from a file of a checkpoint. Raises StateError where the file is damaged."""
     import pyarrow as pa
 
+    # Parquet has a checksum of each page, and none of what tells where they are.
+    want = kept.files.get(path)
+    if want is not None and want != crc32(data):
+        raise _damaged_file(path, "its contents do not have the checksum that they were written with")
     try:
         columns = map(arrow_rows.values_of, unpack(data).columns)
         return list(zip(*columns, strict=True))
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise StateError(
-            f"--checkpoint: store {store}, partition {partition}: a file of the state is damaged ({reason}); {_PUT_BACK}"
-        ) from error
+        raise _damaged_file(path, str(error).partition("\n")[0]) from error
+
+
+def missing_file(path: str) -> StateError:
+    """Return the error of a file of state that is missing, with what to do."""
+    return StateError(f"--checkpoint: the file of state {path} is missing; {_PUT_BACK}")
+
+
+def _damaged_file(path: str, reason: str) -> StateError:
+    return StateError(f"--checkpoint: the file of state {path} is damaged ({reason}); {_PUT_BACK}")
 
 
 def check_filled(kept: Kept, stores: KeptStores, names: Iterable[str], partition: int) -> None:
@@ -268,6 +282,7 @@ __all__ = [
     "leading_state",
     "memories_in",
     "memory_of",
+    "missing_file",
     "resume",
     "unpack_rows",
     "unpack_state",

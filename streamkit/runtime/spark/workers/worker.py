@@ -257,10 +257,10 @@ class _Running:
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Process rows; yield output."""
-        kept = leading_state(batch) if isinstance(self._stores, KeptStores) else 0
-        if isinstance(self._stores, KeptStores) and kept:
-            first, batch = batch.slice(0, kept), batch.slice(kept)
-            fill(self._stores, first, self.partition)
+        kept = self._work.kept
+        if kept is not None and isinstance(self._stores, KeptStores) and (count := leading_state(batch)):
+            first, batch = batch.slice(0, count), batch.slice(count)
+            fill(kept, self._stores, first, self.partition)
             if len(memories := memories_in(first)):
                 yield memories
             if not len(batch):
