@@ -46,7 +46,8 @@ def weight(pattern: str) -> int:
     >>> weight("a+"), weight(r"\\pL+"), weight(r"\\pL{1,50}")
     (3, 12, 598)
     """
-    return max(1 + len(pattern), compiled(pattern).programsize // _PROGRAM)
+    instructions: int = compiled(pattern).programsize
+    return max(1 + len(pattern), instructions // _PROGRAM)
 
 
 def is_literal(pattern: str) -> bool:
