@@ -168,8 +168,8 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], en
         if len(set(external.values())) > 1:
             names, most, step = missing_partitions(external)
             raise InvalidTopologyError(
-                f"Invalid topology: Topics not co-partitioned: [{java_map(external)}]; {step}, or write {names} anew with "
-                f"{most} partitions: more partitions for a topic that has records would part those of a key"
+                f"Invalid topology: Topics not co-partitioned: [{java_map(external)}]; {step}, or copy {names} to a topic "
+                f"with {most} partitions: more partitions for a topic that has records would part those of a key"
             )
         wanted = next(iter(external.values()))
     else:
