@@ -1,15 +1,13 @@
 """The installed distribution: its name, and the command that adds an extra to this copy of it."""
 
+# `streamkit validate` imports this module at each start: what only messages need is imported by functions.
 from __future__ import annotations
 
 import json
 import os
 import re
 import shlex
-import shutil
 import sys
-import tomllib
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -47,6 +45,8 @@ def install_command(extra: str) -> str:
 
 
 def _installed_copy() -> _Copy:
+    from importlib import metadata
+
     for distribution in metadata.distributions(name=DISTRIBUTION):
         installer = distribution.read_text("INSTALLER")
         # A clone has a folder *.egg-info of a build, which is on the path where the clone is the working directory.
@@ -70,6 +70,8 @@ def _url(source: str) -> str:
 
 def _pip(installer: str) -> str:
     """Return `pip install` for this environment, also where another environment's pip is the one on the path."""
+    import shutil
+
     if installer == "uv":
         return f"uv pip install --python {shlex.quote(sys.executable)}"
     on_path = shutil.which("pip")
@@ -79,6 +81,8 @@ def _pip(installer: str) -> str:
 
 
 def _extras_of_uv(receipt: Path) -> list[str]:
+    import tomllib
+
     wanted = tomllib.loads(receipt.read_text(encoding="utf-8")).get("tool", {}).get("requirements", [])
     return [extra for each in wanted if each.get("name") == DISTRIBUTION for extra in each.get("extras", ())]
 

@@ -70,6 +70,7 @@ FOREIGN: dict[str, str | tuple[str, ...]] = {
     "prometheus_client": "streamkit/http",
 }
 HEAVY = (
+    "importlib.metadata",
     "confluent_kafka",
     "kafka",
     "plyvel",

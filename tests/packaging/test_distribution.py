@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -12,7 +13,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import InvalidRequirement, Requirement
 
-from streamkit import distribution
 from streamkit.distribution import DISTRIBUTION, install_command
 from streamkit_cli import foreign_package as foreign
 from streamkit_cli import main
@@ -40,7 +40,7 @@ def distribution_facts(monkeypatch: pytest.MonkeyPatch, folder: Path, **files: s
         (info / name.replace("_json", ".json")).write_text(text)
     monkeypatch.setattr(sys, "path", [str(folder / "site"), *sys.path])
     monkeypatch.setattr(sys, "prefix", str(folder / "env"))
-    monkeypatch.setattr(distribution.shutil, "which", lambda name: str(folder / "env" / "bin" / name))
+    monkeypatch.setattr(shutil, "which", lambda name: str(folder / "env" / "bin" / name))
 
 
 def url(path: str, **facts: object) -> str:
@@ -54,7 +54,7 @@ def test_extra_of_a_package_of_an_index(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_pip_of_this_environment_is_named_where_another_is_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     distribution_facts(monkeypatch, tmp_path)
-    monkeypatch.setattr(distribution.shutil, "which", lambda name: f"/elsewhere/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/elsewhere/bin/{name}")
     assert install_command("http") == f"{sys.executable} -m pip install 'streamkit-kafka[http]'"
 
 
