@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import StreamkitError
+from streamkit.errors import StreamkitError, TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, JobOptions, Place
 from streamkit.runtime.spark.submission.submit_job import submit
@@ -235,3 +235,45 @@ def test_a_line_that_is_wrong_has_its_number_in_a_file_of_several_blocks(spark: 
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
+LINE_OF_ONE = '{"key": "k", "value": "v", "timestamp": 1}\n'
+HEAD_OF_CSV = "key,value,timestamp\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "words"),
+    [
+        ("in", {"in/2024/x.jsonl": LINE_OF_ONE}, "Spark does not read .*/in/2024/x.jsonl: .*/in/[*]"),
+        ("_in.jsonl", {"_in.jsonl": LINE_OF_ONE}, "names that begin with _"),
+        ("in.csv", {"in.csv": "Key,value,timestamp\na,b,1\n"}, "column 'Key' would not be read; call it 'key'"),
+        ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc\n"}, "Encountered error while reading file .*in.csv"),
+        ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc,d,2,e\n"}, "Encountered error while reading file .*in.csv"),
+        ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,noon\n"}, "timestamp is noon; expected a whole number"),
+        (
+            "in",
+            {"in/a.csv": f"{HEAD_OF_CSV}a,b,1\n", "in/b.csv": "value,key,timestamp\nb,a,2\n"},
+            "Encountered error while reading file .*b.csv",
+        ),
+    ],
+)
+def test_no_record_of_a_file_is_passed_over(
+    path: str, files: dict[str, str], words: str, spark: Any, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(
+        "streamkit: 1\napplication: whole\ntopics: {l1: {value: string, partitions: 1}, out: {value: string}}\n"
+        "pipelines: {copy: {stream: l1, to: out}}\n"
+    )
+    place = Place(str(tmp_path / path), "csv" if any(name.endswith(".csv") for name in files) else JSON_LINES)
+    # A session may leave out what it can't read.
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(TransportError, match=words) as caught:
+            submit(load(topology), JobOptions({"l1": place}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert "\n" not in str(caught.value)

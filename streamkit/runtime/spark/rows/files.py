@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL, lines_of, write_text
 from streamkit.runtime.spark.rows.partitioning import partitions_of
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, TABLE, Place
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, TABLE, Place
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Json
@@ -28,6 +29,22 @@ _COLUMNS = ("key", "value", "timestamp", "headers", "partition", "offset")
 _WHOLE = ("timestamp", "partition", "offset")
 _EXCERPT_CHARACTERS = 120
 _FILE, _BLOCK, _ROW, _INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
+_OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", "avro")
+"""The formats whose files Spark itself finds, so that they are all files of a path."""
+_COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+_OPTIONS = {
+    # Rows with more or fewer columns fail, and so do files with other ones; line breaks in quotes belong to their value.
+    "csv": {
+        "header": "true",
+        "mode": "FAILFAST",
+        "enforceSchema": "false",
+        "columnPruning": "false",
+        "multiLine": "true",
+    },
+    # Otherwise the columns of one file, any one, are those of all.
+    PARQUET: {"mergeSchema": "true"},
+    "orc": {"mergeSchema": "true"},
+}
 _BLOCK_BITS = 41
 """The bits for the place of a block in its file: files have up to 2 TB."""
 
@@ -56,21 +73,19 @@ def open_files(
 
     chosen: only these files of it; base: the directory in which folders are columns of partitions.
     """
-    paths = [place.path] if chosen is None else list(chosen)
-    reader = spark.read if base is None else spark.read.option("basePath", base)
+    frame = _opened(spark, place, [place.path] if chosen is None else list(chosen), base)
+    if chosen is None and place.format in _OF_SPARK:
+        _check_all_read(spark, place, frame)
     if place.format == JSON_LINES:
-        frame = reader.text(paths)
         return frame.select("value", *_position("_metadata.file_block_start"))
-    if place.format == "csv":
-        reader = reader.option("header", "true")
-    frame = spark.table(place.path) if place.format == TABLE else reader.format(place.format).load(paths)
     if place.order is not None:
         return _ordered(frame, place, place.order)
     if _is_raw(dict(frame.dtypes)):
         return frame
-    if _resolves(frame, "_metadata.row_index"):
+    hidden = _hidden_columns(frame)
+    if "row_index" in hidden:
         return frame.select("*", *_position("_metadata.row_index"), _column("_metadata.row_index").alias(_INDEX))
-    if _resolves(frame, "_metadata.file_block_start"):
+    if "file_block_start" in hidden:
         return frame.select("*", *_position("_metadata.file_block_start"))
     if "offset" not in frame.columns:
         raise TransportError(
@@ -78,6 +93,30 @@ def open_files(
             f"name a column of numbers or times that orders them: {place.path},format={place.format},order=COLUMN"
         )
     return frame.select("*", *_no_position(_column("offset").cast("bigint")))
+
+
+def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
+    """Return the rows of a place. Spark leaves out none that it can't read: a session may have other defaults."""
+    if place.format == TABLE:
+        return spark.table(place.path)
+    reader = spark.read if base is None else spark.read.option("basePath", base)
+    reader = reader.options(**(_OPTIONS.get(place.format, {}) | _COMPLETE if place.format in _OF_SPARK else {}))
+    return reader.text(paths) if place.format == JSON_LINES else reader.format(place.format).load(paths)
+
+
+def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
+    """Raise TransportError for files in folders that Spark passes over, and for a path that it takes for a hidden one."""
+    listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(place.path)
+    read = set(frame.inputFiles())
+    left = sorted(same_path(name) for name in set(listed.inputFiles()) - read)
+    if left:
+        raise TransportError(
+            f"{place.path}: Spark does not read {left[0]}: of a directory it reads the files in it, and folders NAME=VALUE; "
+            f"write a pattern such as {place.path.rstrip('/')}/*"
+        )
+    name = place.path.rstrip("/").rpartition("/")[2]
+    if not read and name.startswith(("_", ".")):
+        raise TransportError(f"{place.path}: Spark passes over names that begin with {name[0]}; give it another name")
 
 
 def _ordered(frame: DataFrame, place: Place, name: str) -> DataFrame:
@@ -106,14 +145,21 @@ def _column(name: str) -> Column:
     return sf.col(name)
 
 
-def _resolves(frame: DataFrame, name: str) -> bool:
-    """Return whether Spark gives a hidden column for the rows of a frame."""
+def _hidden_columns(frame: DataFrame) -> frozenset[str]:
+    """Return the names of the hidden columns that Spark gives for the file of a row; none where rows have no file."""
     from pyspark.errors import AnalysisException
 
+    # PySpark 4.1 logs each exception with its stack, although this one is an answer.
+    log = logging.getLogger("DataFrameQueryContextLogger")
+    before, log.disabled = log.disabled, True
     try:
-        return bool(frame.select("_metadata.file_path", name).columns)
+        kind = frame.select("_metadata").schema[0].dataType
+        found = frozenset(getattr(kind, "names", ()))
     except AnalysisException:
-        return False
+        return frozenset()
+    finally:
+        log.disabled = before
+    return found if "file_path" in found else frozenset()
 
 
 def _no_position(row: Column) -> list[Column]:
@@ -152,6 +198,9 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
     if place.format == JSON_LINES:
         return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
     found = {name: kind for name, kind in frame.dtypes if name in _COLUMNS}
+    for name in frame.columns:
+        if name not in _COLUMNS and name.lower() in _COLUMNS:
+            raise TransportError(f"{place.path}: column {name!r} would not be read; call it {name.lower()!r}")
     needed = ["value"] if reading.timed else ["value", "timestamp"]
     missing = [name for name in needed if name not in found]
     if missing:
@@ -168,7 +217,13 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
 
 
 def _whole(name: str) -> Column:
-    return _column(name).cast("bigint").alias(name)
+    """Return a column of text as whole numbers; a text that is none fails, whatever the session does in casts."""
+    from pyspark.sql import functions as sf
+
+    column = sf.col(name)
+    refusal = sf.concat(sf.lit(f"{name} is "), column, sf.lit("; expected a whole number"))
+    number = sf.coalesce(column.try_cast("bigint"), sf.raise_error(refusal).cast("bigint"))
+    return sf.when(column.isNotNull(), number).alias(name)
 
 
 def _is_raw(columns: Mapping[str, str]) -> bool:
