@@ -70,7 +70,7 @@ def validate_files(files: Sequence[str], options: CheckOptions | None = None) ->
 
 def _test_problems(file: str, options: CheckOptions) -> list[ReportLine]:
     from streamkit.testing.case_file import load
-    from streamkit.testing.find import Plans
+    from streamkit.testing.suite import Plans
 
     require_file(file)
     try:

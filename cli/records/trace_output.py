@@ -15,7 +15,7 @@ from streamkit_cli.records.json_lines import json_line
 from streamkit_cli.shared_options import Format
 
 if TYPE_CHECKING:
-    from streamkit.graph.node import StepRef
+    from streamkit.graph.physical_topology import StepRef
     from streamkit.plan.model import Plan
 
 _CAUSES = {

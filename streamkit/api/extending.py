@@ -6,11 +6,10 @@ A package registers what it adds by entry points: `streamkit.serdes`, `streamkit
 from __future__ import annotations
 
 from streamkit import code
-from streamkit.graph.node import ProcessorGraphNode
-from streamkit.lint.rule import Rule, Subject
+from streamkit.graph.physical_topology import ProcessorGraphNode
+from streamkit.lint import Rule, Subject
 from streamkit.operators.codegen.code_writer import CodeWriter, Node
 from streamkit.operators.codegen.record_variables import Slot
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import (
     KEY_SERDE,
     NAME,
@@ -23,11 +22,10 @@ from streamkit.operators.core.fields import (
     Text,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import BuildError, Context, Example, Operator, Processor, Stream
 from streamkit.operators.core.parsed_values import (
     Step,
 )
-from streamkit.operators.core.upstream import Stream
 
 __all__ = [
     "KEY_SERDE",

@@ -39,8 +39,7 @@ class TestFile(pytest.File):
         """Yield the cases; mistakes in the file are errors of the collection, with their places."""
         from streamkit.errors import StreamkitError
         from streamkit.testing.case_file import load
-        from streamkit.testing.find import Plans
-        from streamkit.testing.suite import Session
+        from streamkit.testing.suite import Plans, Session
 
         plans = Plans(os.environ, {})
         try:

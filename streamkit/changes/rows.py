@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamkit.changes.finding import Verdict
 from streamkit.changes.forms.form import RowForm
 from streamkit.changes.forms.serde_forms import Reads, reads
-from streamkit.state.store_kinds import KINDS
+from streamkit.state.definitions import KINDS
 
 CONVERTIBLE = ("key_value", "versioned", "window", "session", "join_window")
 """Kinds of stores whose values are those of the serde and nothing else, so that a migration can give them other serdes."""

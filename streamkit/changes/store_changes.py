@@ -10,7 +10,7 @@ from streamkit.changes.forms.form import Form, OnLog, StoreDetails, StoreForm
 from streamkit.changes.keep import keep_store
 from streamkit.changes.match import Matched
 from streamkit.changes.rows import CONVERTIBLE, compare_rows, has_same_layout
-from streamkit.state.store_kinds import KINDS
+from streamkit.state.definitions import KINDS
 
 AFRESH = "to have the past in it, set the application back with `streamkit reset-offsets`"
 _AGAIN = f"give it another name, so that it starts empty; {AFRESH}"

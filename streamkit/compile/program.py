@@ -5,13 +5,14 @@ from __future__ import annotations
 import linecache
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from streamkit.compile.bound_program import BoundProgram
 from streamkit.operators.core.task_services import TaskServices
+from streamkit.operators.kernels.calls.replays import Replays
 from streamkit.plan.model import PlanNode
+from streamkit.record import Headers
 
 _lock = threading.Lock()
 
@@ -63,3 +64,56 @@ def _unused(name: str) -> str:
         count += 1
         file = f"<streamkit {name} ({count})>"
     return file
+
+
+# A program with the services of a task: the functions that the task calls.
+
+_Bytes: TypeAlias = list[bytes | None]
+_Headers: TypeAlias = list[Headers | None]
+
+Run: TypeAlias = Callable[[_Bytes, _Bytes, list[int], _Headers, Sequence[int], int], "Iterator[None] | None"]
+"""(keys, values, timestamps, headers, offsets, partition): process these records of one partition, in order.
+
+In a program that is `stepwise`, return the loop that does so, one record at each step.
+"""
+
+
+@dataclass(slots=True)
+class BoundProgram:
+    """A sub-topology's code, bound to the services of a task."""
+
+    sources: dict[str, Run]
+    """By topic on the log."""
+    patterns: dict[str, Callable[[str], Run]]
+    """By the regex of a pattern source: the function that returns the run of a topic that matches it."""
+    extractors: dict[str, Callable[[_Bytes, _Bytes, list[int], _Headers, Sequence[int], int], list[int | Exception]]]
+    """By topic whose entry has a timestamp expression: the function of columns and partition that returns timestamps, or exceptions in their places."""
+    stepwise: bool = False
+    """Whether each run is a loop of steps, so that a task can merge the records of several topics."""
+    timestamp_policies: dict[str, str] = field(default_factory=dict)
+    """By topic: fail_on_invalid, log_and_skip, use_partition_time, wallclock (applied by the task's queues)."""
+    init: Callable[[], None] = lambda: None
+    """Creates processors and calls their init, after stores are restored."""
+    close: Callable[[], None] = lambda: None
+    """Calls processors' close."""
+    position: Callable[[], tuple[str | None, int, int] | None] = lambda: None
+    """(topic, partition, offset) of the current record, for messages about failures outside a node."""
+    leave: Callable[[], None] = lambda: None
+    """Clears the current record, so that a later failure in a timer or a flush does not name it."""
+    replays: Replays | None = None
+    """The steps that hold records back until the end of a run; None where there are none."""
+    instances: dict[str, object] = field(default_factory=dict)
+    """The objects of nodes, by their purpose and node; some have state of their own (runtime.spark.workers.volatile)."""
+
+    def flush(self) -> None:
+        """Forward the records that steps hold back."""
+        if self.replays is not None:
+            self.replays.flush()
+
+    def read_position(self) -> tuple[str | None, int, int] | None:
+        """Return the position of the last record that the loop of a source has read, also while earlier ones are forwarded."""
+        found = self.position()
+        if self.replays is None or self.replays.loop is None or found is None:
+            return found
+        *_, offset, place = self.replays.loop[:4]
+        return (*place, offset)

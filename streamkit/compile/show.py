@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan.model import Plan
 
 

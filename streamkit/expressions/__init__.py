@@ -18,13 +18,10 @@ from streamkit.code import ATOM
 from streamkit.errors import Position, Problem, TopologyError
 from streamkit.expressions.analysis.growth import growth_of
 from streamkit.expressions.calls import CallableRef, load_callable, load_object
-from streamkit.expressions.checked_expression import Expression, Link
-from streamkit.expressions.functions import Function, Library, _mark, reference_key
+from streamkit.expressions.functions import Expression, Function, Library, Link, _mark, reference_key
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translation.core import BUDGET
 from streamkit.expressions.translation.piece import literal
-from streamkit.expressions.translation.translate import Translator
-from streamkit.expressions.translation.translate_counted import CountedTranslator
+from streamkit.expressions.translation.translate import BUDGET, CountedTranslator, Translator
 
 __all__ = [
     "Expression",

@@ -45,7 +45,7 @@ def build(
     Raises TopologyError with every problem in the meaning of the file, ConfigError, RegistryError.
     """
     from streamkit.config import Config
-    from streamkit.operators.core.build_context import StoreDefaults
+    from streamkit.operators.core.operator import StoreDefaults
     from streamkit.plan.assemble import Assembler
     from streamkit.plan.bind import bind_serdes
     from streamkit.plan.copartition import broken_copartitions, copartition_groups

@@ -7,21 +7,28 @@ from pathlib import Path
 
 from streamkit.errors import Position, Problem
 from streamkit.graph.builder import GraphBuilder
-from streamkit.graph.node import NOWHERE, OnError, SinkDescription, SourceDescription, StepRef
+from streamkit.graph.physical_topology import NOWHERE, OnError, SinkDescription, SourceDescription, StepRef
 from streamkit.operators import STEPS
-from streamkit.operators.core.build_context import StoreDefaults
-from streamkit.operators.core.operator import AnyOperator, BuildError
+from streamkit.operators.core.operator import (
+    AnyOperator,
+    AnySerde,
+    Branches,
+    BuildError,
+    StoreDefaults,
+    Stream,
+    TopicStore,
+    Upstream,
+    common_serde,
+    required_serde,
+)
 from streamkit.operators.core.parsed_values import BranchSpec, ForEachSpec, Ref, SinkSpec, Step
-from streamkit.operators.core.step_serdes import AnySerde, common_serde, required_serde
-from streamkit.operators.core.upstream import Branches, Stream, TopicStore, Upstream
 from streamkit.operators.steps.topics.sink import add_for_each, add_sink
 from streamkit.operators.steps.topics.source import global_table_source, stream_source, table_source
 from streamkit.operators.steps.topics.topic_store import global_store, read_only_store
-from streamkit.plan.file_stores import custom_store
 from streamkit.plan.typebook import TypeBook
 from streamkit.serdes.serde import Serde
 from streamkit.spec.topic_stores import TOPIC_STORES
-from streamkit.spec.topology_model import PipelineSpec, TopicSpec, TopologyModel
+from streamkit.spec.topology_model import PipelineSpec, StoreSpec, TopicSpec, TopologyModel
 from streamkit.state.definitions import StoreDef
 
 
@@ -118,7 +125,7 @@ class Assembler:
             return None
 
     def _referred(self, ref: Ref) -> Upstream | None:
-        """Return the result of a pipeline or a branch, which exist and form no cycle (checked by streamkit.spec.links)."""
+        """Return the result of a pipeline or a branch, which exist and form no cycle (checked by streamkit.spec.topology_file)."""
         assert ref.pipeline is not None
         result = self._pipeline(ref.pipeline)
         if ref.branch is None or result is None:
@@ -318,3 +325,30 @@ def _hint(accepts: tuple[str, ...], found: str) -> str:
     if found == "stream" and "table" in accepts:
         return "a `to_table` or an aggregation is missing before it"
     return ""
+
+
+# The definitions of the file's own stores (org.apache.kafka.streams.state.Stores).
+
+
+def custom_store(spec: StoreSpec) -> StoreDef:
+    """Return the definition of a store that processors use."""
+    logging = spec.logging is not False
+    window_size = spec.window_size
+    return StoreDef(
+        name=spec.name,
+        type=spec.type,
+        key_serde=spec.key,
+        value_serde=spec.value,
+        persistent=spec.persistent is not False,
+        # Unlike Materialized, Stores.…StoreBuilder has caching off by default.
+        caching=spec.caching is True,
+        logging=logging,
+        topic_config=dict(spec.config),
+        retention=spec.retention,
+        window_size=window_size,
+        segment_interval=spec.segment_interval,
+        history=spec.history,
+        ttl=spec.ttl,
+        changelog_topic=f"{spec.name}-changelog" if logging else None,
+        options={"plain": True} if spec.type == "window" else {},
+    )

@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from streamkit.errors import Position, Problem, TopologyError
-from streamkit.graph.node import NOWHERE
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.graph.physical_topology import NOWHERE
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.steps.joins.foreign_key_join import (
     ForeignKeyJoin,
     ForeignTableJoin,

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from streamkit.errors import Position, Problem
 from streamkit.graph.builder import GraphBuilder
-from streamkit.graph.node import NOWHERE
-from streamkit.graph.physical_topology import Topology
+from streamkit.graph.physical_topology import NOWHERE, Topology
 from streamkit.plan.partitions import SAME_NUMBER, java_map, missing_partitions, number_of_step
 from streamkit.spec.topology_model import TopologyModel
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.graph.physical_topology import Topology, WrittenNode
 from streamkit.hashing import hash_order
-from streamkit.operators.core.operator import Processor
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.operator import Processor, ProcessorNode
 from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, SinkNode, SourceNode, SubTopology
 from streamkit.spec.topology_model import TopologyModel
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from streamkit.config.resets import OffsetReset
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
 
 if TYPE_CHECKING:
     from streamkit.config import Config
     from streamkit.expressions import Expression, Function
-    from streamkit.graph.node import StepRef
+    from streamkit.graph.physical_topology import StepRef
     from streamkit.serdes.schemas.registry import Registry
     from streamkit.spec.topology_model import GeneratorSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from streamkit.errors import Position, Problem, RegistryError, SerdeError
-from streamkit.graph.node import NOWHERE
+from streamkit.graph.physical_topology import NOWHERE
 from streamkit.operators.core.parsed_values import BranchSpec, Step
 from streamkit.plan.model import ExternalTopic
 from streamkit.serdes.schemas.registry import Registry

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit import durations
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import ConfigError, SerdeError, StreamkitError, TopicError
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId, TopicPartition
@@ -25,7 +25,7 @@ from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec, log_to_stderr
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.serdes.plain import Json
-from streamkit.state.store_interface import Store
+from streamkit.state.definitions import Store
 from streamkit.suggestions import did_you_mean
 from streamkit.transport.log_interface import CommittedOffset
 
@@ -337,8 +337,7 @@ def _make_task(
     if tracer is None:
         return Task(TaskSpec(task_id, 0, sub, compile_sub_topology(plan, sub, reached), inputs), environment)
     # Only traces need it.
-    from streamkit.runtime.tracing.traced_task import TracedTask
-    from streamkit.runtime.tracing.tracer import ProgramTrace
+    from streamkit.runtime.tracing.tracer import ProgramTrace, TracedTask
 
     trace = ProgramTrace(tracer, sub)
     program = compile_sub_topology(plan, sub, trace=trace)

@@ -12,8 +12,7 @@ from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers, Key, OutputTuple, Record, Value
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import StoreDef
-from streamkit.state.store_interface import Store
+from streamkit.state.definitions import Store, StoreDef
 
 Serdes = tuple[Serde, Serde]
 EncodedRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers | None, int | None]

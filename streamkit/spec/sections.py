@@ -11,7 +11,7 @@ from streamkit.expressions import Expression, Function, Library
 from streamkit.expressions.call_signatures import Usage
 from streamkit.operators.core import fields
 from streamkit.operators.core.parsed_values import Ref
-from streamkit.spec import field_readers, legal_names, steps
+from streamkit.spec import legal_names, steps
 from streamkit.spec.call_readers import called_options
 from streamkit.spec.materialized import put_config, topic_config
 from streamkit.spec.topic_stores import OWN_KEYS, TOPIC_STORES, check_keys, topic_store_ref
@@ -27,11 +27,11 @@ from streamkit.spec.yaml_nodes.locate import locator
 from streamkit.spec.yaml_nodes.nodes import Node
 from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, StoreDefinition, put
 from streamkit.spec.yaml_nodes.resolve import shown
-from streamkit.state.store_kinds import IN_FILE, KINDS
+from streamkit.state.definitions import IN_FILE, KINDS
 from streamkit.suggestions import did_you_mean
 
 TOPIC_KEYS = ("topic", "key", "value", "timestamp", "reset", "partitions", "replication_factor", "config")
-ORIGINS = (*field_readers.SOURCES, *TOPIC_STORES, "from")
+ORIGINS = (*steps.SOURCES, *TOPIC_STORES, "from")
 PIPELINE_KEYS = (*ORIGINS, "name", "store", *OWN_KEYS, "steps", "to", "for_each")
 STORE_DURATIONS = {
     option: [kind.name for kind in KINDS.values() if option in kind.options]
@@ -68,7 +68,7 @@ def read_defaults(reader: Reader, node: Node | None) -> Defaults:
     options = reader.options(node, "'defaults'", ("key", "value")) if node is not None else {}
     found: Options = {"key": serdes.parse("string", reader.folder), "value": serdes.parse("json", reader.folder)}
     for side in options:
-        put(found, side, field_readers.serde(reader, options[side], f"{side!r} of 'defaults'"))
+        put(found, side, steps.serde(reader, options[side], f"{side!r} of 'defaults'"))
     return Defaults(**found)
 
 
@@ -101,7 +101,7 @@ def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
         put(found, "topic", reader.text(options["topic"], "The name of a topic", kafka_name=True))
     for side in ("key", "value"):
         if side in options:
-            put(found, side, field_readers.serde(reader, options[side], f"{side!r} of the topic {name!r}"))
+            put(found, side, steps.serde(reader, options[side], f"{side!r} of the topic {name!r}"))
     if "timestamp" in options:
         put(found, "timestamp", _timestamp(reader, options["timestamp"]))
     if "reset" in options:
@@ -143,7 +143,7 @@ def _timestamp(reader: Reader, node: Node) -> Expression | str | Bad:
         hint = did_you_mean(value, TIMESTAMP_POLICIES)
         if hint:
             return reader.report(node, f"'timestamp' is {value!r}{hint}")
-    return field_readers.expression(reader, node, "'timestamp'", fields.STREAM_NAMES)
+    return steps.expression(reader, node, "'timestamp'", fields.STREAM_NAMES)
 
 
 # -- Functions and stores ------------------------------------------------------------------------------------------
@@ -181,9 +181,7 @@ def _function(reader: Reader, name: str, key: Node, body: Node) -> Function | Ba
     params = _params(reader, options["params"]) if "params" in options else ()
     node = options["expr"]
     if node.kind != "scalar":
-        return reader.report(
-            node, f"'expr' must be an expression, not {reader.kind(node)}; {field_readers.quoting(node)}"
-        )
+        return reader.report(node, f"'expr' must be an expression, not {reader.kind(node)}; {steps.quoting(node)}")
     value = reader.value(node)
     text = value if isinstance(value, str) else repr(value)  # a number or a boolean is a constant expression
     return Function(name, params, text, None, key.position, node.position, locator(node))
@@ -223,7 +221,7 @@ def _store(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
     found: Options = {"key": defaults.key, "value": defaults.value}
     for side in ("key", "value"):
         if side in options:
-            put(found, side, field_readers.serde(reader, options[side], f"{side!r} of the store {name!r}"))
+            put(found, side, steps.serde(reader, options[side], f"{side!r} of the store {name!r}"))
     for flag in ("persistent", "caching", "logging"):
         if flag in options:
             put(found, flag, reader.boolean(options[flag], f"{flag!r} of the store {name!r}"))
@@ -283,13 +281,13 @@ def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> PipelineSpec 
     elif origins[0] in TOPIC_STORES:
         source = topic_store_ref(reader, origins[0], options)
     elif origins == ["from"]:
-        source = field_readers.pipeline_ref(reader, options["from"], "'from'")
+        source = steps.pipeline_ref(reader, options["from"], "'from'")
         for extra in ("name", "store"):
             if extra in options:
-                message = f"{extra!r} belongs to {', '.join(field_readers.SOURCES)}, not to 'from'"
+                message = f"{extra!r} belongs to {', '.join(steps.SOURCES)}, not to 'from'"
                 reader.report(options[extra], message)
     else:
-        source = field_readers.source_ref(reader, origins[0], options, options[origins[0]].position)
+        source = steps.source_ref(reader, origins[0], options, options[origins[0]].position)
     check_keys(reader, origins, options)
     ends = {} if origins and origins[0] in TOPIC_STORES else steps.read_ends(reader, options)
     # The pipeline exists even when its source is wrong, so that references to it are no second problem.

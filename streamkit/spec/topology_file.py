@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from streamkit.errors import Position, Problem, TopologyError, UsageError
+from streamkit.expressions import constant
+from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
-from streamkit.spec import links, sections
-from streamkit.spec.generator_section import file_beside, read_generators
-from streamkit.spec.includes import with_includes
+from streamkit.operators.core.parsed_values import BranchSpec
+from streamkit.spec import legal_names, sections, steps
 from streamkit.spec.legal_names import kafka_name_mistake
-from streamkit.spec.topology_model import GeneratorSpec, TopologyModel
+from streamkit.spec.topology_model import GeneratorSpec, PipelineSpec, TopologyModel
 from streamkit.spec.yaml_nodes.nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
-from streamkit.spec.yaml_nodes.reader import BAD, Bad, Reader
+from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, StoreDefinition, Use, put
 from streamkit.spec.yaml_nodes.resolve import shown
+from streamkit.suggestions import did_you_mean
 
 LANGUAGE_VERSION = 1
 TOP_LEVEL = (
@@ -128,7 +130,7 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
     generators |= _generators_beside(reader, list(topics), generators)
     # A processor may also use the named store of a step (KStream.process with a Materialized's name).
     made = [store.name for store in reader.stores]
-    links.check(reader, list(topics), list(dict.fromkeys([*store_names, *made])), pipelines)
+    check(reader, list(topics), list(dict.fromkeys([*store_names, *made])), pipelines)
     return TopologyModel(
         application=application or "",
         description=None if description is BAD else description,
@@ -191,3 +193,286 @@ def _application(reader: Reader, options: dict[str, Node]) -> str | Bad:
         if mistake:
             reader.report(options["application"], f"'application' {shown(value)} {mistake}")
     return value
+
+
+# Parses `generators`: the expressions that make test data for topics, from the topology or the file beside it.
+
+GENERATOR_KEYS = ("key", "value", "every", "count", "late")
+LATE_KEYS = ("part", "by")
+NAMES = ("random", "sequence", "time")
+"""The names in a generator's expressions; that of the value has `key` too."""
+SUFFIX = ".generators.yaml"
+
+
+def file_beside(file: str) -> Path | None:
+    """Return the file of generators beside a topology's file, None where there is none.
+
+    >>> file_beside("missing/orders.yaml") is None
+    True
+    """
+    path = Path(file)
+    found = path.with_name(path.stem + SUFFIX)
+    return found if found != path and found.is_file() else None
+
+
+def read_generators(reader: Reader, node: Node, topics: list[str]) -> dict[str, GeneratorSpec]:
+    """Return the generators by the topics' entries."""
+    found: dict[str, GeneratorSpec] = {}
+    for name, (key, body) in reader.entries(node, "'generators'").items():
+        if name not in topics:
+            reader.report(key, f"There is no topic {name!r} to generate{did_you_mean(name, topics)}")
+        put(found, name, _generator(reader, name, key, body))
+    return found
+
+
+def _generator(reader: Reader, name: str, key: Node, body: Node) -> GeneratorSpec | Bad:
+    what = f"The generator of {name!r}"
+    options = reader.options(body, what, GENERATOR_KEYS, ("value",))
+    found: Options = {"key": constant(None)}
+    if "key" in options:
+        put(found, "key", steps.expression(reader, options["key"], f"'key' of the {what[4:]}", NAMES, NAMES))
+    if "value" in options:
+        names = ("key", *NAMES)
+        put(
+            found,
+            "value",
+            steps.expression(reader, options["value"], f"'value' of the {what[4:]}", names, names),
+        )
+    if "every" in options:
+        put(found, "every", reader.duration(options["every"], f"'every' of the {what[4:]}"))
+    if "count" in options:
+        put(found, "count", reader.integer(options["count"], f"'count' of the {what[4:]}", 0, 2**63 - 1))
+    if "late" in options:
+        _read_late(reader, options["late"], found)
+    if found.get("every") == 0 and "count" not in found:
+        reader.report(options["every"], f"{what} never moves in time and never ends; give 'every' or 'count'")
+    return GeneratorSpec(name, **found, position=key.position) if "value" in found else BAD
+
+
+def _read_late(reader: Reader, node: Node, found: Options) -> None:
+    options = reader.options(node, "'late'", LATE_KEYS, LATE_KEYS)
+    if "part" in options:
+        put(found, "late_part", reader.fraction(options["part"], "'part' of 'late'"))
+    if "by" in options:
+        put(found, "late_by", reader.duration(options["by"], "'by' of 'late'", 1))
+    if BAD in found.values():
+        found.pop("late_part", None)
+
+
+# `include`: sections of other files, as if their entries stood in the file that includes them.
+
+SECTIONS = ("config", "topics", "functions", "stores")
+INCLUDED_KEYS = ("include", *SECTIONS)
+_MOST = 100
+"""Files that one topology includes."""
+
+
+def with_includes(reader: Reader, root: Node, read_text: Callable[[str], str]) -> tuple[Node | None, dict[str, str]]:
+    """Return the root with the sections of the files that it includes, and the texts of these files by name.
+
+    Each file counts once, however many include it. Entries keep their places, so that problems name the right file. The
+    root is None where a file can't be read or has no sections: names that it may have are no second problem.
+    """
+    including = _Including(reader, read_text)
+    including.visit(root, reader.folder, [(_identity(reader.source.file), reader.source.file)])
+    if including.is_broken:
+        return None, {}
+    if not including.texts:
+        return root, {}
+    merged = Node("mapping", [], root.start, root.end, root.source)
+    own = {key.value: (key, value) for key, value in root.value if key.kind == "scalar"}
+    for name in SECTIONS:
+        if name in including.sections:
+            own[name] = including.joined(name, own.get(name))
+    merged.value = list(own.values())
+    merged.size = root.size
+    return merged, including.texts
+
+
+class _Including:
+    """Visits files; `sections` has the key node of each section and its entries, `texts` the texts by file."""
+
+    def __init__(self, reader: Reader, read_text: Callable[[str], str]):
+        self._reader = reader
+        self._read_text = read_text
+        self._seen: set[str] = set()
+        self.sections: dict[str, list[tuple[Node, Node]]] = {}
+        self.texts: dict[str, str] = {}
+        self.is_broken = False
+
+    def visit(self, node: Node, folder: str, path: list[tuple[str, str]]) -> None:
+        """Add the sections of the files that a mapping includes. path: the files from the topology to this one."""
+        if node.kind != "mapping":
+            return
+        for key, value in node.value:
+            if key.kind == "scalar" and key.value == "include" and not self._reader.is_null(value):
+                for item in value.value if value.kind == "list" else [value]:
+                    self._include(item, folder, path)
+
+    def _include(self, item: Node, folder: str, path: list[tuple[str, str]]) -> None:
+        name = self._reader.text(item, "A file of 'include'")
+        if name is BAD:
+            return
+        file = os.path.normpath(os.path.join(folder, name))
+        if "\0" in file or (os.path.exists(file) and not os.path.isfile(file)):
+            # A pipe would be waited for without an end.
+            self._reader.report(item, f"The included file can't be read: {file!r} is no regular file")
+            self.is_broken = True
+            return
+        identity = _identity(file)
+        at = next((place for place, (known, _) in enumerate(path) if known == identity), None)
+        if at is not None:
+            circle = " -> ".join([*(shown for _, shown in path[at:]), file])
+            self._reader.report(item, f"Files include each other in a circle: {circle}")
+            return
+        if identity in self._seen:
+            return
+        self._seen.add(identity)
+        if len(self._seen) > _MOST:
+            self._reader.report(item, f"A topology includes at most {_MOST} files")
+            self.is_broken = True
+            return
+        root = self._composed(item, file)
+        if root is None:
+            return
+        self.is_broken = self.is_broken or root.kind != "mapping"
+        found = self._reader.options(root, "An included file", INCLUDED_KEYS)
+        self.visit(root, os.path.dirname(file), [*path, (identity, file)])
+        for section in SECTIONS:
+            if section in found and found[section].kind != "mapping":
+                self._reader.report_mismatch(found[section], f"'{section}'", "a mapping")
+                self.is_broken = True
+            elif section in found:
+                self.sections.setdefault(section, []).extend(found[section].value)
+
+    def _composed(self, item: Node, file: str) -> Node | None:
+        """Return the root of a file; None after a problem, or where the file is empty."""
+        problems: list[Problem] = []
+        root = None
+        try:
+            text = self.texts[file] = self._read_text(file)
+            root = compose(Source(text, file), problems)
+        except UsageError as error:
+            self._reader.report(item, f"The included file can't be read: {error}")
+            self.is_broken = True
+        except TopologyError as error:
+            problems += error.problems
+        self.is_broken = self.is_broken or bool(problems)
+        if root is not None:
+            check_keys(root, problems)
+        self._reader.problems.extend(problems)
+        return None if root is None or self._reader.is_null(root) else root
+
+    def joined(self, name: str, own: tuple[Node, Node] | None) -> tuple[Node, Node]:
+        """Return a section's key and mapping: the entries of included files, then those of the file itself."""
+        entries = self.sections[name]
+        key, mapping = own if own is not None else (_named(name, entries[0][0]), entries[0][0])
+        joined = Node("mapping", [], mapping.start, mapping.end, mapping.source)
+        if own is not None and mapping.kind != "mapping" and not self._reader.is_null(mapping):
+            return own  # a mistake that the section itself reports
+        known: dict[str, Node] = {}
+        for entry in [*entries, *(mapping.value if own is not None and mapping.kind == "mapping" else [])]:
+            label = entry[0].value
+            if entry[0].kind == "scalar" and label in known and known[label].source is not entry[0].source:
+                self._reader.report(entry[0], f"{label!r} stands in {known[label].position} too, in '{name}'")
+                continue
+            known.setdefault(label, entry[0]) if entry[0].kind == "scalar" else None
+            joined.value.append(entry)
+        return key, joined
+
+
+def _named(name: str, place: Node) -> Node:
+    return Node("scalar", name, place.start, place.end, place.source)
+
+
+def _identity(file: str) -> str:
+    return os.path.realpath(file)
+
+
+# Checks the references of a file: topics, pipelines, branches and stores exist, once each, and without a circle.
+
+
+def check(reader: Reader, topics: list[str], stores: list[str], pipelines: Mapping[str, PipelineSpec]) -> None:
+    """Report every use of a name that the file does not define, stores that are made twice, and circles."""
+    branches = {name: _branches(reader, pipeline) for name, pipeline in pipelines.items()}
+    for use in reader.uses:
+        if use.kind == "topic" and use.name not in topics:
+            hint = legal_names.hint(use.name, topics, "topics")
+            reader.report(use.position, f"There is no topic {use.name!r} in 'topics'{hint}")
+        elif use.kind == "store" and use.name not in stores:
+            hint = legal_names.hint(use.name, stores, "stores")
+            reader.report(use.position, f"There is no store {use.name!r} in 'stores'{hint}")
+        elif use.kind == "pipeline":
+            _check_pipeline(reader, use, branches)
+    _check_stores(reader)
+    _check_circles(reader, branches)
+
+
+def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
+    """Return the names of the branches that a pipeline ends with, or None when it ends otherwise."""
+    if not pipeline.steps:
+        return None
+    last = pipeline.steps[-1]
+    field = next((f for f in reader.operators[last.operator].fields if isinstance(f.kind, fields.Branches)), None)
+    if field is None:
+        return None
+    found = [branch.name for branch in last.get(field.name, ()) if isinstance(branch, BranchSpec)]
+    default = last.get("default")
+    return [*found, default] if isinstance(default, str) else found
+
+
+def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] | None]) -> None:
+    pipeline, dot, branch = use.name.partition(".")
+    if pipeline not in branches:
+        hint = legal_names.hint(pipeline, branches, "pipelines")
+        reader.report(use.position, f"There is no pipeline {pipeline!r}{hint}")
+        return
+    if pipeline in reader.incomplete:
+        return
+    ends = branches[pipeline]
+    if dot and ends is None:
+        reader.report(use.position, f"The pipeline {pipeline!r} has no branches; write {pipeline!r} alone")
+    elif dot and branch not in (ends or ()):
+        hint = legal_names.hint(branch, ends or (), "branches")
+        reader.report(use.position, f"The pipeline {pipeline!r} has no branch {branch!r}{hint}")
+    elif not dot and ends is not None:
+        listed = ", ".join(f"{pipeline}.{name}" for name in ends)
+        reader.report(use.position, f"The pipeline {pipeline!r} ends with branches; name one of them: {listed}")
+
+
+def _check_stores(reader: Reader) -> None:
+    first: dict[str, StoreDefinition] = {}
+    for store in sorted(reader.stores, key=lambda store: (store.position.line, store.position.column)):
+        if store.name in first:
+            line = first[store.name].position.line
+            reader.report(store.position, f"The store {store.name!r} is made twice; the first is in line {line}")
+        else:
+            first[store.name] = store
+
+
+def _check_circles(reader: Reader, branches: Mapping[str, object]) -> None:
+    """Report each circle of references once, at the reference that closes it; without recursion."""
+    edges: dict[str, list[Use]] = {name: [] for name in branches}
+    for use in reader.uses:
+        target = use.name.partition(".")[0]
+        if use.kind == "pipeline" and target in edges and use.pipeline in edges:
+            edges[use.pipeline].append(use)
+    done: set[str] = set()
+    for start in edges:
+        path, pending = [start], [iter(() if start in done else edges[start])]
+        on_path = {start}
+        while pending:
+            reference: Use | None = next(pending[-1], None)
+            if reference is None:
+                pending.pop()
+                done.add(path[-1])
+                on_path.discard(path.pop())
+                continue
+            target = reference.name.partition(".")[0]
+            if target in on_path:
+                circle = " -> ".join([*path[path.index(target) :], target])
+                reader.report(reference.position, f"Pipelines refer to each other in a circle: {circle}")
+            elif target not in done:
+                path.append(target)
+                on_path.add(target)
+                pending.append(iter(edges[target]))

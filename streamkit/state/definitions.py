@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from streamkit.errors import StateError
+from streamkit.record import Headers, Key, RecordContext, Value
 from streamkit.serdes.serde import Serde
-from streamkit.state.store_interface import BytesMap, Store, StoreContext
-from streamkit.state.store_kinds import KINDS, StoreKind
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from streamkit.state.files.store_offsets import Owner
     from streamkit.state.stores.cache import CacheBudget
+    from streamkit.state.views import Now, ProcessorStore
+
 
 DAY_MS = 86_400_000
 LONG_MAX = 2**63 - 1
@@ -139,3 +145,332 @@ def create(
 
         return ExpiringStore(store, AgedMap(rows, store.ttl), context, *cache)
     return kind.implementation_class()(store, rows, context, *cache)
+
+
+# Interfaces of stores: an ordered map of bytes, and typed stores with caching and changelogging on it.
+
+
+class StoreSize(NamedTuple):
+    """The size of a store: bytes of its files (None: in memory), and rows (None: not known)."""
+
+    bytes: int | None = None
+    rows: int | None = None
+
+
+class BytesMap(ABC):
+    """An ordered map of bytes; reads see writes that are not committed (memory, LevelDB)."""
+
+    metadata: bytes | None = None
+    """Bytes that a map on disk writes with its entries, in the batch of each commit; reads do not show them."""
+    durable = False
+    """Whether entries outlive the process."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """Return a value or None."""
+
+    @abstractmethod
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set a value; None deletes."""
+
+    @abstractmethod
+    def range(
+        self,
+        low: bytes | None,
+        high: bytes | None,
+        reverse: bool = False,
+        include_high: bool = True,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return entries from low to high in byte order (inclusive; None: unbounded), stable under writes meanwhile.
+
+        `limit`: return at most so many; the others are not read.
+        """
+
+    def stored(self, low: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return the entries from low up to stop that were committed; a map on disk leaves out what was written since."""
+        return self.range(low, stop, include_high=False)
+
+    def delete_range(self, low: bytes | None, high: bytes) -> None:
+        """Delete entries from low up to high, that one not included."""
+        for key in [key for key, _ in self.range(low, high, include_high=False)]:
+            self.put(key, None)
+
+    @abstractmethod
+    def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
+        """Apply many writes at once, the last one of a key winning (restoring)."""
+
+    def bytes_on_disk(self) -> int | None:
+        """Return the size of its files; None where there are none. Every thread may call it."""
+        return None
+
+    def rows_estimate(self) -> int | None:
+        """Return about how many entries there are; None where that is not known. Every thread may call it."""
+        return None
+
+    def begin_load(self, executor: Executor) -> None:  # noqa: B027 - only maps on disk have a use for it
+        """Prepare for many writes and few reads: `executor` writes commits while the caller makes further changes.
+
+        Each call after a commit that failed raises its error.
+        """
+
+    def end_load(self) -> None:  # noqa: B027 - see begin_load
+        """End the load: return when all commits are written."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Write everything since the last commit in one write batch."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the files; uncommitted writes are lost."""
+
+
+class CurrentTopic:
+    """The length of the current record's topic name, which is part of the size of a cached entry."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
+        """In characters; 0 where there is no record, as for punctuators."""
+
+
+class StoreContext(Protocol):
+    """The services of the task that its stores use."""
+
+    @property
+    def topic(self) -> CurrentTopic:
+        """Return the topic of the current record."""
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+        """Append a record to this store's changelog, in the task's partition."""
+
+    def dropped(self, reason: str) -> None:
+        """Count a record that a store dropped (dropped-records)."""
+
+
+FlushListener = Callable[[bytes, Value, Value, int, RecordContext], None]
+"""(key bytes, new value or None, old value or None, timestamp in ms, context) for each entry that leaves a cache."""
+
+WindowedFlushListener = Callable[[bytes, int, int, Value, Value, int, RecordContext], None]
+"""(key bytes without the window, start, end, new, old, timestamp, context): as above, for window and session stores."""
+
+
+class Store(ABC):
+    """Any store of a task."""
+
+    name: str
+    definition: StoreDef
+    persistent = False
+    volatile: ClassVar[tuple[str, ...]] = ()
+    """The attributes, integers all, that a restart of a live task loses, as in Java; a batch job keeps them between runs."""
+
+    @property
+    def committed_ms(self) -> int | None:
+        """Return when the offset of the store last moved, in ms since the epoch; None where it has none."""
+        return None
+
+    def restore_batch(
+        self,
+        keys: list[bytes],
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers | None],
+    ) -> None:
+        """Apply consecutive changelog records, given as columns."""
+        for key, value, timestamp, header in zip(keys, values, timestamps, headers, strict=True):
+            self.restore(key, value, timestamp, header)
+
+    @abstractmethod
+    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        """Apply one changelog record, without logging or forwarding."""
+
+    def begin_load(self, executor: Executor) -> None:  # noqa: B027 - only stores on disk have a use for it
+        """Prepare for many calls of restore_batch: `executor` writes commits while the caller restores further records."""
+
+    def end_load(self) -> None:  # noqa: B027 - see begin_load
+        """End the load; the caller commits next. Raises the error of a commit that failed."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Empty the cache into the store and the changelog, forwarding each last update to the listener."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make everything flushed durable in one write batch."""
+
+    def adopt(self, owner: Owner, *, unmarked: bool = False) -> str | None:
+        """Use the rows on disk for this owner; return why they can't be used, or None where they can, or there are none.
+
+        `unmarked`: accept rows without metadata, as older releases of streamkit wrote them.
+        """
+        return None
+
+    def position(self, partition: int) -> int | None:
+        """Return the offset up to which the store on disk has a partition of its changelog, exclusive; None: not known."""
+        return None
+
+    def note_position(self, partition: int, position: int) -> None:  # noqa: B027 - stores in memory have no metadata
+        """Set the offset up to which the store has a partition of its changelog, exclusive; the next commit writes it."""
+
+    def measure(self) -> StoreSize:
+        """Return the size of the store. Every thread may call it, also while the store is closed."""
+        return StoreSize()
+
+    def forget(self) -> None:  # noqa: B027 - only some stores have a cache
+        """Drop all cached entries, which must be flushed: the rows of the map are about to change without the cache."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[tuple[Key, Value]]:
+        """Yield (key, value) decoded (WindowedKey for windows), cache included, in byte order of keys."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the files and drop what is in memory."""
+
+
+# The kinds of stores: one entry in `KINDS` has the properties of a kind that the other packages use.
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """A kind of store, as `StoreDef.type` names it. Classes are named as `module:Class` and imported on first use."""
+
+    name: str
+    implementation: str
+    """Constructor: (definition, map, context), and a cache budget where `cached`."""
+    rows: str
+    """A noun for its rows, for messages."""
+    cached: bool = False
+    """Whether a cache may keep its updates."""
+    windowed: bool = False
+    """Whether its keys carry a window, and its changelog is a WindowedChangelogTopicConfig."""
+    in_memory_only: bool = False
+    """Whether its rows are always in memory; the constructor then takes no map."""
+    queries: tuple[str, ...] = ("all",)
+    """The kinds of interactive queries that it answers (state/reading.py)."""
+    view: str | None = None
+    """The class by which processors use it; None: they can't."""
+    title: str = "an internal store"
+    """A noun for the store, for the error of a processor that names a store without a view."""
+    in_file: bool = False
+    """Whether the section `stores` may define it."""
+    options: tuple[str, ...] = ()
+    """The options of the section `stores` that belong to this kind."""
+    needed: tuple[str, ...] = ()
+    """The options that it requires, as in Java's Stores."""
+    lost: str = ""
+    """What is lost when the store starts empty and only its step can fill it."""
+
+    def implementation_class(self) -> Callable[..., Store]:
+        """Return the class of its stores."""
+        found: Callable[..., Store] = _imported(self.implementation)
+        return found
+
+    def view_class(self) -> Callable[[Store, Now], ProcessorStore] | None:
+        """Return the class by which processors use its stores, None where they can't."""
+        found: Callable[[Store, Now], ProcessorStore] | None = None if self.view is None else _imported(self.view)
+        return found
+
+
+def _imported(reference: str) -> Any:
+    """Return a class by its name, which only the caller can give a type."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+_BY_KEY = ("get", "range", "prefix", "all")
+_ALL = (
+    StoreKind(
+        "key_value",
+        "streamkit.state.stores.key_value:KeyValueStore",
+        "rows by key",
+        cached=True,
+        queries=_BY_KEY,
+        view="streamkit.state.views:KeyValueView",
+        in_file=True,
+        options=("ttl",),
+    ),
+    StoreKind(
+        "timestamped_key_value",
+        "streamkit.state.stores.key_value:KeyValueStore",
+        "rows by key",
+        cached=True,
+        queries=_BY_KEY,
+        view="streamkit.state.views:KeyValueView",
+    ),
+    StoreKind(
+        "window",
+        "streamkit.state.stores.window_store:WindowStore",
+        "windows",
+        cached=True,
+        windowed=True,
+        queries=("windows", "all"),
+        view="streamkit.state.views:WindowView",
+        in_file=True,
+        options=("retention", "window_size", "segment_interval"),
+        needed=("retention", "window_size"),
+    ),
+    StoreKind(
+        "session",
+        "streamkit.state.stores.session_store:SessionStore",
+        "sessions",
+        cached=True,
+        windowed=True,
+        queries=("sessions", "all"),
+        view="streamkit.state.views:SessionView",
+        in_file=True,
+        options=("retention", "segment_interval"),
+        needed=("retention",),
+    ),
+    StoreKind(
+        "versioned",
+        "streamkit.state.stores.versioned:VersionedStore",
+        "versions by key",
+        queries=("get", "versions", "all"),
+        view="streamkit.state.views:VersionedView",
+        in_file=True,
+        options=("segment_interval", "history"),
+        needed=("history",),
+    ),
+    StoreKind(
+        "join_window",
+        "streamkit.state.stores.stream_join_store:JoinWindowStore",
+        "the records of one side of a join",
+        windowed=True,
+        title="a join's window store",
+        lost="records that wait for a partner are forgotten",
+    ),
+    StoreKind(
+        "outer_join",
+        "streamkit.state.stores.stream_join_store:OuterJoinStore",
+        "the unmatched records of a join",
+        lost="records without a partner are forgotten",
+    ),
+    StoreKind(
+        "suppress",
+        "streamkit.state.stores.suppress_buffer:SuppressBuffer",
+        "updates that are held back",
+        in_memory_only=True,
+        lost="updates that it holds back never come out",
+    ),
+    StoreKind(
+        "join_grace",
+        "streamkit.state.stores.grace_buffer:JoinGraceBuffer",
+        "records that wait for a table",
+        lost="records that wait for the table are lost",
+    ),
+    StoreKind(
+        "subscription",
+        "streamkit.state.stores.subscription:SubscriptionStore",
+        "subscriptions of a foreign-key join",
+        lost="rows of the left table are not joined with changes of the right one until they change themselves",
+    ),
+)
+
+KINDS = {kind.name: kind for kind in _ALL}
+"""By name, in the order in which messages list them."""
+
+IN_FILE = tuple(kind.name for kind in _ALL if kind.in_file)
+"""The values of `type` in the section `stores`."""

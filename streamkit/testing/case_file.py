@@ -2,20 +2,314 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from streamkit.durations import TIME_FORMS, instant
-from streamkit.errors import Problem, StreamkitError, TopologyError
+from streamkit.errors import Position, Problem, SerdeError, StreamkitError, TopologyError
 from streamkit.plan.model import Plan
 from streamkit.serdes.plain import Json
+from streamkit.spec import legal_names as spec_names
 from streamkit.spec.topology_file import ordered, read_text
 from streamkit.spec.yaml_nodes.nodes import Node, Source, check_keys, compose
 from streamkit.spec.yaml_nodes.reader import BAD, Reader
 from streamkit.spec.yaml_nodes.resolve import Resolver
-from streamkit.testing.cases import Case, CaseFile, Described
-from streamkit.testing.phases import PHASE_KEYS, Phases
+from streamkit.testing.cases import (
+    MATCHES,
+    ORDERED,
+    RECORD_FIELDS,
+    UNORDERED,
+    Case,
+    CaseFile,
+    Described,
+    Expectation,
+    Expected,
+    Given,
+    Phase,
+    Plain,
+)
+from streamkit.testing.generators.generated_records import START, chosen, generated
 from streamkit.testing.scope import Names
+
+# Reads the phases of a test: records, clock advances, expectations on topics and stores.
+
+PHASE_KEYS = ("given", "expect", "stores", "error", "dropped")
+EXPECTATION_KEYS = ("match", "partial", "records", "file")
+CONTROLS = ("advance_wall_clock", "restart", "file", "generate")
+GENERATE_KEYS = ("count", "seed", "start", "topics")
+
+
+class Phases:
+    """Reads the phases of one test."""
+
+    def __init__(self, reader: Reader, folder: Path, names: Names, plan: Plan):
+        self._reader = reader
+        self._folder = folder
+        self._names = names
+        self._stores = plan.stores
+        self._generators = plan.generators
+
+    def read(self, node: Node, what: str) -> Phase:
+        """Return the phase of a mapping."""
+        return self.of(node, self._reader.options(node, what, PHASE_KEYS))
+
+    def of(self, node: Node, options: dict[str, Node]) -> Phase:
+        """Return the phase of options that were looked up already; `node` is the mapping that they stand in."""
+        reader = self._reader
+        return Phase(
+            position=node.position,
+            node=node,
+            given=tuple(self._given(options["given"])) if "given" in options else (),
+            expect=self._expectations(options.get("expect"), "topic"),
+            stores=self._expectations(options.get("stores"), "store"),
+            error=self._plain(reader.text, options.get("error"), "'error'"),
+            dropped=self._plain(lambda at, what: reader.integer(at, what, 0), options.get("dropped"), "'dropped'"),
+        )
+
+    def check_errors(self, phases: tuple[Phase, ...]) -> None:
+        """Report a step that follows an expected error."""
+        for phase in phases[:-1]:
+            if phase.error is not None:
+                self._reader.report(phase.error.node, "An error ends the application, so no step may follow it")
+
+    def _plain(self, read: Callable[[Node, str], Json], node: Node | None, what: str) -> Plain | None:
+        value = read(node, what) if node is not None else BAD
+        return None if node is None or value is BAD else Plain(value, node)
+
+    # -- Given -----------------------------------------------------------------------------------------------------
+
+    def _given(self, node: Node) -> Iterator[Given]:
+        reader = self._reader
+        if node.kind == "mapping":
+            for name, (key, records) in reader.entries(node, "'given'").items():
+                topic = self._input(name, key)
+                for item in reader.items(records, f"What is given to {name!r}"):
+                    yield from self._record(item, topic)
+            return
+        for item in reader.items(node, "'given'"):
+            found = reader.entries(item, "An entry of 'given'")
+            control = next((name for name in CONTROLS if name in found), None)
+            if control is None:
+                topic = found.get("topic")
+                if item.kind == "mapping" and topic is None:
+                    reader.report(item, f"A record needs 'topic', unless it has one of {', '.join(CONTROLS)}")
+                    continue
+                text = reader.text(topic[1], "'topic'") if topic else BAD
+                yield from self._record(item, BAD if text is BAD or topic is None else self._input(text, topic[1]))
+            else:
+                yield from self._control(control, item)
+
+    def _control(self, name: str, item: Node) -> Iterator[Given]:
+        reader = self._reader
+        options = reader.options(item, f"{name!r}", (name,))
+        node = options.get(name)
+        if node is None:
+            reader.report(item, f"{name!r} needs a value")
+        elif name == "advance_wall_clock":
+            by = reader.duration(node, repr(name))
+            if by is not BAD:
+                yield Given(item.position, advance_ms=by)
+        elif name == "restart":
+            if reader.boolean(node, repr(name)) is True:
+                yield Given(item.position, restart=True)
+        elif name == "generate":
+            yield from self._generated(node)
+        else:
+            yield from self._records_of_file(node)
+
+    def _generated(self, node: Node) -> Iterator[Given]:
+        reader = self._reader
+        if not self._generators:
+            reader.report(node, "The topology has no generators")
+            return
+        options = reader.options(node, "'generate'", GENERATE_KEYS, ("count",))
+        count = reader.integer(options["count"], "'count'", 0) if "count" in options else BAD
+        seed = reader.integer(options["seed"], "'seed'", 0, 2**63 - 1) if "seed" in options else 0
+        at: dict[str, Json] = {"timestamp": reader.data(options["start"]) if "start" in options else START}
+        if count is BAD or seed is BAD or not self._timestamp(at, options.get("start", node)):
+            return
+        names = (
+            [reader.text(item, "A topic") for item in reader.items(options["topics"], "'topics'")]
+            if "topics" in options
+            else []
+        )
+        try:
+            found = chosen(self._generators, [name for name in names if name is not BAD])
+            for record in islice(generated(found, seed, at["timestamp"]), count):
+                topic = self._input(record["topic"], node)
+                if topic is BAD:
+                    return
+                self._names.check_record({**record, "topic": topic})
+                yield Given(node.position, {**record, "topic": topic})
+        except StreamkitError as error:
+            reader.report(node, str(error))
+
+    def _input(self, name: str, node: Node) -> Json:
+        topic = self._names.input(name)
+        if topic is None:
+            hint = spec_names.hint(name, self._names.read, "input topics")
+            return self._reader.report(node, f"The topology does not read a topic {name!r}{hint}")
+        return topic
+
+    def _record(self, item: Node, topic: Json) -> Iterator[Given]:
+        fields = self._fields(item, "A record", ("topic", *RECORD_FIELDS))
+        if fields is BAD or topic is BAD:
+            return
+        fields.pop("topic", None)
+        record = {"topic": topic, **fields}
+        try:
+            self._names.check_record(record)
+        except SerdeError as error:
+            self._reader.report(item, f"The record does not fit: {error}")
+            return
+        yield Given(item.position, record)
+
+    def _records_of_file(self, node: Node) -> Iterator[Given]:
+        for number, position, record in self._file_objects(node):
+            if record.keys() == {"advance_wall_clock"}:
+                yield Given(position, advance_ms=record["advance_wall_clock"])
+                continue
+            name = record.get("topic")
+            topic = self._input(name, node) if isinstance(name, str) else None
+            if topic is None:
+                self._reader.report(node, f"Line {number} of {position.file} has no topic")
+            if not topic:
+                return
+            try:
+                self._names.check_record({**record, "topic": topic})
+            except SerdeError as error:
+                self._reader.report(node, f"Line {number} of {position.file} does not fit: {error}")
+                return
+            yield Given(position, {**record, "topic": topic})
+
+    def _file_objects(self, node: Node) -> Iterator[tuple[int, Position, dict[str, Json]]]:
+        """Yield the objects of a JSON Lines file, with their number and place."""
+        name = self._reader.text(node, "'file'")
+        if name is BAD:
+            return
+        path = self._folder / name
+        try:
+            # JSON may contain U+2028 and other characters at which splitlines() ends a line.
+            for number, line in enumerate(read_text(path).split("\n"), 1):
+                if line.strip():
+                    record = json.loads(line)
+                    if not isinstance(record, dict):
+                        raise ValueError("expected an object")
+                    yield number, Position(str(path), number, 1), record
+        except StreamkitError as error:
+            self._reader.report(node, str(error))
+        except ValueError as error:
+            self._reader.report(node, f"Line {number} of {path} is not JSON: {error}")
+
+    def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Json:
+        """Return the fields of a record; null is a value here. BAD where one is wrong."""
+        if item.kind != "mapping":
+            return self._reader.report_mismatch(item, what, f"a mapping of {', '.join(keys)}")
+        found: dict[str, Json] = {}
+        bad = False
+        for name, (key, value) in self._reader.entries(item, what).items():
+            if name not in keys:
+                self._reader.unknown(key, what, keys)
+                bad = True
+                continue
+            found[name] = self._reader.data(value)
+            if name == "timestamp" and found[name] is not None:
+                bad |= not self._timestamp(found, value)
+        return BAD if bad else found
+
+    def _timestamp(self, found: dict[str, Json], node: Node) -> bool:
+        try:
+            found["timestamp"] = instant(found["timestamp"])
+        except SerdeError as error:
+            self._reader.report(node, f"'timestamp' {error}, not {self._reader.kind(node)}")
+            return False
+        return True
+
+    # -- Expected --------------------------------------------------------------------------------------------------
+
+    def _expectations(self, node: Node | None, kind: str) -> dict[str, Expectation]:
+        if node is None:
+            return {}
+        found = {}
+        for name, (key, body) in self._reader.entries(node, "'expect'" if kind == "topic" else "'stores'").items():
+            if self._exists(name, key, kind):
+                expectation = self._expectation(name, key, body, kind)
+                if expectation is not None:
+                    found[name] = expectation
+        return found
+
+    def _exists(self, name: str, key: Node, kind: str) -> bool:
+        if kind == "store":
+            known, what = name in self._stores, f"There is no store {name!r}"
+        else:
+            known, what = self._names.output(name), f"The topology does not write a topic {name!r}"
+        if not known:
+            names = self._stores if kind == "store" else self._names.written
+            self._reader.report(key, what + spec_names.hint(name, names, f"{kind}s that could be compared"))
+        return known
+
+    def _expectation(self, name: str, key: Node, body: Node, kind: str) -> Expectation | None:
+        reader = self._reader
+        what = f"What is expected of {name!r}"
+        match, partial, records_node, file = UNORDERED if kind == "store" else ORDERED, False, body, None
+        if body.kind == "mapping" and (kind == "topic" or _is_options(body)):
+            options = reader.options(body, what, EXPECTATION_KEYS)
+            if "match" in options:
+                match = reader.choice(options["match"], "'match'", MATCHES) or match
+            partial = bool(reader.boolean(options["partial"], "'partial'")) if "partial" in options else False
+            # `records` may be null: --update writes them.
+            given = {name: value for name, (_, value) in reader.entries(body, what).items() if name == "records"}
+            if bool(given) == ("file" in options):
+                reader.report(body, f"{what} needs either 'records' or 'file'")
+                return None
+            records_node = given.get("records") or options["file"]
+            file = options.get("file")
+        if file is not None:
+            records = tuple(self._expected_of_file(file))
+            path = self._folder / str(reader.data(file))
+        else:
+            records, path = tuple(self._expected(records_node, name, kind, what)), None
+        return Expectation(name, kind, match, partial, records, body.position, key, body, records_node, path)
+
+    def _expected(self, node: Node, name: str, kind: str, what: str) -> Iterator[Expected]:
+        if kind == "store" and node.kind == "mapping":
+            for key_node, value in self._reader.entries(node, what).values():
+                fields = {"key": self._reader.value(key_node), "value": self._reader.data(value)}
+                yield Expected(fields, key_node.position, value)
+            return
+        keys = RECORD_FIELDS if kind == "topic" else ("key", "value")
+        for item in self._reader.items(node, what):
+            fields = self._fields(item, "A record" if kind == "topic" else "A row", keys)
+            if fields is not BAD:
+                yield Expected(self._window(fields, name, kind), item.position, item)
+
+    def _window(self, fields: dict[str, Json], name: str, kind: str) -> dict[str, Json]:
+        """Return fields with the times of a windowed key as milliseconds."""
+        key = fields.get("key")
+        place = (None, name) if kind == "store" else (name, None)
+        if isinstance(key, dict) and self._names.has_windowed_keys(*place):
+            fields["key"] = {part: _lenient(value) if part != "key" else value for part, value in key.items()}
+        return fields
+
+    def _expected_of_file(self, node: Node) -> Iterator[Expected]:
+        for _, position, record in self._file_objects(node):
+            yield Expected({name: record[name] for name in RECORD_FIELDS if name in record}, position, None)
+
+
+def _is_options(body: Node) -> bool:
+    """Return whether a store's mapping is options, and not rows by key."""
+    keys = {key.value for key, _ in body.value}
+    return bool(keys & {"records", "file"}) and keys <= set(EXPECTATION_KEYS)
+
+
+def _lenient(value: Json) -> Json:
+    try:
+        return instant(value)
+    except SerdeError:
+        return value
+
 
 SUFFIXES = (".test.yaml", ".test.yml")
 FILE_KEYS = ("topology", "description", "environment", "set", "tests")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from streamkit.errors import Position
-from streamkit.graph.node import StepRef
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.graph.physical_topology import StepRef
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.plan.model import Plan, PlanNode, SourceNode

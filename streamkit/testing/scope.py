@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from streamkit.errors import RegistryError
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 from streamkit.runtime.records import RecordJson
 from streamkit.serdes.plain import Json

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
 from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.runtime.execution.store_opening import MemoryStores

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from statistics import median
 
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import RecordBatch, TopicPartition
@@ -31,7 +31,7 @@ from streamkit.runtime.execution.store_opening import MemoryStores
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.instance.status_model import ApplicationStatus, GroupStatus
-from streamkit.runtime.local.threads.iterations import MAX
+from streamkit.runtime.local.threads.stream_thread import MAX
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
 from tests.bench.engine import ENVIRONMENT, TOPOLOGIES, batches
 

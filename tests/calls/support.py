@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
 from streamkit.record import Columns, OutputTuple, RecordBatch, TopicPartition
 from streamkit.runtime.driver import merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamkit.compile.sinks import checked_partition, joining_partition
+from streamkit.compile.generator import checked_partition, joining_partition
 from streamkit.errors import StreamkitError
 from tests.processors.support import Running
 

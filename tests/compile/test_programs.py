@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamkit import serdes
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from tests.cli.support import streamkit

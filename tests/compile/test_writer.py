@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from streamkit.code import any_of, literal, symbol
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Listing
-from streamkit.compile.statement_writer import StatementWriter
+from streamkit.compile.record_writer import StatementWriter
 from streamkit.errors import ProcessingError
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver

@@ -14,8 +14,8 @@ import pytest
 from streamkit.errors import DamagedLogError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.embedded import EmbeddedTransport
-from streamkit.transport.embedded.column_codec import encode
 from streamkit.transport.embedded.database import FILE
+from streamkit.transport.embedded.log_tables import encode
 from streamkit.transport.log_interface import EARLIEST, CommittedOffset, Member, MemberAssignment, NewTopic
 
 FLIPS = 400

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.errors import ConfigError, StateError, StateLockedError
+from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.open_maps import ENGINES, check_engine, open_map
-from streamkit.state.store_interface import BytesMap
 from tests.requirements import EVERY_ENGINE
 
 KINDS = ["memory", *EVERY_ENGINE]

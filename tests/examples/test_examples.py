@@ -20,8 +20,7 @@ from streamkit.runtime.driver import run_case
 from streamkit.runtime.records import RecordJson
 from streamkit.testing.coverage import coverage
 from streamkit.testing.failure_report import text
-from streamkit.testing.find import Plans, find
-from streamkit.testing.suite import Session
+from streamkit.testing.suite import Plans, Session, find
 from tests.broker.cases import in_order_of_one_task
 from tests.broker.support import Log
 from tests.cli.support import LIMIT_S, streamkit

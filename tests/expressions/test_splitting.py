@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamkit.expressions.evaluation import counting, regex
 from streamkit.expressions.evaluation.budget import Budget
 from streamkit.expressions.expression_limits import LimitError
-from streamkit.expressions.library import pattern_functions
+from streamkit.expressions.library import function_table
 
 PATTERNS = st.one_of(
     st.text("ab,;: -#é\n", min_size=1, max_size=3).filter(lambda each: "-" not in each or len(each) == 1),
@@ -47,5 +47,5 @@ def test_a_template_is_charged_at_each_call() -> None:
 
 def test_a_replacement_of_many_groups_is_charged_at_each_match() -> None:
     with pytest.raises(LimitError, match=r"expression\.max\.steps"):
-        pattern_functions._charged_sub(Budget(max_steps=100_000), "a()", "\\1" * 2_000, "a" * 10)
-    assert pattern_functions._charged_sub(Budget(max_steps=100_000), "a()", "\\1" * 2_000, "a") == ""
+        function_table._charged_sub(Budget(max_steps=100_000), "a()", "\\1" * 2_000, "a" * 10)
+    assert function_table._charged_sub(Budget(max_steps=100_000), "a()", "\\1" * 2_000, "a") == ""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from streamkit.graph.builder import GraphBuilder
-from streamkit.graph.node import (
+from streamkit.graph.node_names import Names, illegal_name
+from streamkit.graph.physical_topology import (
     GraphNode,
     ProcessorGraphNode,
     RepartitionNode,
@@ -16,7 +17,6 @@ from streamkit.graph.node import (
     StreamSinkNode,
     StreamSourceNode,
 )
-from streamkit.graph.node_names import Names, illegal_name
 
 
 def source(name: str, *topics: str, pattern: str | None = None, serdes: tuple = ("k", "v")) -> StreamSourceNode:

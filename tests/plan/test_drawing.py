@@ -12,13 +12,14 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.plan.describe import describe
-from streamkit.plan.describe.drawing.layered import Size, lay_out
 from streamkit.plan.describe.drawing.picture import (
     LANDSCAPE,
     PORTRAIT,
     Drawing,
     Picture,
+    Size,
     Style,
+    lay_out,
     picture_of,
     pictures_of,
 )

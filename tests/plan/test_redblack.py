@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from streamkit.plan.describe.redblack import TreeSet
+from streamkit.plan.describe.text import TreeSet
 
 
 def compare(one: list[int], other: list[int]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from streamkit.compile.bound_program import BoundProgram
+from streamkit.compile.program import BoundProgram
 from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from streamkit.errors import UnreachableError
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.local.group.assignment_model import Decision, Instance, Rules
 from streamkit.runtime.local.group.instances import InstanceMetadata
 from streamkit.runtime.local.group.leader import Leader
 from streamkit.runtime.local.group.subscription_codec import (
@@ -22,7 +21,7 @@ from streamkit.runtime.local.group.subscription_codec import (
     encode_assignment,
     encode_subscription,
 )
-from streamkit.runtime.local.group.task_assignor import decide
+from streamkit.runtime.local.group.task_assignor import Decision, Instance, Rules, decide
 from streamkit.runtime.local.tasks.local_task import RUNNING
 from streamkit.runtime.local.topics_on_log import TopicsOnLog
 from streamkit.transport.log_interface import Member

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.compile import Program, compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
+from streamkit.compile.program import Program
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import Columns, RecordBatch, TopicPartition

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from streamkit import rounds
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
 from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.runtime.execution.runs import MAX_OUTPUT_ROWS, MAX_RUN

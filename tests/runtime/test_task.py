@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamkit.errors import DeserializationError, Position, ProcessingError, SerdeError
-from streamkit.graph.node import OnError
+from streamkit.graph.physical_topology import OnError
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution import metadata

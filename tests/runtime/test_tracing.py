@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import ProcessingError
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver, Remains

@@ -11,9 +11,8 @@ import pytest
 
 from streamkit import serdes
 from streamkit.record import WindowedKey
-from streamkit.serdes.equality import same
 from streamkit.serdes.schemas.registry import Registry
-from streamkit.serdes.serde import Binding
+from streamkit.serdes.serde import Binding, same
 
 NFC, NFD = "caf\u00e9", "cafe\u0301"
 APART = [

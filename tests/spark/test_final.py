@@ -23,9 +23,8 @@ from streamkit.runtime.spark.workers.final_changes import _ENTRY_BYTES, FinalKey
 from streamkit.runtime.spark.workers.final_records import FinalRecords
 from streamkit.runtime.spark.workers.worker import run_tasks
 from streamkit.serdes import parse
-from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import CurrentTopic, StoreDef
 from streamkit.state.engines.open_maps import open_map
-from streamkit.state.store_interface import CurrentTopic
 from tests.spark.support import by_key, read_lines, tried, write_lines
 
 TOPOLOGY = """\

@@ -8,7 +8,7 @@ import pytest
 
 from streamkit import spec
 from streamkit.errors import TopologyError, UsageError
-from streamkit.graph.node import OnError
+from streamkit.graph.physical_topology import OnError
 from tests.spec.helpers import CONFORMANCE, HEAD, LINES, TOPOLOGIES, pipeline, problems
 
 

@@ -13,8 +13,7 @@ import pytest
 from streamkit.errors import SerdeError
 from streamkit.record import Headers
 from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import StoreDef, create
-from streamkit.state.store_interface import CurrentTopic
+from streamkit.state.definitions import CurrentTopic, StoreDef, create
 from streamkit.state.stores.cache import CacheBudget
 from tests.requirements import EVERY_ENGINE
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamkit.state.definitions import StoreDef, create
+from streamkit.state.definitions import CurrentTopic, StoreDef, create
 from streamkit.state.keys import pack_long
-from streamkit.state.store_interface import CurrentTopic
 from streamkit.state.stores.cache import DATA, VALUE, CacheBudget
 from tests.state.listening import Listening, entry_size, kv
 from tests.state.support import TEXT, definition

@@ -10,9 +10,8 @@ import pytest
 from streamkit.errors import QueryError
 from streamkit.record import WindowedKey
 from streamkit.serdes import parse
-from streamkit.state.definitions import StoreDef, create
+from streamkit.state.definitions import CurrentTopic, StoreDef, create
 from streamkit.state.reading import Query, read
-from streamkit.state.store_interface import CurrentTopic
 from streamkit.state.stores.cache import USED, CacheBudget
 
 KEYS = [b"a", b"aa", b"ab", b"b", b"\xff"]

@@ -13,7 +13,7 @@ from streamkit.plan import load
 from streamkit.record import Headers, TopicPartition
 from streamkit.runtime.local.instance.client import Application
 from streamkit.runtime.telemetry import open_telemetry
-from streamkit.runtime.telemetry.trace_context import TraceContext, decode, traceparent_of
+from streamkit.runtime.telemetry.task_tracing import TraceContext, decode, traceparent_of
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import EARLIEST, NewTopic
 from tests.cli.support import LIMIT_S

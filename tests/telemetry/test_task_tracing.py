@@ -8,8 +8,15 @@ import pytest
 
 from streamkit.record import Headers
 from streamkit.runtime.telemetry import task_tracing
-from streamkit.runtime.telemetry.task_tracing import MOST_SPANS, Span, TaskTracing
-from streamkit.runtime.telemetry.trace_context import TraceContext, decode, traceparent_of, with_traceparent
+from streamkit.runtime.telemetry.task_tracing import (
+    MOST_SPANS,
+    Span,
+    TaskTracing,
+    TraceContext,
+    decode,
+    traceparent_of,
+    with_traceparent,
+)
 
 
 @dataclass

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from streamkit.testing.case_file import load
 from streamkit.testing.failure_report import text
-from streamkit.testing.find import Plans, find
-from streamkit.testing.suite import FileResult, Session
+from streamkit.testing.suite import FileResult, Plans, Session, find
 
 TOPOLOGY = """\
 streamkit: 1

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from streamkit.compile import compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
 from streamkit.testing.coverage import Coverage, coverage
-from streamkit.testing.find import Plans
-from streamkit.testing.suite import Session
+from streamkit.testing.suite import Plans, Session
 from tests.testing.support import case, write
 
 ONE = "given: [{topic: orders, key: a, value: {cents: 5}}]"

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from streamkit.record import TopicPartition
-    from streamkit.runtime.operations.reading.record_filter import KeyCondition, RecordFilter
     from streamkit.runtime.operations.reading.record_range import Range
     from streamkit.runtime.operations.reading.topic_forms import TopicForms
-    from streamkit.runtime.operations.reading.topic_reading import Found, Reading
+    from streamkit.runtime.operations.reading.topic_reading import Found, KeyCondition, Reading, RecordFilter
     from streamkit.transport.log_interface import Consumer
     from streamkit_cli.records.record_output import Output
 
@@ -134,9 +133,8 @@ def command(
     """
     from streamkit.plan.lookup import find_readable
     from streamkit.runtime.operations.opening import open_log
-    from streamkit.runtime.operations.reading.record_filter import RecordFilter
     from streamkit.runtime.operations.reading.topic_forms import TopicForms
-    from streamkit.runtime.operations.reading.topic_reading import Reading
+    from streamkit.runtime.operations.reading.topic_reading import Reading, RecordFilter
     from streamkit_cli.logs import silence_noticed
     from streamkit_cli.records.existing import wait_for_topic
     from streamkit_cli.records.record_output import output
@@ -166,7 +164,7 @@ def command(
 
 def _key_condition(forms: TopicForms, key: str | None) -> KeyCondition | None:
     """Return the condition of `--key`. Raises UsageError where no form of the topic's keys has such a key."""
-    from streamkit.runtime.operations.reading.record_filter import KeyCondition
+    from streamkit.runtime.operations.reading.topic_reading import KeyCondition
 
     try:
         return None if key is None else KeyCondition(forms, key)

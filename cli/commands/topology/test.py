@@ -79,8 +79,7 @@ def command(
 
     Tests stand in files *.test.yaml. Exit code 0 when all pass, 1 when one fails or is mistaken, 2 when there are none.
     """
-    from streamkit.testing.find import Plans, find
-    from streamkit.testing.suite import Session
+    from streamkit.testing.suite import Plans, Session, find
 
     plans = Plans(environment(env_file), overrides(settings))
     session = Session(plans, only, update, coverage or least is not None)

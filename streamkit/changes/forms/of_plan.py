@@ -20,8 +20,8 @@ from streamkit.changes.forms.form import (
 from streamkit.changes.forms.serde_forms import serde_form
 from streamkit.changes.topic_origins import Graph, roots_of
 from streamkit.errors import InvalidTopologyError, Position
-from streamkit.expressions.checked_expression import Expression
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.expressions.functions import Expression
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import lay_out

@@ -28,7 +28,7 @@ from streamkit.expressions.analysis.types import (
     member,
     one_of,
 )
-from streamkit.expressions.checked_expression import Expression
+from streamkit.expressions.functions import Expression
 from streamkit.expressions.library.function_table import LIBRARY
 from streamkit.expressions.syntax import Source
 from streamkit.suggestions import did_you_mean

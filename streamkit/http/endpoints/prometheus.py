@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from starlette.responses import Response
 
 from streamkit.http.endpoints.endpoint import Endpoint
-from streamkit.http.endpoints.user_code_metrics import UserCodeMetrics
 from streamkit.http.server.server_limits import REASONS, Traffic
 from streamkit.http.service import Service
 from streamkit.latency import COARSE
@@ -23,10 +28,14 @@ from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import TaskId
 from streamkit.runtime.local.instance.status_model import ApplicationStatus, TaskStatus, ThreadStatus
 from streamkit.runtime.local.threads.states import ClientState, ThreadState
+from streamkit.user_metrics import USER, MetricValue
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from starlette.requests import Request
+
+    from streamkit.runtime.local.instance.client import Application
+
 
 _CLIENT = "kafka_streams_stream_metrics_"
 _THREAD = "kafka_streams_stream_thread_metrics_"
@@ -298,3 +307,54 @@ def _nodes(plan: Plan, task: TaskStatus) -> tuple[dict[str, str], dict[str, str]
 
 
 ENDPOINTS = (Endpoint("/metrics", "Metrics for Prometheus.", metrics, content="text/plain"),)
+
+
+# Prometheus metrics of the user's Python code, `streamkit_user_…`, and of steps that call functions, `streamkit_enrich_…`.
+
+LABELS = ["thread_id", "task_id"]
+_MEANINGS = {
+    ("enrich", "calls"): "Calls of the function, retries included",
+    ("enrich", "failures"): "Calls that failed after their retries",
+    ("enrich", "retries"): "Calls that were repeated",
+    ("enrich", "cache_hits"): "Records whose result was known",
+    ("enrich", "cache_misses"): "Records whose result had to be looked up",
+    ("enrich", "call"): "The durations of the calls",
+}
+
+
+class UserCodeMetrics:
+    """The metrics of all tasks as of the threads' last views; those of a task end with it."""
+
+    def __init__(self, application: Application):
+        self._application = application
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield a family for each name."""
+        families: dict[tuple[str, str, str], Metric] = {}
+        for thread in list(self._application.threads):
+            for task in thread.counters.view.tasks:
+                for each in task.metrics:
+                    key = (each.group, each.name, each.kind)
+                    if key not in families:
+                        families[key] = _family(each)
+                    node = [] if each.group == USER else [each.node]
+                    _add(families[key], [thread.name, task.id, *node], each)
+        yield from families.values()
+
+
+def _family(each: MetricValue) -> Metric:
+    meaning = _MEANINGS.get((each.group, each.name), f"The user's {each.kind} {each.name}")
+    labels = LABELS if each.group == USER else [*LABELS, "processor_node_id"]
+    name = f"streamkit_{each.group}_{each.name}"
+    if each.kind == "timer":
+        return SummaryMetricFamily(f"{name}_seconds", meaning, labels=labels)
+    if each.kind == "counter":
+        return CounterMetricFamily(name, meaning, labels=labels)
+    return GaugeMetricFamily(name, meaning, labels=labels)
+
+
+def _add(family: Metric, labels: list[str], each: MetricValue) -> None:
+    if isinstance(family, SummaryMetricFamily):
+        family.add_metric(labels, count_value=each.count, sum_value=each.number)
+    elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
+        family.add_metric(labels, each.number)

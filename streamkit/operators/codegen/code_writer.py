@@ -26,7 +26,7 @@ from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.core.processor_node import ProcessorNode
+    from streamkit.operators.core.operator import ProcessorNode
     from streamkit.state.definitions import StoreDef
 
 Node: TypeAlias = "ProcessorNode"

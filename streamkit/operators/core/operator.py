@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from streamkit.errors import Position, Problem, StreamkitError
+from streamkit.expressions.analysis.infer import infer
+from streamkit.expressions.analysis.types import ANY, Type, WindowedKey, one_of
+from streamkit.expressions.functions import Expression
+from streamkit.graph.builder import GraphBuilder
+from streamkit.graph.physical_topology import GraphNode, OnError, RepartitionNode, StepRef
 from streamkit.operators.core.fields import Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.parsed_values import BranchSpec, Ref, Step
+from streamkit.operators.core.value_getters import Getter, StoreGetter
+from streamkit.operators.core.window_definitions import Windows
+from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
+    from streamkit.config import Config
     from streamkit.operators.codegen.code_writer import CodeWriter
-    from streamkit.operators.core.build_context import Context
-    from streamkit.operators.core.processor_node import ProcessorNode
-    from streamkit.operators.core.step_types import TypeInference, Types
-    from streamkit.operators.core.upstream import Upstream
+    from streamkit.state.definitions import StoreDef
+
 
 UpstreamT = TypeVar("UpstreamT", bound="Upstream")
 
@@ -94,3 +101,468 @@ class Processor:
     def why_nothing(self) -> str:
         """Return why a record of which the node forwards nothing goes no further, for traces."""
         return "the step forwards nothing for it"
+
+
+# The services of the plan that a step's `build` uses.
+
+
+@frozen
+class StoreDefaults:
+    """Whether stores are in memory where their steps do not set it.
+
+    in_memory: for stores that Java makes with the builder's settings; supplied_in_memory: for those that only
+    dsl.store.suppliers.class decides about, because Java makes their Materialized without the builder (KTableImpl.filter
+    and mapValues, SubscriptionStoreFactory).
+    """
+
+    in_memory: bool = False
+    supplied_in_memory: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> StoreDefaults:
+        """Read the settings of a Config."""
+        return cls(config.dsl_in_memory, config.supplied_in_memory)
+
+
+class Context(Protocol):
+    """The plan that is being built, as operators see it."""
+
+    graph: GraphBuilder
+    default_key: Serde
+    default_value: Serde
+    store_defaults: StoreDefaults
+
+    def resolve(self, ref: Ref, step: Step) -> Upstream:
+        """Return the upstream that a reference names, after building its pipeline if necessary."""
+
+    def serde(self, spec: object) -> Serde:
+        """Return a serde of the language by its name or mapping."""
+
+    def custom_store(self, name: str, step: Step) -> StoreDef | str:
+        """Return the definition of one of the file's `stores`, or the name itself where a step materializes it."""
+
+    def build_branch(self, upstream: Stream, branch: BranchSpec) -> Upstream | None:
+        """Build the steps and ends below a branch; return the upstream that `P.BRANCH` names, None after a mistake."""
+
+
+# A processor node of the frozen Plan, which is what a Processor is given when it writes its code.
+
+
+@dataclass(frozen=True)
+class ProcessorNode:
+    """Does the work of `processor` (operators.core.operator.Processor)."""
+
+    name: str
+    processor: Processor
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    """In the order of writing, which is the order of forwarding."""
+    stores: tuple[str, ...]
+    origin: StepRef | None = None
+    on_error: OnError | None = None
+    """OnError of the step (its dead-letter topic by physical name), or None: the application's handler."""
+    key_serde: Serde | None = None
+    """The serde of the keys that the node forwards; None where merged streams disagree and nothing needs one."""
+    value_serde: Serde | None = None
+
+
+# The serdes of a stream or table, also where merged streams have different ones.
+
+
+@frozen
+class Disagreement:
+    """The different serdes of streams that were merged; an error only where one serde is needed."""
+
+    serdes: tuple[Serde, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(str(serde.spec) for serde in self.serdes)
+
+
+AnySerde = Serde | Disagreement
+
+
+def common_serde(*serdes: AnySerde) -> AnySerde:
+    """Return the serde that all have, or the disagreement."""
+    flat: dict[Serde, None] = {}
+    for serde in serdes:
+        flat.update(dict.fromkeys(serde.serdes if isinstance(serde, Disagreement) else (serde,)))
+    return next(iter(flat)) if len(flat) == 1 else Disagreement(tuple(flat))
+
+
+def required_serde(serde: AnySerde, what: str, step: Step, purpose: str) -> Serde:
+    """Return the serde. Raises BuildError where merged streams disagree on it.
+
+    what: "key" or "value"; purpose: the part that needs it, as in "the repartition topic".
+    """
+    if isinstance(serde, Disagreement):
+        raise BuildError(
+            step.position,
+            f"{step.operator}: the streams that meet here have different {what} serdes ({serde}), so {purpose} can't be "
+            f"written; give the one to use with `{what}_serde` (here, or in a `map_values` or `repartition` before)",
+        )
+    return serde
+
+
+def serde_or_none(serde: AnySerde) -> Serde | None:
+    """Return a serde for the Plan; None where merged streams disagree and no step needed it."""
+    return None if isinstance(serde, Disagreement) else serde
+
+
+def check_key_serdes(step: Step, one: AnySerde, other: AnySerde, position: Position | None = None) -> None:
+    """Raise BuildError where two serdes, by their names, encode the same key differently."""
+    if isinstance(one, Disagreement) or isinstance(other, Disagreement):
+        return
+    if isinstance(one.spec, str) and isinstance(other.spec, str) and one.spec != other.spec:
+        raise BuildError(
+            position or step.at("with"),
+            f"{step.operator}: the keys don't meet: their serde is {one.spec} here and {other.spec} there",
+        )
+
+
+# The inferred types of keys and values between steps, and the inference with which a step checks its expressions.
+
+
+@frozen
+class Types:
+    """The inferred types of the keys and values of a stream or a table."""
+
+    key: Type = ANY
+    value: Type = ANY
+
+
+def common_types(types: list[Types]) -> Types:
+    """Return the types of keys and values that have one of several types."""
+    return Types(one_of(each.key for each in types), one_of(each.value for each in types))
+
+
+class TypeInference:
+    """Infers the types of a step's expressions.
+
+    `upstream_types`: those of its upstream; `referred_types`: those of the upstreams that its options refer to, in the
+    order of the references. ends: the upstream of the step, and its result. `problems`: the fields in its expressions
+    that do not exist.
+    """
+
+    def __init__(self, step: Step, ends: tuple[Upstream, Upstream], upstream_types: Types, referred_types: list[Types]):
+        self.step = step
+        self.upstream, self.result = ends
+        self.upstream_types = upstream_types
+        self.referred_types = referred_types
+        self.problems: list[Problem] = []
+
+    @property
+    def aggregated_key(self) -> Type:
+        """The type of the keys of an aggregation's result: with their windows where its upstream has windows."""
+        on_window = self.upstream.kind in ("windowed_stream", "windowed_cogroup")
+        return WindowedKey(self.upstream_types.key) if on_window else self.upstream_types.key
+
+    def option_type(self, option: str, **names: Type) -> Type:
+        """Return the type of an option's expression, ANY where it is absent; `names` bind more than key and value."""
+        return self.type_of(self.step.get(option), **names)
+
+    def type_of(self, expression: object, **names: Type) -> Type:
+        """Return the type of an expression, ANY for other objects, and note the fields in it that do not exist."""
+        if not isinstance(expression, Expression):
+            return ANY
+        return infer(
+            expression, {"key": self.upstream_types.key, "value": self.upstream_types.value, **names}, self.problems
+        )
+
+    def unchecked_type(self, option: str, **names: Type) -> Type:
+        """Return the type of an option's expression without noting its problems, which `option_type` notes."""
+        known = len(self.problems)
+        found = self.option_type(option, **names)
+        del self.problems[known:]
+        return found
+
+    def stored_type(self, type_: Type) -> Type:
+        """Return the type of a value as the step makes it, or as the serde of the result decodes it."""
+        return _either(type_, self.result, "value_serde")
+
+    def encoded_type(self, type_: Type) -> Type:
+        """Return the type of a value that the serde of the result has encoded; other values have failed there."""
+        takes = getattr(getattr(self.result, "value_serde", None), "takes", None)
+        return one_of(takes) if type_ is ANY and takes else self.stored_type(type_)
+
+    def result_types(self, types: Types) -> Types:
+        """Return the types of the step's result, which may be read back from a topic or a store."""
+        return Types(_either(types.key, self.result, "key_serde"), self.stored_type(types.value))
+
+    def unchanged_types(self) -> Types:
+        """Check all expressions of a step that changes neither keys nor values, and return the types of its upstream."""
+        runs_python = False
+        for value in self.step.options.values():
+            expressions = [part for _, part in value] if isinstance(value, tuple) and _is_headers(value) else [value]
+            for expression in expressions:
+                self.type_of(expression)
+                runs_python = runs_python or getattr(expression, "runs_python", False)
+        # The user's Python may change the value in place.
+        return Types(self.upstream_types.key) if runs_python else self.upstream_types
+
+
+def _either(type_: Type, result: Upstream, side: str) -> Type:
+    given = getattr(getattr(result, side, None), "type", ANY)
+    return type_ if given is ANY else one_of([type_, given])
+
+
+def _is_headers(value: tuple[object, ...]) -> bool:
+    return all(isinstance(part, tuple) and len(part) == 2 for part in value)
+
+
+# The objects of the DSL that steps stand on: streams, tables, groups and windows.
+
+
+class StreamChanges(TypedDict, total=False):
+    """The parts of a stream that a step's node replaces."""
+
+    sources: tuple[str, ...]
+    key_serde: AnySerde
+    value_serde: AnySerde
+    repartition_required: bool
+
+
+@dataclass(eq=False)
+class Stream:
+    """A KStream. `sources`: names of the source nodes above it, for co-partitioning."""
+
+    kind: ClassVar[str] = "stream"
+    label: ClassVar[str] = "a stream"
+    name: str
+    node: GraphNode
+    sources: tuple[str, ...]
+    key_serde: AnySerde
+    value_serde: AnySerde
+    repartition_required: bool = False
+    repartition: RepartitionNode | None = None
+    """The node that unnamed joins on this stream share."""
+
+    def below(self, name: str, node: GraphNode, **changes: Unpack[StreamChanges]) -> Stream:
+        """Return the stream below a node; `changes` replaces what the node does not keep."""
+        return replace(self, name=name, node=node, repartition=None, **changes)
+
+
+class TableWork(ABC):
+    """The part of a table's processor that later steps may still change (KTableProcessorSupplier)."""
+
+    def __init__(self) -> None:
+        self.send_old = False
+
+    @abstractmethod
+    def enable_old_values(self, force: bool) -> bool:
+        """Make the node send old values, with `force` by materializing tables; return whether it sends them."""
+
+    @abstractmethod
+    def view(self) -> Getter:
+        """Return the lookup of the table's values, materializing the sources that it reads."""
+
+    @abstractmethod
+    def history(self) -> int | None:
+        """Return how far back lookups as of a timestamp reach, in ms; None where the table's rows have no versions."""
+
+
+class SourceWork(TableWork):
+    """A table directly from a topic or a stream (KTableSource): it has a store once a step needs one."""
+
+    def __init__(self, store: StoreDef, materialized: bool):
+        super().__init__()
+        self.store = store
+        self.materialized = materialized
+
+    def enable_old_values(self, force: bool) -> bool:
+        if not force and not self.materialized:
+            return False
+        self.send_old = self.materialized = True
+        return True
+
+    def view(self) -> Getter:
+        self.materialized = True
+        return StoreGetter.of(self.store)
+
+    def history(self) -> int | None:
+        return self.store.history
+
+    def definition(self) -> StoreDef | None:
+        """Return the store's definition, or None where no step needs the store."""
+        return self.store if self.materialized else None
+
+    def definitions(self) -> list[StoreDef]:
+        """Return the store's definition as a list for `ProcessorGraphNode.stores`."""
+        return [self.store] if self.materialized else []
+
+
+class AggregateWork(TableWork):
+    """The result of an aggregation, which always has a store (KStreamAggProcessorSupplier, KTableAggregate)."""
+
+    def __init__(self, store: StoreDef):
+        super().__init__()
+        self.store = store
+
+    def enable_old_values(self, force: bool) -> bool:
+        self.send_old = True
+        return True
+
+    def view(self) -> Getter:
+        return StoreGetter.of(self.store)
+
+    def history(self) -> int | None:
+        return self.store.history
+
+
+class DerivedWork(TableWork):
+    """A table that is computed row by row from another one; it has a store only where its step names one.
+
+    For KTableFilter, KTableMapValues and KTableTransformValues.
+    """
+
+    def __init__(self, parent: Table, store: StoreDef | None):
+        super().__init__()
+        self.parent, self.store = parent, store
+
+    def enable_old_values(self, force: bool) -> bool:
+        if self.store is not None or self.parent.enable_old_values(force):
+            self.send_old = True
+        return self.send_old
+
+    def view(self) -> Getter:
+        return self.computed() if self.store is None else StoreGetter.of(self.store)
+
+    def history(self) -> int | None:
+        return self.parent.work.history() if self.store is None else self.store.history
+
+    @abstractmethod
+    def computed(self) -> Getter:
+        """Return the lookup that computes a value from the parent's."""
+
+
+@dataclass(eq=False)
+class Table:
+    """A KTable."""
+
+    kind: ClassVar[str] = "table"
+    label: ClassVar[str] = "a table"
+    name: str
+    node: GraphNode
+    sources: tuple[str, ...]
+    key_serde: AnySerde
+    value_serde: AnySerde
+    work: TableWork
+    send_old: bool = False
+
+    def enable_old_values(self, force: bool) -> bool:
+        """Make the table send old values; return whether it does (KTableImpl.enableSendingOldValues)."""
+        if not self.send_old:
+            self.send_old = self.work.enable_old_values(force)
+        return self.send_old
+
+    def getter(self) -> Getter:
+        """Return the lookup of values for joins (KTableImpl.valueGetterSupplier)."""
+        return self.work.view()
+
+
+@dataclass(eq=False)
+class GlobalTable:
+    """A GlobalKTable."""
+
+    kind: ClassVar[str] = "global_table"
+    label: ClassVar[str] = "a global table"
+    store: str
+    key_serde: AnySerde
+    value_serde: AnySerde
+
+
+@dataclass(eq=False)
+class TopicStore:
+    """A store of the file that a topic's records are written to; no step stands on it."""
+
+    kind: ClassVar[str] = "topic_store"
+    label: ClassVar[str] = "a store that is kept from a topic"
+    store: str
+
+
+@dataclass(eq=False)
+class GroupedStream:
+    """A KGroupedStream; `given_name` is its Grouped name."""
+
+    kind: ClassVar[str] = "grouped_stream"
+    label: ClassVar[str] = "a grouped stream"
+    name: str
+    node: GraphNode
+    sources: tuple[str, ...]
+    key_serde: AnySerde
+    value_serde: AnySerde
+    repartition_required: bool
+    given_name: str | None = None
+    repartition: RepartitionNode | None = None
+    """The node that aggregations of a named group share."""
+
+
+@dataclass(eq=False)
+class GroupedTable:
+    """A KGroupedTable."""
+
+    kind: ClassVar[str] = "grouped_table"
+    label: ClassVar[str] = "a grouped table"
+    name: str
+    node: GraphNode
+    key_serde: AnySerde
+    value_serde: AnySerde
+    given_name: str | None = None
+    repartition: RepartitionNode | None = None
+
+
+@dataclass(eq=False)
+class CogroupedStream:
+    """A CogroupedKStream: groups with the `add` of each to the common aggregate."""
+
+    kind: ClassVar[str] = "cogrouped"
+    label: ClassVar[str] = "a cogrouped stream"
+    inputs: dict[GroupedStream, Expression]
+    parents: dict[GroupedStream, GraphNode] = field(default_factory=dict)
+    """The parent of each group's aggregation; the aggregations of a cogroup share them."""
+
+
+@dataclass(eq=False)
+class WindowedStream:
+    """A grouped or cogrouped stream with windows (TimeWindowedKStream, SessionWindowedKStream, …)."""
+
+    kind: ClassVar[str] = "windowed_stream"
+    label: ClassVar[str] = "a windowed stream"
+    group: GroupedStream
+    windows: Windows
+    emit_on_close: bool = False
+
+
+@dataclass(eq=False)
+class WindowedCogroup:
+    """A cogrouped stream with windows (TimeWindowedCogroupedKStream, …)."""
+
+    kind: ClassVar[str] = "windowed_cogroup"
+    label: ClassVar[str] = "a windowed cogrouped stream"
+    group: CogroupedStream
+    windows: Windows
+
+
+@dataclass(eq=False)
+class Branches:
+    """The result of a branch step: the streams of its branches, and none of its own."""
+
+    kind: ClassVar[str] = "branches"
+    label: ClassVar[str] = "a set of branches"
+    branches: dict[str, Upstream | None]
+    """None: of a branch with a mistake in it."""
+
+
+Upstream: TypeAlias = (
+    Stream
+    | Table
+    | GlobalTable
+    | TopicStore
+    | GroupedStream
+    | GroupedTable
+    | CogroupedStream
+    | WindowedStream
+    | WindowedCogroup
+    | Branches
+)
+"""The upstream of a step, or its result."""

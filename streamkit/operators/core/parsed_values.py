@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
-from streamkit.graph.node import OnError
+from streamkit.graph.physical_topology import OnError
 from streamkit.operators.core.frozen import frozen
 
 if TYPE_CHECKING:

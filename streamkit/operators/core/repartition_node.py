@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from streamkit.graph.node import RepartitionNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import RepartitionNode
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Processor
+from streamkit.operators.core.operator import Context, Processor
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:

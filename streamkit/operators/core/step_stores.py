@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from streamkit.operators.core.build_context import Context
-from streamkit.operators.core.operator import BuildError
+from streamkit.operators.core.operator import AnySerde, BuildError, Context, required_serde
 from streamkit.operators.core.parsed_values import Step, StoreOptions
-from streamkit.operators.core.step_serdes import AnySerde, required_serde
 from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
 from streamkit.state.definitions import StoreDef
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from streamkit.record import Headers, Key, OutputTuple, Value
-from streamkit.state.store_interface import CurrentTopic
+from streamkit.state.definitions import CurrentTopic
 from streamkit.user_metrics import TaskMetrics
 
 if TYPE_CHECKING:

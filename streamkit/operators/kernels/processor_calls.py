@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from streamkit import durations
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.record import FullContext, Headers, Key, Record, RecordContext, Value
-from streamkit.serdes.equality import same
+from streamkit.serdes.serde import same
 from streamkit.state.views import processor_view
 from streamkit.suggestions import did_you_mean, listed
 from streamkit.user_metrics import MetricT, UserMetrics
@@ -20,7 +20,7 @@ from streamkit.user_metrics import MetricT, UserMetrics
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import Cancellable, TaskServices
     from streamkit.operators.kernels.signatures import Forward
-    from streamkit.state.store_interface import Store
+    from streamkit.state.definitions import Store
     from streamkit.state.views import ProcessorStore
 
 NOWHERE: FullContext = (None, None, -1, -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from streamkit.runtime.execution.metadata import UNKNOWN
-from streamkit.state.store_interface import Store
+from streamkit.state.definitions import Store
 from streamkit.state.stores.expiring import ExpiringStore
 
 _AT_ONCE = 10_000

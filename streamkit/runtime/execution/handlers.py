@@ -24,7 +24,7 @@ from streamkit.serdes.shown import shown
 
 if TYPE_CHECKING:
     from streamkit.config import Config
-    from streamkit.graph.node import OnError
+    from streamkit.graph.physical_topology import OnError
     from streamkit.plan.model import PlanNode
     from streamkit.record import OutputTuple, Value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.steps.topics.topic_store import GlobalStoreUpdate
 from streamkit.plan.model import SubTopology
 from streamkit.record import RecordBatch

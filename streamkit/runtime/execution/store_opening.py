@@ -10,12 +10,11 @@ from types import MappingProxyType
 from streamkit.errors import StateError, TaskCorruptedError
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
-from streamkit.state.definitions import create
+from streamkit.state.definitions import Store, create
 from streamkit.state.engines.overlay import text_of
 from streamkit.state.files.checkpoint import delete_checkpoint
 from streamkit.state.files.directory import StateDirectory
 from streamkit.state.files.store_offsets import Owner, layout_of
-from streamkit.state.store_interface import Store
 from streamkit.state.stores.cache import CacheBudget
 
 log = logging.getLogger(__name__)

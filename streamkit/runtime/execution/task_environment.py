@@ -13,7 +13,7 @@ from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import Headers, OutputTuple, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling, PartitionGroup
-from streamkit.state.store_interface import CurrentTopic, Store
+from streamkit.state.definitions import CurrentTopic, Store
 
 if TYPE_CHECKING:
     from streamkit.config import Config

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from streamkit.compile import Program, compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
+from streamkit.compile.program import Program
 from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from streamkit.config import Config
     from streamkit.runtime.local.group.coordinator import Coordinator
     from streamkit.runtime.local.tasks.restore_progress import Event, RestoreProgress
-    from streamkit.state.store_interface import Store
+    from streamkit.state.definitions import Store
 
 log = logging.getLogger(__name__)
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
 from uuid import UUID
 
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.errors import StreamkitError
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.operators.steps.processors.process import Process
 from streamkit.plan.model import Plan, PlanNode, SubTopology
 from streamkit.record import Key, OutputTuple, Value, WindowedKey
-from streamkit.runtime.records import raw_json
-from streamkit.runtime.tracing.store_rows import Rows, rows_of_key
-from streamkit.runtime.tracing.visits import BATCH, Passed, RowChange, Visit
+from streamkit.runtime.execution.punctuation import Punctuator
+from streamkit.runtime.execution.reasons import human_reason
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.records import raw_json, row_writer
+from streamkit.runtime.tracing.visits import BATCH, COMMIT, EXPIRY, TIMER, Passed, RowChange, Visit
 from streamkit.serdes.plain import Json
 from streamkit.serdes.shown import shown
-
-if TYPE_CHECKING:
-    from streamkit.runtime.execution.task import Task
+from streamkit.state.definitions import Store
+from streamkit.state.reading import Query, read
 
 _LONGEST = 10_000
 """Characters of a value that has no JSON form."""
@@ -201,3 +205,96 @@ def json_form(value: Value) -> Json:
     if isinstance(value, (list, tuple)):
         return [json_form(each) for each in value]
     return str(value) if isinstance(value, UUID) else shown(value, _LONGEST)
+
+
+# The rows of a store that a record of a key may change, read without an effect on the store.
+
+MOST = 1000
+"""Rows of a store that are compared where its rows can't be read by key."""
+_BY_KEY = ("versions", "windows", "sessions", "get")
+
+Rows = dict[str, tuple[Json, Json]]
+"""Keys and values in JSON form, by the text of the key."""
+
+
+def rows_of_key(store: Store, key: Key, *, any_key: bool) -> Rows | None:
+    """Return the rows of a key, or all rows where `any_key` or where the store has no query by key; None for too many."""
+    kind = next((each for each in _BY_KEY if each in store.definition.kind.queries), None)
+    if any_key or kind is None or key is None:
+        rows = list(islice(store.rows(), MOST + 1))
+        return _json(store, rows) if len(rows) <= MOST else None
+    try:
+        raw = store.definition.key_serde.encode(key)
+    except (StreamkitError, TypeError, ValueError, AttributeError):
+        return {}  # the node uses other keys than the record's, as a join by another key does
+    found = read(store, Query(kind, key=raw, limit=MOST), 0)
+    return _json(
+        store, [(row.key, row.value) for row in found], [row.timestamp for row in found] if kind == "versions" else None
+    )
+
+
+def _json(store: Store, rows: list[tuple[Key, Value]], times: list[int | None] | None = None) -> Rows:
+    write = row_writer(store.definition)
+    found: Rows = {}
+    for number, (key, value) in enumerate(rows):
+        key_json, value_json = write(key, value)
+        if times is not None:
+            key_json = {"key": key_json, "timestamp": times[number]}
+        found[json.dumps(key_json, sort_keys=True)] = key_json, value_json
+    return found
+
+
+# A task whose program is traced, and whose failures, drops and timers are noted in the trace.
+
+
+class TracedTask(Task):
+    """A task that notes in a trace what its program does not report itself."""
+
+    def __init__(self, spec: TaskSpec, environment: TaskEnvironment, trace: ProgramTrace):
+        trace.task = self
+        self._trace = trace
+        super().__init__(spec, environment)
+
+    def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
+        """Handle a node's failure."""
+        with self._noted(node, error, record):
+            super().on_error(node, error, record)
+
+    def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
+        """Handle a sink's failure."""
+        with self._noted(node, error, record):
+            super().on_refusal(node, error, record, encoding)
+
+    def on_deserialization_error(self, node: int | None, error: Exception, record: FailedRecord) -> None:
+        """Handle bytes that do not decode."""
+        with self._noted(node, error, record):
+            super().on_deserialization_error(node, error, record)
+
+    def dropped(self, reason: str, place: str | None = None) -> None:
+        """Count a dropped record."""
+        super().dropped(reason, place)
+        self._trace.dropped(reason)
+
+    def flush_stores(self) -> None:
+        """Flush the caches of the stores."""
+        with self._trace.caused_by(COMMIT):
+            super().flush_stores()
+
+    def fire(self, punctuator: Punctuator, time: int) -> None:
+        """Call a punctuator."""
+        with self._trace.caused_by(TIMER):
+            super().fire(punctuator, time)
+
+    def expire(self) -> None:
+        """Delete expired rows."""
+        with self._trace.caused_by(EXPIRY):
+            super().expire()
+
+    @contextmanager
+    def _noted(self, node: int | None, error: Exception, record: FailedRecord) -> Iterator[None]:
+        # The handler takes the error's traceback, which has the places in the user's modules.
+        reason, written = human_reason(error), len(self.output)
+        try:
+            yield
+        finally:
+            self._trace.failed(node, reason, record, self.output[written:])

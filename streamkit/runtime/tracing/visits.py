@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streamkit.metrics import DropReason
-from streamkit.operators.core.processor_node import ProcessorNode
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.plan.model import PlanNode, SinkNode
 from streamkit.serdes.plain import Json
 

@@ -15,13 +15,11 @@ from streamkit.errors import SerdeError
 from streamkit.extension import native
 from streamkit.record import Key, Value
 from streamkit.rounds import LARGE
-from streamkit.serdes.equality import same
-from streamkit.serdes.formats.primitives import kind_of
+from streamkit.serdes.formats.primitives import JAVA, kind_of
 from streamkit.serdes.plain import Json
-from streamkit.serdes.serde import Serde, SerdeSpec
+from streamkit.serdes.serde import Serde, SerdeSpec, same
 from streamkit.serdes.shown import shown
 from streamkit.serdes.size import MAX_DEPTH, SMALL, check_size, least_size, unused
-from streamkit.serdes.utf8 import JAVA
 
 # Nineteen digits in a row are nineteen zeros in the translated text: a search for these takes a third of a pattern's time.
 # Every third byte has six of them, and most texts have no such six; timestamps in milliseconds have too few digits.

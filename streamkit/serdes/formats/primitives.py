@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import math
 import struct
 from collections.abc import Sequence
@@ -14,12 +15,10 @@ from streamkit.errors import SerdeError, SerdeTypeError
 from streamkit.expressions.analysis.types import BOOLEAN, INTEGER, NUMBER, TEXT, Type
 from streamkit.expressions.analysis.types import BYTES as RAW
 from streamkit.record import Value
-from streamkit.serdes.equality import same
 from streamkit.serdes.plain import Json
-from streamkit.serdes.serde import Serde
+from streamkit.serdes.serde import Serde, same
 from streamkit.serdes.shown import shown
 from streamkit.serdes.size import check_size
-from streamkit.serdes.utf8 import JAVA
 
 
 def kind_of(value: Value) -> str:
@@ -392,3 +391,38 @@ PRIMITIVES: dict[str, Serde] = {
         VoidSerde(),
     )
 }
+
+
+# UTF-8 as Java reads and writes it: handlers of malformed text, by the name JAVA for `encode` and `decode`.
+#
+# They are not called for well-formed text.
+
+JAVA = "java"
+"""Name of the error handlers: `text.encode("utf-8", JAVA)`, `data.decode("utf-8", JAVA)`."""
+
+
+def _written(error: UnicodeError) -> tuple[bytes, int]:
+    """Return Java's bytes of a run of surrogates: a pair is one character, a lone surrogate becomes `?`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    run = error.object[error.start : error.end]
+    joined = run.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return joined.encode("utf-8", "replace"), error.end
+
+
+def _read(error: UnicodeError) -> tuple[str, int]:
+    """Return one U+FFFD for a malformed sequence; the bytes of an encoded surrogate are one sequence, not three."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    data, start, end = error.object, error.start, error.end
+    if data[start] == 0xED and end == start + 1 and data[end : end + 1] and data[end] & 0xE0 == 0xA0:
+        third = data[end + 1 : end + 2]
+        end += 2 if third and third[0] & 0xC0 == 0x80 else 1
+    return "\ufffd", end
+
+
+def _handle(error: UnicodeError) -> tuple[str | bytes, int]:
+    return _written(error) if isinstance(error, UnicodeEncodeError) else _read(error)
+
+
+codecs.register_error(JAVA, _handle)

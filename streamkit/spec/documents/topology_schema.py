@@ -34,7 +34,7 @@ from streamkit.spec.materialized import DURATIONS, STORE_KEYS
 from streamkit.spec.sections import STORE_DURATIONS
 from streamkit.spec.topic_stores import TOPIC_STORES
 from streamkit.spec.topology_model import TIMESTAMP_POLICIES
-from streamkit.state.store_kinds import IN_FILE
+from streamkit.state.definitions import IN_FILE
 
 PATH = Path("schemas/topology.schema.json")
 

@@ -8,9 +8,9 @@ from heapq import merge
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.overlay import METADATA_KEY
 from streamkit.state.keys import pack_long, prefix_end, unpack_long
-from streamkit.state.store_interface import BytesMap
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

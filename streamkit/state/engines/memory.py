@@ -7,7 +7,7 @@ from itertools import islice
 
 from sortedcontainers import SortedList
 
-from streamkit.state.store_interface import BytesMap
+from streamkit.state.definitions import BytesMap
 
 
 class KeyOrder:

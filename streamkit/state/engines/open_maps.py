@@ -9,8 +9,8 @@ from pathlib import Path
 
 from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, StateError
+from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.memory import MemoryMap
-from streamkit.state.store_interface import BytesMap
 
 _ENGINES = {
     "leveldb": ("streamkit.state.engines.leveldb", "LevelMap", "plyvel"),

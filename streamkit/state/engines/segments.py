@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from streamkit.state.definitions import BytesMap
 from streamkit.state.keys import MAX_LONG, pack_long, unpack_long
-from streamkit.state.store_interface import BytesMap
 from streamkit.state.stores.join_rows import JoinRows
 from streamkit.state.stores.key_rows import KeyRows
 

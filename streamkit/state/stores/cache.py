@@ -20,8 +20,8 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from streamkit.record import RecordContext, Value
+from streamkit.state.definitions import CurrentTopic
 from streamkit.state.engines.memory import KeyOrder
-from streamkit.state.store_interface import CurrentTopic
 
 VALUE, TIME, CONTEXT, PUT, USED, DATA, SIZE, TOPIC = range(8)
 

@@ -8,10 +8,9 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from streamkit.record import RecordContext, Value
-from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import StoreContext, StoreDef
 from streamkit.state.engines.ages import AgedMap, unfinished
 from streamkit.state.keys import unpack_long
-from streamkit.state.store_interface import StoreContext
 from streamkit.state.stores.cache import DATA, PUT, TIME, VALUE, CacheBudget
 from streamkit.state.stores.key_value import KeyValueStore
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.record import Headers, Key, Value
+from streamkit.state.definitions import BytesMap, StoreContext
 from streamkit.state.keys import MAX_SEQUENCE, pack_int, pack_long, unpack_long
 from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
-from streamkit.state.store_interface import BytesMap, StoreContext
 from streamkit.state.stores.changelogged import MapStore
 from streamkit.state.stores.suppress_buffer import Eviction
 

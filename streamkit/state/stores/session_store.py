@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
+from streamkit.state.definitions import BytesMap, StoreContext
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
-from streamkit.state.store_interface import BytesMap, StoreContext
 from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder

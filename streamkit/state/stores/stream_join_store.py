@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value, WindowedKey
+from streamkit.state.definitions import BytesMap, StoreContext
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
-from streamkit.state.store_interface import BytesMap, StoreContext
 from streamkit.state.stores.changelogged import MapStore
 from streamkit.state.stores.join_rows import SUFFIX, JoinRow, JoinRows
 

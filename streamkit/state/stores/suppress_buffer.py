@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamkit.errors import StateError
 from streamkit.hashing import bucket_count, bucket_order, list_hash
 from streamkit.record import Headers, Key, Value
+from streamkit.state.definitions import Store, StoreContext, StoreSize
 from streamkit.state.keys import MAX_LONG
 from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
-from streamkit.state.store_interface import Store, StoreContext, StoreSize
 from streamkit.state.stores.changelogged import Log, no_log
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value
-from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
+from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED, BytesMap, StoreContext
 from streamkit.state.keys import MAX_LONG, pack_int, pack_long, unpack_long
-from streamkit.state.store_interface import BytesMap, StoreContext
 from streamkit.state.stores.changelogged import MapStore
 
 if TYPE_CHECKING:

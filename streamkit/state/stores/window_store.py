@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
+from streamkit.state.definitions import BytesMap, StoreContext
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
-from streamkit.state.store_interface import BytesMap, StoreContext
 from streamkit.state.stores.cache import DATA, TIME, USED, VALUE, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder

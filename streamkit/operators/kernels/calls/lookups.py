@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import queue
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from streamkit import rounds
 from streamkit.errors import (
     DeserializationError,
+    EventLoopError,
     ProcessingError,
     RetriableError,
     StateError,
@@ -20,8 +25,6 @@ from streamkit.errors import (
     StreamkitError,
 )
 from streamkit.operators.kernels.calls.call_times import backoff_before, longest_call
-from streamkit.operators.kernels.calls.daemon_threads import DaemonThreads
-from streamkit.operators.kernels.calls.event_loop import EventLoop, acquire, release
 from streamkit.operators.kernels.calls.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
 from streamkit.operators.kernels.calls.value_columns import results_of
 from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
@@ -30,6 +33,7 @@ from streamkit.user_metrics import UserCounter, UserTimer
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import TaskServices
+
 
 HELD_FOR_EACH_CALL = 16
 """Records that are held back for each call that may run at once: so many rounds of calls are waited for at most."""
@@ -346,3 +350,200 @@ def cache_key(argument: Value) -> tuple[object, ...] | None:
         else:
             return None
     return tuple(parts)
+
+
+# Threads for functions without `async`: a function that never returns blocks neither others nor the end of the process.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_Work: TypeAlias = Callable[[], bool]
+"""Runs a call; returns whether its thread goes on."""
+
+
+class DaemonThreads(Executor):
+    """Up to `size` daemon threads; ThreadPoolExecutor waits at the end of the process for threads that are busy."""
+
+    def __init__(self, size: int, name: str):
+        self._size = size
+        self._name = name
+        self._numbers = itertools.count(1)
+        self._threads = 0
+        """Those that take calls: a thread whose call was abandoned does not count."""
+        self._spare = 0
+        """Idle threads that no call has reserved; below 0: calls that wait for a thread."""
+        self._running: set[object] = set()
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function in one of the threads."""
+        future: Future[T] = Future()
+
+        def work() -> bool:
+            with self._lock:
+                if not future.set_running_or_notify_cancel():
+                    return True
+                self._running.add(future)
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            with self._lock:
+                goes_on = future in self._running
+                self._running.discard(future)
+            return goes_on
+
+        with self._lock:
+            self._queue.put(work)
+            # An idle thread is reserved here, not when it wakes: calls of one burst would all count on the same one.
+            if self._spare <= 0 and self._threads < self._size:
+                self._start()
+            else:
+                self._spare -= 1
+        return future
+
+    def abandon(self, future: Future[T]) -> None:
+        """Give a call up: it is never made, or its thread ends when its function returns, and another takes its place."""
+        if future.cancel():
+            return
+        with self._lock:
+            if future not in self._running:
+                return
+            self._running.discard(future)
+            self._threads -= 1
+            if self._spare < 0:
+                self._spare += 1
+                self._start()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads that are not busy, and the others when their functions return."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._queue.put(None)
+
+    def _start(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            work = self._queue.get()
+            if work is None or not work():
+                return
+            with self._lock:
+                self._spare += 1
+
+
+# One event loop for each stream thread, in a thread of its own, for the coroutines of the user's functions.
+
+LOOK_SECONDS = 0.05
+"""How often a waiting thread checks whether the loop still runs and whether it shall stop."""
+RESPONSE_SECONDS = 30.0
+"""The time after which a loop that runs nothing else is blocked by a function."""
+END_SECONDS = 5.0
+"""How long the end of a loop may take."""
+
+
+class EventLoop:
+    """An asyncio event loop that runs in a daemon thread until its last user has left it."""
+
+    def __init__(self, name: str):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"{name}-loop", daemon=True)
+        self._is_running = True
+        self._reason = ""
+        self.users = 0
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt of a callback end a loop.
+            self._reason = f" ({type(error).__name__}: {error})"
+        self._is_running = False
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        with suppress(BaseException):
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        with suppress(RuntimeError):
+            self._loop.close()
+
+    def run(self, work: Coroutine[object, object, T], stopping: Callable[[], bool], grace: float) -> T:
+        """Return the result of a coroutine, which the calling thread waits for.
+
+        stopping: whether the application is stopping; `grace` seconds after that, StoppedError is raised. Raises EventLoopError
+        where the loop has ended or is blocked.
+        """
+        if not self._is_running:
+            work.close()
+            raise self._dead()
+        done = threading.Event()
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future.add_done_callback(lambda each: done.set())
+        waited_for_stop, silent, beat = 0.0, 0.0, self._beat()
+        while not done.wait(LOOK_SECONDS):
+            if not self._is_running:
+                raise self._dead()
+            silent = 0.0 if beat.is_set() else silent + LOOK_SECONDS
+            if beat.is_set():
+                beat = self._beat()
+            if silent > RESPONSE_SECONDS:
+                raise EventLoopError(
+                    f"the event loop has not responded for {RESPONSE_SECONDS:.0f} s: the function blocks it; await, or "
+                    "make it a function without async, which runs in a thread"
+                )
+            waited_for_stop = waited_for_stop + LOOK_SECONDS if stopping() else 0.0
+            if waited_for_stop > grace:
+                future.cancel()
+                raise StoppedError("stopped while calls were unanswered; they are repeated after the next start")
+        if future.cancelled():
+            # Not an error of one record: no handler may drop those whose calls had no answer yet.
+            raise EventLoopError("a function cancelled the calls of others") if self._is_running else self._dead()
+        return future.result()
+
+    def _beat(self) -> threading.Event:
+        """Return an event that the loop sets as soon as it is free."""
+        beat = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(beat.set)
+        except RuntimeError:
+            beat.set()
+        return beat
+
+    def _dead(self) -> EventLoopError:
+        return EventLoopError(
+            f"the event loop of the functions has ended{self._reason}: a function stopped or closed it"
+        )
+
+    def close(self) -> None:
+        """Cancel what still runs and end the thread; one that is blocked is left behind."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(END_SECONDS)
+
+
+_of_thread = threading.local()
+
+
+def acquire() -> EventLoop:
+    """Return the loop of the present thread; each call needs one of `release`."""
+    loop: EventLoop | None = getattr(_of_thread, "loop", None)
+    if loop is None or not loop.users:
+        loop = _of_thread.loop = EventLoop(threading.current_thread().name)
+    loop.users += 1
+    return loop
+
+
+def release(loop: EventLoop) -> None:
+    """Give a loop back; the last user ends it."""
+    loop.users -= 1
+    if loop.users == 0:
+        if getattr(_of_thread, "loop", None) is loop:
+            _of_thread.loop = None
+        loop.close()

@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streamkit.expressions.analysis.types import one_of
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import AGGREGATE_NAMES, NAME, STORE, VALUE_SERDE, Expr, Field
-from streamkit.operators.core.operator import BuildError, Example, Operator
-from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import (
+from streamkit.operators.core.operator import (
+    BuildError,
     CogroupedStream,
+    Context,
+    Example,
     GroupedStream,
     GroupedTable,
+    Operator,
     Table,
+    TypeInference,
+    Types,
     WindowedCogroup,
     WindowedStream,
 )
+from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.window_definitions import SessionWindows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
 from streamkit.operators.steps.aggregations.cogroup import aggregate_cogroup

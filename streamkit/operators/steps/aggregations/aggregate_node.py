@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from streamkit.graph.node import GraphNode, ProcessorGraphNode, RepartitionNode
-from streamkit.operators.codegen.aggregation_code import (
-    emit_stream_aggregate,
-    emit_table_aggregate,
-    emit_window_aggregate,
+from streamkit.code import (
+    NONE,
+    TRUE,
+    Code,
+    all_of,
+    any_of,
+    attribute,
+    binary,
+    call,
+    compare,
+    either,
+    is_none,
+    is_not_none,
+    item,
+    list_of,
+    literal,
+    method,
+    negated,
+    symbol,
+    tuple_of,
+    unless_none,
 )
-from streamkit.operators.core.build_context import Context
+from streamkit.extension import native
+from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode, RepartitionNode
+from streamkit.operators.codegen.table_code import drop_null_keys, emit_flush_listener, emit_put
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Processor
-from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.repartition_node import repartition_node
-from streamkit.operators.core.step_serdes import AnySerde, required_serde
-from streamkit.operators.core.step_stores import materialize
-from streamkit.operators.core.upstream import (
+from streamkit.operators.core.operator import (
     AggregateWork,
+    AnySerde,
+    Context,
     GroupedStream,
     GroupedTable,
+    Processor,
     Table,
     WindowedStream,
+    required_serde,
 )
+from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
+from streamkit.state.keys import pack_long
+from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, VALUE
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
     from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.record import Key, RecordContext, Value
+    from streamkit.state.definitions import StoreDef
 
 
 @frozen
@@ -224,3 +250,492 @@ def aggregate_table(
     node.output_versioned = store.type == "versioned"
     ctx.graph.add(group.repartition, node)
     return Table(name, node, (source,), store.key_serde, store.value_serde, work)
+
+
+# The code of aggregations: inline for streams and tables, calls of a kernel for windows.
+
+
+def _is_integer(bits: int) -> Callable[[Code], Code]:
+    low, high = literal(-1 << bits - 1), literal((1 << bits - 1) - 1)
+    return lambda value: all_of(
+        compare(attribute(value, "__class__"), "is", symbol("int")), compare(low, "<=", value, "<=", high)
+    )
+
+
+_FITS: dict[str, Callable[[Code], Code]] = {
+    "long": _is_integer(64),
+    "integer": _is_integer(32),
+    "double": lambda value: compare(attribute(value, "__class__"), "is", symbol("float")),
+}
+"""The tests that a serde of a fixed size can encode a value, by the serde's name: it needs no trial encoding."""
+
+
+def emit_stream_aggregate(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
+    """Write an aggregation without windows (KStreamAggregate, KStreamReduce)."""
+    drop_null_keys(gen, gen.record.value.is_none())
+    gen.record.value.never_none = True
+    rank = emit_rank(processor.aggregation, node, gen)
+    if processor.aggregation.kind == "count" and gen.is_cached(processor.store):
+        _count_in_cache(processor, node, gen)
+        return
+    if gen.is_cached(processor.store) and _fits(gen.stores[processor.store]) is not None:
+        _aggregate_in_cache(processor, node, gen)
+        return
+    found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
+    record, is_reduce = gen.record, processor.aggregation.kind == "reduce"
+    with gen.guard(node):
+        key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
+        gen.assign(found, method(gen.store(processor.store), "get", key))
+        with gen.when(is_none(found)):
+            gen.assign_each((old, time), (initial_value(processor.aggregation, gen), record.time))
+            if is_reduce:
+                gen.assign(new, gen.object_of(record.value))
+        with gen.otherwise():
+            gen.unpack((old, time), found)
+            with gen.when(compare(record.time, ">", time)):
+                gen.assign(time, record.time)
+            if is_reduce:
+                gen.assign(new, added(processor.aggregation, gen, old))
+        if rank is not None:
+            ranked = tuple_of(rank, gen.object_of(record.value))
+            gen.assign(new, call(window_functions(processor.aggregation, gen)[1], NONE, ranked, old))
+        elif not is_reduce:
+            gen.assign(new, added(processor.aggregation, gen, old))
+    if rank is not None:
+        gen.only_where(compare(new, "is not", old))
+    _put_and_forward(processor, node, gen, (new, old, time))
+
+
+def _fits(definition: StoreDef) -> Callable[[Code], Code] | None:
+    """Return the test that a store's serde can encode a value; None where only encoding it shows this."""
+    spec = definition.value_serde.spec
+    return _FITS.get(spec) if isinstance(spec, str) else None
+
+
+def _put_and_forward(
+    processor: StreamAggregate | TableAggregate, node: Node, gen: CodeWriter, change: tuple[Code, Code, Code]
+) -> None:
+    """Write code that puts a new value and forwards the change.
+
+    `change`: the variables of the new value, the old value and the time.
+    """
+    new, old, time = change
+    put_time = time
+    if processor.aggregation.kind != "count" and gen.stores[processor.store].type != "versioned":
+        # A deletion has the time of the current record in store and changelog, whatever time is forwarded. A
+        # versioned store takes the time of the aggregate.
+        put_time = gen.var("at")
+        gen.assign(put_time, either(is_none(new), gen.record.time, time))
+    emit_put(gen, node, processor.store, new, old if processor.send_old else None, put_time, time)
+
+
+def _count_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
+    """Write code that counts in the entries of the cache itself."""
+    store, record = gen.store(processor.store), gen.record
+    key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
+    entry, found = gen.var("entry"), gen.var("found")
+    get, tick, renew = cache_functions(gen, processor.store)
+    with unless_counted(gen, processor.store, key):
+        gen.assign(entry, call(get, key))
+        with gen.when(has_no_value(entry)), gen.guard(node):
+            gen.assign(found, method(store, "get", key))
+            with gen.when(is_none(found)):
+                gen.do(method(store, "put", key, ONE, record.time, record.context))
+            with gen.otherwise():
+                later = call("max", item(found, 1), record.time)
+                gen.do(method(store, "put", key, binary(item(found, 0), "+", ONE), later, record.context))
+        with gen.otherwise():
+            gen.add_to(item(entry, VALUE), ONE)
+            mark_updated(gen, entry, renew, key, tick)
+    emit_flush_listener(gen, node, processor.store, processor.send_old)
+
+
+def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
+    """Write an aggregation that changes an entry of the cache itself, where values have a fixed size."""
+    record, definition = gen.record, gen.stores[processor.store]
+    entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
+    get, tick, renew = cache_functions(gen, processor.store)
+    fits = _fits(definition)
+    assert fits is not None
+    with gen.guard(node):
+        key = gen.bytes_of(record.key, definition.key_serde)
+        gen.assign(entry, call(get, key))
+        with gen.when(has_no_value(entry)):
+            gen.assign(entry, NONE)
+            gen.assign(found, method(gen.store(processor.store), "get", key))
+            gen.unpack((old, time), any_of(found, tuple_of(initial_value(processor.aggregation, gen), record.time)))
+        with gen.otherwise():
+            gen.assign_each((old, time), (item(entry, VALUE), item(entry, TIME)))
+            # A read makes the entry the most recently used one, even if its value does not change.
+            gen.assign(item(entry, USED), tick)
+        with gen.when(compare(record.time, ">", time)):
+            gen.assign(time, record.time)
+        if processor.aggregation.kind == "reduce":
+            with gen.when(is_none(old)):
+                gen.assign(new, gen.object_of(record.value))
+            with gen.otherwise():
+                gen.assign(new, added(processor.aggregation, gen, old))
+        else:
+            gen.assign(new, added(processor.aggregation, gen, old))
+    with gen.when(all_of(is_not_none(entry), fits(new))):
+        gen.assign(item(entry, VALUE), new)
+        mark_updated(gen, entry, renew, key)
+    with gen.otherwise():
+        _put_and_forward(processor, node, gen, (new, old, time))
+
+
+def emit_table_aggregate(processor: TableAggregate, node: Node, gen: CodeWriter) -> None:
+    """Write an aggregation of a grouped table: subtract the old value, then add the new one (KTableAggregate)."""
+    record = gen.record
+    assert record.old is not None
+    found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
+    with gen.guard(node):
+        key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
+        after, before = gen.object_of(record.value), gen.object_of(record.old)
+        later = call("max", record.time, item(found, 1))
+        gen.assign(found, method(gen.store(processor.store), "get", key))
+        gen.assign(old, unless_none(found, item(found, 0)))
+        gen.assign_each((new, time), (old, record.time))
+        with gen.when(all_of(is_not_none(before), is_not_none(old))):
+            gen.assign(new, subtracted(processor.aggregation, gen, old, before))
+            gen.assign(time, later)
+        with gen.when(is_not_none(after)):
+            if processor.aggregation.kind == "reduce":
+                with gen.when(is_none(new)):
+                    gen.assign(new, after)
+                with gen.otherwise():
+                    gen.assign(new, added(processor.aggregation, gen, new, after))
+                    gen.assign(time, later)
+            else:
+                with gen.when(is_none(new)):
+                    gen.assign(new, initial_value(processor.aggregation, gen))
+                gen.assign(new, added(processor.aggregation, gen, new, after))
+                with gen.when(is_not_none(found)):
+                    gen.assign(time, later)
+    _put_and_forward(processor, node, gen, (new, old, time))
+
+
+# -- Windows -------------------------------------------------------------------------------------------------------
+
+
+def emit_window_aggregate(
+    processor: WindowedAggregate, node: Node, gen: CodeWriter, kind: str, size: int, advance: int
+) -> None:
+    """Write the call of a windowed aggregation's kernel. kind: time, sliding, session; times in milliseconds."""
+    definition = gen.stores[processor.store]
+    cached = gen.is_cached(processor.store)
+    kernel = gen.kernel(f"{kind}_window", f"{kind.title()}WindowAggregate")
+    aggregation = processor.aggregation
+    arguments = [
+        literal(processor.store),
+        *map(literal, (size, advance, processor.windows.grace, processor.on_close, cached, processor.send_old)),
+        *window_functions(processor.aggregation, gen),
+        gen.forward_function(node, True),
+        gen.name_of(definition.key_serde.decode, "decode"),
+    ]
+    if kind == "session":
+        arguments.append(merge_function(processor.aggregation, gen))
+    elif aggregation.limit is not None:
+        arguments += [NONE, TRUE]
+    window_work = call(gen.kernel("time_window", "WindowWork"), *arguments)
+    index = (gen.index(node),) if kind == "session" else ()
+    made = call(kernel, RT, gen.store(processor.store), window_work, *index)
+    instance = gen.instance(("window", node.name), "p", made)
+    if cached and not processor.on_close:
+        emit_flush_listener(gen, node, processor.store, processor.send_old, "session" if kind == "session" else "time")
+    record = gen.record
+    top = processor.aggregation.limit is not None
+    drop_null_keys(gen, *([record.value.is_none()] if kind == "sliding" or top else []))
+    rank = emit_rank(processor.aggregation, node, gen)
+    fits = _fits(definition)
+    with gen.guard(node):
+        key = gen.bytes_of(record.key, definition.key_serde)
+        value = aggregated_value(processor.aggregation, gen)
+        if rank is not None:
+            value = tuple_of(rank, value)
+        parts = (key, gen.object_of(record.key), value, record.time, record.context)
+        in_cache = kind == "time" and cached and not processor.on_close and fits is not None and not top
+        if in_cache and size == advance:
+            _tumble_in_cache(processor, gen, instance, size, parts)
+        elif in_cache:
+            _hop_in_cache(processor, gen, instance, (size, advance), parts)
+        else:
+            gen.do(method(instance, "process", *parts))
+
+
+def _tumble_in_cache(
+    processor: WindowedAggregate, gen: CodeWriter, instance: Code, size: int, parts: tuple[Code, ...]
+) -> None:
+    """Write an update of a tumbling window's entry in the cache.
+
+    Windows without an entry, and records that may be late, are left to the kernel.
+    """
+    key, _, value, time, _ = parts
+    start, row, entry = (gen.var(name) for name in ("start", "row", "entry"))
+    gen.assign(start, binary(time, "-", binary(time, "%", literal(size))))
+    gen.assign(row, _row(gen, key, start))
+    with gen.when(any_of(*_may_be_late(processor, instance, time, start, size))):
+        gen.do(method(instance, "process", *parts))
+    by_extension = counted(gen, processor.store, row) if processor.aggregation.kind == "count" else None
+    if by_extension is not None:
+        with gen.otherwise(by_extension):
+            _observe(gen, instance, time)
+    with gen.otherwise():
+        gen.assign(entry, call(cache_functions(gen, processor.store)[0], row))
+        with gen.when(has_no_value(entry)):
+            gen.do(method(instance, "process", *parts))
+        with gen.otherwise():
+            _observe(gen, instance, time)
+            _change_window(processor, gen, (key, start, row), entry, value)
+
+
+def _hop_in_cache(
+    processor: WindowedAggregate, gen: CodeWriter, instance: Code, sizes: tuple[int, int], parts: tuple[Code, ...]
+) -> None:
+    """Write the updates of a record's hopping windows in the cache; `sizes`: of a window, and its advance.
+
+    Windows without an entry are left to the kernel, and all of a record where one of them may be late.
+    """
+    key, key_object, value, time, context = parts
+    size, advance = sizes
+    first, start, row, entry = (gen.var(name) for name in ("first", "start", "row", "entry"))
+    step = literal(advance)
+    before = binary(time, "-", literal(size - advance))
+    gen.assign(first, call("max", literal(0), binary(binary(before, "//", step), "*", step)))
+    with gen.when(any_of(*_may_be_late(processor, instance, time, first, size))):
+        gen.do(method(instance, "process", *parts))
+    with gen.otherwise():
+        _observe(gen, instance, time)
+        with gen.each((start,), call("range", first, binary(time, "+", ONE), step)):
+            gen.assign(row, _row(gen, key, start))
+            counts = processor.aggregation.kind == "count"
+            with unless_counted(gen, processor.store, row) if counts else nullcontext():
+                gen.assign(entry, call(cache_functions(gen, processor.store)[0], row))
+                with gen.when(has_no_value(entry)):
+                    gen.do(method(instance, "update", key, key_object, value, time, context, start))
+                with gen.otherwise():
+                    _change_window(processor, gen, (key, start, row), entry, value)
+
+
+def _row(gen: CodeWriter, key: Code, start: Code) -> Code:
+    """Return the cache's key of a window."""
+    return binary(key, "+", call(gen.name_of(pack_long, "pack_long"), start))
+
+
+def _may_be_late(processor: WindowedAggregate, instance: Code, time: Code, first: Code, size: int) -> tuple[Code, Code]:
+    """Return the tests of which one holds where the earliest window of a record may be closed."""
+    closed = binary(attribute(instance, "observed"), "-", literal(processor.windows.grace))
+    return compare(time, "<", literal(0)), compare(binary(first, "+", literal(size)), "<=", closed)
+
+
+def _observe(gen: CodeWriter, instance: Code, time: Code) -> None:
+    """Write the advance of the node's stream time."""
+    observed = attribute(instance, "observed")
+    with gen.when(compare(time, ">", observed)):
+        gen.assign(observed, time)
+
+
+def _change_window(
+    processor: WindowedAggregate, gen: CodeWriter, window: tuple[Code, Code, Code], entry: Code, value: Code
+) -> None:
+    """Write the update of a window's entry in the cache; `window`: its key, its start and its row."""
+    key, start, row = window
+    time, context = gen.record.time, gen.record.context
+    fits = _fits(gen.stores[processor.store])
+    assert fits is not None
+    _, tick, renew = cache_functions(gen, processor.store)
+    gen.assign(item(entry, USED), tick)
+    if processor.aggregation.kind == "count":
+        gen.add_to(item(entry, VALUE), ONE)
+        mark_updated(gen, entry, renew, row)
+        return
+    old, new = gen.var("old"), gen.var("new")
+    gen.assign(old, item(entry, VALUE))
+    gen.assign(new, added(processor.aggregation, gen, old, value))
+    with gen.when(fits(new)):
+        gen.assign(item(entry, VALUE), new)
+        mark_updated(gen, entry, renew, row)
+    with gen.otherwise():
+        later = either(is_none(new), time, call("max", item(entry, TIME), time))
+        gen.do(method(gen.store(processor.store), "put", key, start, new, later, context))
+
+
+# The functions of an aggregation in generated code: its initial value, and what adds, subtracts and merges.
+
+ONE = literal(1)
+
+
+def emit_rank(aggregation: Aggregation, node: Node, gen: CodeWriter) -> Code | None:
+    """Write code that drops the records that `top` can't rank, and return the variable of the rank; None for others."""
+    if aggregation.limit is None:
+        return None
+    assert aggregation.add is not None
+    rank = gen.var("rank")
+    with gen.guard(node):
+        gen.assign(rank, gen.expr(aggregation.add))
+    # NaN is the one number that does not equal itself.
+    gen.drop_where(any_of(is_none(rank), compare(rank, "!=", rank)))
+    return rank
+
+
+def initial_value(aggregation: Aggregation, gen: CodeWriter) -> Code:
+    """Return the piece of the aggregate before the first value."""
+    if aggregation.kind == "count":
+        return literal(0)
+    if aggregation.limit is not None:
+        return list_of()
+    return NONE if aggregation.initial is None else gen.expr(aggregation.initial)
+
+
+def added(aggregation: Aggregation, gen: CodeWriter, old: Code, value: Code | None = None) -> Code:
+    """Return the piece of the aggregate with a value in it, by default that of the current record."""
+    if aggregation.kind == "count":
+        return binary(old, "+", ONE)
+    assert aggregation.add is not None
+    return gen.expr(aggregation.add, aggregate=old, value=value or gen.object_of(gen.record.value))
+
+
+def subtracted(aggregation: Aggregation, gen: CodeWriter, old: Code, value: Code) -> Code:
+    """Return the piece of the aggregate without a value that has left the group."""
+    if aggregation.kind == "count":
+        return binary(old, "-", ONE)
+    assert aggregation.subtract is not None
+    return gen.expr(aggregation.subtract, aggregate=old, value=value)
+
+
+def zero_count() -> int:
+    """Return the initial value of a count."""
+    return 0
+
+
+def no_aggregate() -> None:
+    """Return the initial value of a reduce."""
+    return None
+
+
+def count_one(k: Key, v: Value, aggregate: int, t: int, c: RecordContext) -> int:
+    """Return a count that is one higher."""
+    return aggregate + 1
+
+
+def sum_counts(k: Key, left: int, right: int) -> int:
+    """Return the count of two merged sessions."""
+    return left + right
+
+
+def aggregated_value(aggregation: Aggregation, gen: CodeWriter) -> Code:
+    """Return the piece of the record's value for a kernel."""
+    # A count does not read the value, so it need not be decoded.
+    return NONE if aggregation.kind == "count" else gen.object_of(gen.record.value)
+
+
+def window_functions(aggregation: Aggregation, gen: CodeWriter) -> tuple[Code, Code]:
+    """Return the names of the functions `initial()` and `add(k, v, aggregate, t, c)`."""
+    if aggregation.kind == "count":
+        return gen.name_of(zero_count, "zero"), gen.name_of(count_one, "count_one")
+    if aggregation.limit is not None:
+        return gen.name_of(list, "list"), attribute(_top_list(aggregation, gen), "add")
+    names = {"key": "k", "value": "v", "aggregate": "aggregate"}
+    assert aggregation.add is not None
+    if aggregation.initial is not None:
+        return gen.callable_of(aggregation.initial, {}), gen.callable_of(aggregation.add, names, "t", "c")
+    reduce = gen.callable_of(aggregation.add, names, "t", "c")
+
+    def write(name: Code) -> None:
+        aggregate, value = symbol("aggregate"), symbol("v")
+        with gen.function(name, "k", "v", "aggregate", "t", "c"):
+            combined = call(reduce, symbol("k"), value, aggregate, symbol("t"), symbol("c"))
+            gen.returns(either(is_none(aggregate), value, combined))
+
+    return gen.name_of(no_aggregate, "nothing"), gen.deferred_function(("reduce", reduce), "reduce", write)
+
+
+def _top_list(aggregation: Aggregation, gen: CodeWriter) -> Code:
+    """Return the variable of the functions of `top`."""
+    assert aggregation.add is not None
+    rank = gen.callable_of(aggregation.add, {"key": "k", "value": "v"})
+    made = call(gen.kernel("extensions.top_list", "TopList"), literal(aggregation.limit), rank)
+    return gen.instance(("top", rank.source, aggregation.limit), "top", made)
+
+
+def merge_function(aggregation: Aggregation, gen: CodeWriter) -> Code:
+    """Return the name of the function `(key, left, right)` that returns the aggregate of two sessions."""
+    if aggregation.kind == "count":
+        return gen.name_of(sum_counts, "both")
+    if aggregation.limit is not None:
+        return attribute(_top_list(aggregation, gen), "merge")
+    if aggregation.merge is not None:
+        return gen.callable_of(aggregation.merge, {"key": "k", "left": "left", "right": "right"})
+    reduce = window_functions(aggregation, gen)[1]
+
+    def write(name: Code) -> None:
+        with gen.function(name, "k", "left", "right"):
+            gen.returns(call(reduce, *map(symbol, ("k", "right", "left")), literal(-1), gen.empty_context()))
+
+    return gen.deferred_function(("merge", reduce), "merge", write)
+
+
+# The code that changes entries of a store's cache in place (state/stores/cache.py): the hottest path.
+
+RT = symbol("rt")
+
+_COUNT: Callable[..., bool] | None = native("count_in_entry", None)
+"""The extension's function that counts in an entry; its code without the extension is inline, since a call would cost more."""
+
+
+def cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
+    """Return the function of a store's cache that gets an entry, the piece of the next stamp, and the function that renews an entry."""
+    return (
+        gen.prologue(("entries", name), "entry_of", attribute(gen.store(name), "entries", "get")),
+        call("next", _ticks(gen, name)),
+        gen.prologue(("renew", name), "renew", attribute(gen.store(name), "cache", "renew")),
+    )
+
+
+def has_no_value(entry: Code) -> Code:
+    """Return the test that a key has no entry, or that of a deletion."""
+    return any_of(is_none(entry), is_none(item(entry, VALUE)))
+
+
+def counted(gen: CodeWriter, name: str, key: Code) -> Code | None:
+    """Return the extension's call that counts in a key's entry, which is false where it has changed nothing; None for no such call."""
+    if _COUNT is None or not gen.reads_one_topic():
+        return None
+    entries = gen.prologue(("all entries", name), "entries", attribute(gen.store(name), "entries"))
+    record = gen.record
+    return call(gen.name_of(_COUNT, "count"), entries, key, record.time, record.context, _ticks(gen, name))
+
+
+@contextmanager
+def unless_counted(gen: CodeWriter, name: str, key: Code) -> Iterator[None]:
+    """Write what counts in Python around the block: all of it without the extension, else what the extension leaves."""
+    by_extension = counted(gen, name, key)
+    if by_extension is None:
+        yield
+        return
+    with gen.when(negated(by_extension)):
+        yield
+
+
+def mark_updated(gen: CodeWriter, entry: Code, renew: Code, key: Code, tick: Code | None = None) -> None:
+    """Write the other changes of a cache entry with a new value; `tick`: where its read set no stamp."""
+    record = gen.record
+    gen.assign(item(entry, DATA), NONE)
+    with gen.when(compare(record.time, ">", item(entry, TIME))):
+        gen.assign(item(entry, TIME), record.time)
+    # The entry's size stays if it has an update that is not flushed, with this context and a topic of this length.
+    same = [item(entry, PUT), compare(record.context, "is", item(entry, CONTEXT))]
+    if not gen.reads_one_topic():
+        current = gen.prologue(("topic",), "current", attribute(RT, "current_topic"))
+        same.append(compare(item(entry, TOPIC), "==", attribute(current, "size")))
+    with gen.when(all_of(*same)):
+        if tick is None:
+            gen.assign(item(entry, PUT), item(entry, USED))
+        else:
+            gen.assign_all((item(entry, PUT), item(entry, USED)), tick)
+    with gen.otherwise():
+        gen.do(call(renew, key, entry, record.context))
+
+
+def _ticks(gen: CodeWriter, name: str) -> Code:
+    return gen.prologue(("ticks", name), "ticks", attribute(gen.store(name), "cache", "ticks"))

@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from streamkit.graph.node import GraphNode, ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.core.fields import AGGREGATE_NAMES, CogroupInputs, Expr, Field
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    AggregateWork,
+    AnySerde,
+    BuildError,
+    CogroupedStream,
+    Context,
+    Example,
+    GroupedStream,
+    Operator,
+    Processor,
+    Table,
+    TableWork,
+    TypeInference,
+    Types,
+    WindowedCogroup,
+    check_key_serdes,
+    required_serde,
+)
 from streamkit.operators.core.parsed_values import CogroupInput, Step
 from streamkit.operators.core.pass_through import TablePassThrough
 from streamkit.operators.core.repartition_node import repartition_node
-from streamkit.operators.core.step_serdes import AnySerde, check_key_serdes, required_serde
 from streamkit.operators.core.step_stores import materialize
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import (
-    AggregateWork,
-    CogroupedStream,
-    GroupedStream,
-    Table,
-    TableWork,
-    WindowedCogroup,
-)
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.core.window_definitions import Windows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, result_key, stream_processor

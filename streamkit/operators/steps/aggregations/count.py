@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streamkit.expressions.analysis.types import INTEGER
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import NAME, STORE
-from streamkit.operators.core.operator import Example, Operator
+from streamkit.operators.core.operator import (
+    Context,
+    Example,
+    GroupedStream,
+    GroupedTable,
+    Operator,
+    Table,
+    TypeInference,
+    Types,
+    WindowedStream,
+)
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.step_stores import is_named
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import GroupedStream, GroupedTable, Table, WindowedStream
 from streamkit.operators.core.window_definitions import SlidingWindows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
 

@@ -6,15 +6,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import Code, call, tuple_of, unless_none
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.record_variables import Slot
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import NAME, Expr, Field, SerdeField
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Example,
+    GroupedStream,
+    GroupedTable,
+    Operator,
+    Processor,
+    Stream,
+    Table,
+    TypeInference,
+    Types,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import GroupedStream, GroupedTable, Stream, Table
 from streamkit.operators.steps.stateless.select_key import select_key
 
 if TYPE_CHECKING:

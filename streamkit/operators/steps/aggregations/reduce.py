@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streamkit.expressions.analysis.types import one_of
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import AGGREGATE_NAMES, NAME, STORE, Expr, Field, SerdeField
-from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Example,
+    GroupedStream,
+    GroupedTable,
+    Operator,
+    Table,
+    TypeInference,
+    Types,
+    WindowedStream,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import GroupedStream, GroupedTable, Table, WindowedStream
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
 
 _EXPRESSION = Expr(AGGREGATE_NAMES, ("aggregate", "value"))

@@ -6,11 +6,18 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from streamkit.errors import Problem
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import Choice, Duration, Field
-from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.operator import (
+    BuildError,
+    CogroupedStream,
+    Context,
+    Example,
+    GroupedStream,
+    Operator,
+    WindowedCogroup,
+    WindowedStream,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.upstream import CogroupedStream, GroupedStream, WindowedCogroup, WindowedStream
 from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 KINDS = ("tumbling", "hopping", "sliding", "session")

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, negated
 from streamkit.errors import StreamkitError
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import NAME, Expr, Field, Text
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.operator import Context, Example, Operator, Processor, Stream
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.upstream import Stream
 from streamkit.operators.steps.extensions.stream_node import add_stream_node
 
 if TYPE_CHECKING:

@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, method, symbol
 from streamkit.errors import Problem
-from streamkit.graph.node import GraphNode, ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, STORE, Duration, Expr, Field, SerdeField
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    required_serde,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import Step, StoreOptions
 from streamkit.operators.core.repartition_node import repartition_node
-from streamkit.operators.core.step_serdes import required_serde, serde_or_none
 from streamkit.operators.core.step_stores import define_store, with_type
-from streamkit.operators.core.upstream import Stream
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

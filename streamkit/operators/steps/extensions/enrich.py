@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import Code, call, literal, symbol, tuple_of
 from streamkit.expressions import load_callable
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import emit_context, emit_holding_step
 from streamkit.operators.codegen.record_variables import Slot, record_of_parameters
 from streamkit.operators.codegen.table_code import RT
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import (
     NAME,
     STREAM_NAMES,
@@ -24,11 +23,17 @@ from streamkit.operators.core.fields import (
     Integer,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    TypeInference,
+    Types,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import CacheOptions, CallRef, Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import Stream
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

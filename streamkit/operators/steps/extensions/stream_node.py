@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from streamkit.graph.node import ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
-from streamkit.operators.core.operator import Processor
+from streamkit.graph.physical_topology import ProcessorGraphNode
+from streamkit.operators.core.operator import Context, Processor, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.upstream import Stream
 
 
 def add_stream_node(step: Step, upstream: Stream, builder: Context, prefix: str, processor: Processor) -> Stream:

@@ -7,12 +7,18 @@ from typing import ClassVar
 
 from streamkit.errors import Problem
 from streamkit.expressions.analysis.types import ListOf
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import NAME, STORE, Expr, Field, Integer, SerdeField
-from streamkit.operators.core.operator import Example, Operator
+from streamkit.operators.core.operator import (
+    Context,
+    Example,
+    GroupedStream,
+    Operator,
+    Table,
+    TypeInference,
+    Types,
+    WindowedStream,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import GroupedStream, Table, WindowedStream
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream
 
 LONGEST = 10_000

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from streamkit.code import call, literal, method, symbol, tuple_of
-from streamkit.graph.node import (
+from streamkit.graph.physical_topology import (
     GraphNode,
     ProcessorGraphNode,
     SinkDescription,
@@ -22,13 +22,10 @@ from streamkit.operators.codegen.table_code import (
     lookup_function,
     serdes_of,
 )
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Processor
+from streamkit.operators.core.operator import Context, Processor, SourceWork, Table, required_serde
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import required_serde
 from streamkit.operators.core.step_stores import is_named, materialize, refuse_nameless_ttl
-from streamkit.operators.core.upstream import SourceWork, Table
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.topics.source import source_work
 from streamkit.serdes.serde import Serde

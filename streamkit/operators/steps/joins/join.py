@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 from streamkit.errors import Problem
 from streamkit.expressions import called
 from streamkit.expressions.analysis.types import INTEGER
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import (
     NAME,
     VALUE_SERDE,
@@ -20,10 +19,19 @@ from streamkit.operators.core.fields import (
     SignedDuration,
     StoreField,
 )
-from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Example,
+    GlobalTable,
+    Operator,
+    Stream,
+    Table,
+    TypeInference,
+    Types,
+    Upstream,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import GlobalTable, Stream, Table, Upstream
 from streamkit.operators.steps.joins.foreign_key_join import join_foreign_key
 from streamkit.operators.steps.joins.stream_global_join import join_global
 from streamkit.operators.steps.joins.stream_stream_join import join_streams

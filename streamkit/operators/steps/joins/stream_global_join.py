@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamkit.code import any_of, is_none, method, unless_none
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.table_code import emit_joined
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Processor
+from streamkit.operators.core.operator import Context, GlobalTable, Processor, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.upstream import GlobalTable, Stream
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamkit.code import Code, any_of, call, is_none, method, unless_none
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.record_variables import record_of_parameters
 from streamkit.operators.codegen.table_code import emit_joined, key_serde_of, lookup_function
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Processor
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Processor,
+    Stream,
+    Table,
+    check_key_serdes,
+    required_serde,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import check_key_serdes, required_serde, serde_or_none
-from streamkit.operators.core.upstream import Stream, Table
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.joins.stream_stream_join import repartition_for_join
 from streamkit.state.definitions import StoreDef

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamkit.code import NONE, Code, any_of, call, either, is_none, is_not_none, item, tuple_of, unless_none
-from streamkit.graph.node import TableJoinNode
+from streamkit.graph.physical_topology import TableJoinNode
 from streamkit.operators.codegen.record_variables import Slot
 from streamkit.operators.codegen.table_code import (
     ABSENT,
@@ -16,13 +16,10 @@ from streamkit.operators.codegen.table_code import (
     key_serde_of,
     lookup_function,
 )
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Processor
+from streamkit.operators.core.operator import Context, Processor, Table, TableWork, check_key_serdes, required_serde
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import check_key_serdes, required_serde
 from streamkit.operators.core.step_stores import materialize
-from streamkit.operators.core.upstream import Table, TableWork
 from streamkit.operators.core.value_getters import Getter, JoinGetter, StoreGetter
 
 if TYPE_CHECKING:

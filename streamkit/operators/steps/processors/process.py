@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from streamkit.code import attribute, call, literal, mapping_of, method
 from streamkit.errors import Problem
 from streamkit.expressions import load_callable
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.table_code import RT, connected_stores
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import (
     AS,
     BATCH,
@@ -25,11 +24,20 @@ from streamkit.operators.core.fields import (
     StoreNames,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    StreamChanges,
+    Table,
+    TypeInference,
+    Types,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import BatchCall, CallRef, Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import Stream, StreamChanges, Table
 from streamkit.operators.steps.processors.transform_values import transform_values
 
 if TYPE_CHECKING:

@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import compare, either, literal
 from streamkit.errors import Problem
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.core import fields
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import NAME, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    Branches,
+    BuildError,
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    TypeInference,
+    Types,
+    Upstream,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import BranchSpec, Step
 from streamkit.operators.core.pass_through import PassThrough
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import Branches, Stream, Upstream
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

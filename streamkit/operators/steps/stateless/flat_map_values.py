@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call
 from streamkit.expressions.analysis.types import item
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.record_variables import Slot
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    TypeInference,
+    Types,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import BatchCall, Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import Stream
 from streamkit.rounds import many
 
 if TYPE_CHECKING:

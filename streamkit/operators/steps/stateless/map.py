@@ -6,16 +6,22 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.errors import Problem
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.record_variables import Slot
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    StreamChanges,
+    TypeInference,
+    Types,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import Stream, StreamChanges
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import NONE, Code, unless_none
-from streamkit.graph.node import ProcessorGraphNode
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor, refuse_batch
 from streamkit.operators.codegen.record_variables import Slot
 from streamkit.operators.codegen.table_code import emit_get_value, emit_put
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import BATCH_CALL, NAME, STORE, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    DerivedWork,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    Table,
+    TypeInference,
+    Types,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import BatchCall, Step
-from streamkit.operators.core.step_serdes import serde_or_none
 from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import DerivedWork, Stream, Table
 from streamkit.operators.core.value_getters import Getter, MapValuesGetter
 
 if TYPE_CHECKING:

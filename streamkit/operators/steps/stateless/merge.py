@@ -6,15 +6,22 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from streamkit.errors import Problem
-from streamkit.graph.node import ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, Field, PipelineRef
-from streamkit.operators.core.operator import BuildError, Example, Operator
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Example,
+    Operator,
+    Stream,
+    TypeInference,
+    Types,
+    common_serde,
+    common_types,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.pass_through import PassThrough
-from streamkit.operators.core.step_serdes import common_serde, serde_or_none
-from streamkit.operators.core.step_types import TypeInference, Types, common_types
-from streamkit.operators.core.upstream import Stream
 
 
 class MergeOperator(Operator[Stream]):

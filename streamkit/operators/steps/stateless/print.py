@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal
-from streamkit.graph.node import ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, Field, Text
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.operator import Context, Example, Operator, Processor, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.upstream import Stream
 from streamkit.serdes.size import check_value
 
 if TYPE_CHECKING:

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, tuple_of
 from streamkit.errors import StreamkitError
-from streamkit.graph.node import ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, Field, HeaderMap
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.operator import Context, Example, Operator, Processor, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.upstream import Stream
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

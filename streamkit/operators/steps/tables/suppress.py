@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, method
 from streamkit.errors import Problem
-from streamkit.graph.node import GraphNode, ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, Choice, DurationOr, Field, Flag, Integer, TopicConfig
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Table,
+    TableWork,
+    required_serde,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import required_serde
-from streamkit.operators.core.upstream import Table, TableWork
 from streamkit.operators.core.value_getters import Getter, SuppressGetter
 from streamkit.state.definitions import StoreDef
 

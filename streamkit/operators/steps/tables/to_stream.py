@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import TRUE
 from streamkit.errors import Problem
-from streamkit.graph.node import ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Example, Operator, Processor
+from streamkit.operators.core.operator import (
+    Context,
+    Example,
+    Operator,
+    Processor,
+    Stream,
+    Table,
+    TypeInference,
+    Types,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import Stream, Table
 from streamkit.operators.steps.stateless.select_key import select_key
 
 if TYPE_CHECKING:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from streamkit.graph.node import GraphNode, ProcessorGraphNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, STORE
-from streamkit.operators.core.operator import Example, Operator
+from streamkit.operators.core.operator import Context, Example, Operator, SourceWork, Stream, Table, required_serde
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.repartition_node import repartition_node
-from streamkit.operators.core.step_serdes import required_serde
 from streamkit.operators.core.step_stores import is_named, materialize, refuse_nameless_ttl
-from streamkit.operators.core.upstream import SourceWork, Stream, Table
 from streamkit.operators.steps.topics.source import source_work
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streamkit.expressions.analysis.types import INTEGER
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.fields import NAME, PARTITION_NAMES, Expr, Field, Integer, SerdeField
-from streamkit.operators.core.operator import Example, Operator
+from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, required_serde
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.repartition_node import repartition_node
-from streamkit.operators.core.step_serdes import required_serde
-from streamkit.operators.core.step_types import TypeInference, Types
-from streamkit.operators.core.upstream import Stream
 
 
 class RepartitionOperator(Operator[Stream]):

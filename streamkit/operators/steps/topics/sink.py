@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 from streamkit.code import call
 from streamkit.expressions import load_callable
-from streamkit.graph.node import ProcessorGraphNode, SinkDescription, StreamSinkNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import ProcessorGraphNode, SinkDescription, StreamSinkNode
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Processor
+from streamkit.operators.core.operator import Context, Processor, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import CallRef, ForEachSpec
-from streamkit.operators.core.step_serdes import serde_or_none
-from streamkit.operators.core.upstream import Stream
 
 if TYPE_CHECKING:
     from streamkit.operators.codegen.code_writer import CodeWriter, Node

@@ -6,13 +6,20 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from streamkit.code import NONE, method, symbol
-from streamkit.graph.node import SourceDescription, StreamSourceNode, TableSourceNode
+from streamkit.graph.physical_topology import SourceDescription, StreamSourceNode, TableSourceNode
 from streamkit.operators.codegen.table_code import ABSENT, drop_null_keys, emit_get_value, emit_put
-from streamkit.operators.core.build_context import Context
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Processor
+from streamkit.operators.core.operator import (
+    AnySerde,
+    BuildError,
+    Context,
+    GlobalTable,
+    Processor,
+    SourceWork,
+    Stream,
+    Table,
+)
 from streamkit.operators.core.parsed_values import StoreOptions
-from streamkit.operators.core.step_serdes import AnySerde
 from streamkit.operators.core.step_stores import (
     check_plain,
     define_store,
@@ -21,7 +28,6 @@ from streamkit.operators.core.step_stores import (
     refuse_ttl,
     with_type,
 )
-from streamkit.operators.core.upstream import GlobalTable, SourceWork, Stream, Table
 
 if TYPE_CHECKING:
     from streamkit.operators.codegen.code_writer import CodeWriter, Node

@@ -6,12 +6,10 @@ import dataclasses
 from typing import ClassVar
 
 from streamkit.config.resets import OffsetReset
-from streamkit.graph.node import SourceDescription, TableSourceNode
-from streamkit.operators.core.build_context import Context
+from streamkit.graph.physical_topology import SourceDescription, TableSourceNode
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Processor
+from streamkit.operators.core.operator import BuildError, Context, Processor, TopicStore
 from streamkit.operators.core.parsed_values import Ref
-from streamkit.operators.core.upstream import TopicStore
 from streamkit.operators.steps.processors.process import Process
 from streamkit.operators.steps.topics.source import GlobalTableSource
 from streamkit.state.definitions import StoreDef

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from streamkit.errors import TransportError
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.local.group.assignment_model import Decision, Instance, Rules
 from streamkit.runtime.local.group.instances import InstanceMetadata
 from streamkit.runtime.local.group.subscription_codec import (
     Assignment,
@@ -15,7 +14,7 @@ from streamkit.runtime.local.group.subscription_codec import (
     decode_subscription,
     encode_assignment,
 )
-from streamkit.runtime.local.group.task_assignor import FAR, decide
+from streamkit.runtime.local.group.task_assignor import FAR, Decision, Instance, Rules, decide
 from streamkit.runtime.local.tasks.local_task import RUNNING
 from streamkit.runtime.local.topics_on_log import TopicsOnLog
 from streamkit.transport.log_interface import Member, MemberAssignment

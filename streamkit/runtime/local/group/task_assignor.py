@@ -6,12 +6,17 @@ instance of a task; lag selects the instance that runs it until the target has i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from streamkit.record import TaskId
-from streamkit.runtime.local.group.assignment_model import Decision, Instance, Rules
-from streamkit.runtime.local.group.shares import Emptiest, Shares
-from streamkit.runtime.local.group.standbys import place_standbys
+
+if TYPE_CHECKING:
+    from streamkit.config import Config
+
 
 FAR = 2**62
 """The lag of an instance without state while the size of the state is not known: higher than every other."""
@@ -163,3 +168,184 @@ def _spread_stateless(instances: Mapping[str, Instance], active: dict[str, list[
             name = min(room, key=lambda name: (shares.load(name), shares.load_of(name, task), name))
             shares.give(name, task)
             active[name].append(task)
+
+
+# Balanced shares of instances with different numbers of threads.
+
+
+class Shares:
+    """The tasks of one kind by instance: per thread no two instances differ by more than one, where possible."""
+
+    def __init__(self, threads: Mapping[str, int], tasks: Iterable[TaskId]):
+        self.owned: dict[str, list[TaskId]] = {name: [] for name in sorted(threads)}
+        self._threads = threads
+        self._of_sub: dict[str, Counter[int]] = {name: Counter() for name in self.owned}
+        total = sum(threads.values())
+        counts = Counter(task.sub_topology for task in tasks)
+        self._floor, self._extra = divmod(counts.total(), total) if total else (0, 0)
+        # The most tasks of one sub-topology: an instance with most of one sub-topology is a bottleneck for the topology.
+        self._sub_limit = {
+            name: {sub: -(-count * threads[name] // total) for sub, count in counts.items()} for name in self.owned
+        }
+
+    def has_room(self, name: str, task: TaskId | None = None) -> bool:
+        """Whether an instance may take one more, of this task's sub-topology where a task is given."""
+        if task is not None and self._of_sub[name][task.sub_topology] >= self._sub_limit[name][task.sub_topology]:
+            return False
+        above = len(self.owned[name]) - self._floor * self._threads[name]
+        # An instance may have one extra task for each of its threads, as long as there are any.
+        return above < 0 or (above < self._threads[name] and self._extra > 0)
+
+    def give(self, name: str, task: TaskId) -> None:
+        """Give a task to an instance."""
+        if len(self.owned[name]) >= self._floor * self._threads[name]:
+            self._extra -= 1
+        self.owned[name].append(task)
+        self._of_sub[name][task.sub_topology] += 1
+
+    def load(self, name: str) -> float:
+        """Tasks per thread."""
+        return len(self.owned[name]) / self._threads[name]
+
+    def load_of(self, name: str, task: TaskId) -> float:
+        """Tasks of one sub-topology per thread."""
+        return self._of_sub[name][task.sub_topology] / self._threads[name]
+
+
+class Emptiest:
+    """Assigns tasks without a preferred instance to the one with the lowest load; a heap, for groups of a thousand instances."""
+
+    def __init__(self, shares: Shares, spreads: bool):
+        """`spreads`: whether instances that have their fair part of the task's sub-topology come last."""
+        self._shares = shares
+        self._spreads = spreads
+        self._heaps: dict[int, list[tuple[bool, float, float, str]]] = {}
+
+    def give(self, task: TaskId) -> str:
+        """Assign a task to the instance with the lowest load, then with the fewest of its sub-topology; return its name, or ""."""
+        shares = self._shares
+        if task.sub_topology not in self._heaps:
+            self._heaps[task.sub_topology] = sorted(self._place(name, task) for name in shares.owned)
+        heap = self._heaps[task.sub_topology]
+        while heap:
+            name = heap[0][-1]
+            place = self._place(name, task)
+            if not shares.has_room(name):
+                heapq.heappop(heap)  # a full instance stays full
+            elif place != heap[0]:
+                heapq.heapreplace(heap, place)  # loads only grow, so the first entry that is up to date is the lowest
+            else:
+                shares.give(name, task)
+                return name
+        return ""
+
+    def _place(self, name: str, task: TaskId) -> tuple[bool, float, float, str]:
+        shares = self._shares
+        is_full = self._spreads and not shares.has_room(name, task)
+        return (is_full, shares.load(name), shares.load_of(name, task), name)
+
+
+# Standbys: on other instances than the active task, on different racks, where state exists, and balanced.
+
+
+def place_standbys(
+    instances: Mapping[str, Instance], decision: Decision, stateful: Sequence[TaskId], rules: Rules
+) -> None:
+    """Add num.standby.replicas standbys of each task to a decision (ClientTagAwareStandbyTaskAssignor, KIP-708)."""
+    if not rules.standbys:
+        return
+    active = {task: name for name, tasks in decision.active.items() for task in tasks}
+    warming: dict[TaskId, set[str]] = {}
+    for name, tasks in decision.standby.items():
+        for task in tasks:
+            warming.setdefault(task, set()).add(name)
+    threads = sum(each.threads for each in instances.values())
+    fair = {name: -(-len(stateful) * rules.standbys * each.threads // threads) for name, each in instances.items()}
+    counts = dict.fromkeys(instances, 0)
+    # The standbys of one instance's tasks are distributed, so that its failure adds load to several instances.
+    beside: Counter[tuple[str, str]] = Counter()
+    for task in stateful:
+        if task not in active:
+            continue
+        chosen = [active[task]]
+        for _ in range(rules.standbys):
+            free = [
+                name
+                for name, each in instances.items()
+                if name not in chosen and name not in warming.get(task, ()) and (each.able is None or task in each.able)
+            ]
+            if not free:
+                decision.missing_standbys += rules.standbys + 1 - len(chosen)
+                break
+            best = min(
+                free,
+                key=lambda name: (
+                    _alike(instances, name, chosen, rules.rack_tags),
+                    counts[name] >= fair[name],
+                    instances[name].lags.get(task, float("inf")),
+                    beside[active[task], name],
+                    counts[name] / instances[name].threads,
+                    name,
+                ),
+            )
+            chosen.append(best)
+            decision.standby[best].append(task)
+            counts[best] += 1
+            beside[active[task], best] += 1
+
+
+def _alike(instances: Mapping[str, Instance], name: str, chosen: Sequence[str], keys: Sequence[str]) -> int:
+    """Return how many rack tags an instance has in common with the instances that have the task already."""
+    tags = instances[name].tags
+    return sum(key in tags and any(instances[other].tags.get(key) == tags[key] for other in chosen) for key in keys)
+
+
+# Input and output of the assignor; plain data.
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A member of the group: a process with its threads."""
+
+    threads: int = 1
+    running: frozenset[TaskId] = frozenset()
+    """The tasks that it owns now."""
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+    """By stateful task of which it has state: its lag in changelog records; 0 for tasks that it runs."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    able: frozenset[TaskId] | None = None
+    """The tasks that it can run; None: all. Instances of another version may not have some."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The settings of the assignor, by Kafka Streams' names."""
+
+    acceptable_lag: int = 10_000
+    warmups: int = 2
+    standbys: int = 0
+    rack_tags: tuple[str, ...] = ()
+    probing_ms: int = 600_000
+
+    @classmethod
+    def of(cls, config: Config) -> Rules:
+        """Read the rules of a Config."""
+        return cls(
+            acceptable_lag=int(config["acceptable.recovery.lag"]),
+            warmups=int(config["max.warmup.replicas"]),
+            standbys=int(config["num.standby.replicas"]),
+            rack_tags=tuple(config["rack.aware.assignment.tags"]),
+            probing_ms=int(config["probing.rebalance.interval.ms"]),
+        )
+
+
+@dataclass
+class Decision:
+    """Tasks by instance; warm-ups are among the standbys."""
+
+    active: dict[str, list[TaskId]]
+    standby: dict[str, list[TaskId]]
+    probe: bool = False
+    """Whether tasks are still warming up on their target instance: a probing rebalance is due after the probing interval."""
+    missing_standbys: int = 0
+    """Standbys for which there is no instance."""

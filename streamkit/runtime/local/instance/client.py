@@ -15,11 +15,11 @@ from streamkit.errors import ConfigError, StateError, StreamkitError
 from streamkit.plan.model import Plan
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.reasons import one_line
-from streamkit.runtime.local.group.assignment_model import Rules
 from streamkit.runtime.local.group.coordinator import Coordinator
 from streamkit.runtime.local.group.leader import Leader
 from streamkit.runtime.local.group.rebalance_listener import RebalanceListener
 from streamkit.runtime.local.group.subscription_codec import Subscription
+from streamkit.runtime.local.group.task_assignor import Rules
 from streamkit.runtime.local.instance.idle import all_read
 from streamkit.runtime.local.instance.instance_metadata import InstanceMetadataReader
 from streamkit.runtime.local.instance.instance_status import StatusReader

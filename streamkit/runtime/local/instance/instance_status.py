@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from streamkit.errors import StreamkitError
 from streamkit.latency import figures_of, histograms_of
+from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.instance.input_status import InputReader, inputs_of
-from streamkit.runtime.local.instance.sampling import Ends, Key, Rates
 from streamkit.runtime.local.instance.status_model import (
     ApplicationStatus,
     DropStatus,
     GroupStatus,
+    InputStatus,
     PartitionStatus,
     RestoreStatus,
     StoreStatus,
@@ -25,15 +27,19 @@ from streamkit.runtime.local.instance.status_model import (
     TopicStatus,
 )
 from streamkit.runtime.local.instance.store_status import StorePart, StoreParts
+from streamkit.runtime.local.recent import Recent
 from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
 from streamkit.runtime.local.threads.counters import TaskView, ThreadView
-from streamkit.transport.log_interface import Transport
+from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.runtime.operations.group_lag import GroupLag, GroupReader, PartitionLag
+from streamkit.transport.log_interface import Consumer, Transport
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.instance.client import Application
     from streamkit.runtime.local.tasks.local_task import LocalTask
     from streamkit.runtime.local.threads.stream_thread import StreamThread
-    from streamkit.state.store_interface import Store
+    from streamkit.state.definitions import Store
+
 
 log = logging.getLogger(__name__)
 
@@ -258,3 +264,153 @@ def _restore(progress: RestoreProgress) -> RestoreStatus:
         progress.rate,
         progress.eta_seconds,
     )
+
+
+# All inputs of an application as one of its instances knows them: its own positions, and the group's commits and owners.
+
+
+class InputReader:
+    """Reads the group's lag, at most once a second; used by any number of threads."""
+
+    def __init__(self, plan: Plan, transport: Transport):
+        self._reader = GroupReader(plan, transport, "status")
+        self._topics: TopicsOnLog | None = None
+        self._lag = Recent(self._read)
+
+    def read(self, topics: TopicsOnLog | None) -> GroupLag | None:
+        """Return the lag of the group; None before the start, and while the log does not respond."""
+        if topics is None:
+            return None
+        self._topics = topics
+        return self._lag.get()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._lag.freeze()
+        self._reader.close()
+
+    def _read(self) -> GroupLag | None:
+        assert self._topics is not None
+        try:
+            return self._reader.read(self._topics.inputs, self._topics.partitions)
+        except StreamkitError as error:
+            log.info("the group's offsets are not known: %s", error)
+            return None
+
+
+def inputs_of(
+    topics: TopicsOnLog | None, threads: Iterable[ThreadStatus], group: GroupLag | None
+) -> tuple[InputStatus, ...]:
+    """Return all input partitions; none before the start. group: None where the log does not respond."""
+    if topics is None:
+        return ()
+    own = {
+        TopicPartition(each.topic, each.partition): (task.state, each)
+        for thread in threads
+        for task in thread.tasks
+        if task.kind == "active"
+        for each in task.inputs
+    }
+    known = {} if group is None else {TopicPartition(each.topic, each.partition): each for each in group.partitions}
+    found = []
+    for task in topics.tasks():
+        for place in topics.partitions_of(task):
+            state, mine = own.get(place, (None, None))
+            other = known.get(place)
+            committed, end, lag = (None, None, None) if other is None else (other.committed, other.end, other.lag)
+            member = None if other is None else other.member
+            position = None if mine is None else mine.position
+            if mine is not None and mine.lag is not None:
+                end, lag = mine.end, mine.lag
+            shown = state or _state(other)
+            found.append(InputStatus(*place, str(task), member, shown, committed, position, end, lag))
+    return tuple(found)
+
+
+def _state(partition: PartitionLag | None) -> str:
+    """Return the state of an input that no task of this instance reads."""
+    if partition is None:
+        return "UNKNOWN"
+    return "UNOWNED" if partition.member is None else "ASSIGNED"
+
+
+# Rates from samples of totals, and end offsets of partitions.
+
+RATE_SECONDS = 10.0
+"""The time over which rates are computed."""
+_SAMPLE_SECONDS = 0.5
+_ENDS_SECONDS = 1.0
+
+Key = tuple[str, ...]
+"""The name of a total, such as ("task", "0_1")."""
+
+
+class Rates:
+    """Samples of totals over the last seconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Mapping[Key, float]]] = deque()
+        self._lock = Lock()
+
+    def due(self) -> bool:
+        """Return whether the last sample is old enough for another."""
+        with self._lock:
+            return not self._samples or time.monotonic() - self._samples[-1][0] >= _SAMPLE_SECONDS
+
+    def add(self, totals: Mapping[Key, float]) -> None:
+        """Add a sample, and drop those that are too old."""
+        with self._lock:
+            now = time.monotonic()
+            self._samples.append((now, totals))
+            while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_SECONDS:
+                self._samples.popleft()
+
+    def of(self, key: Key) -> float:
+        """Return the increase of a total per second; 0 for a new total, or one that began again."""
+        with self._lock:
+            if not self._samples:
+                return 0.0
+            last, totals = self._samples[-1]
+            first = next((each for each in self._samples if key in each[1]), None)
+        if first is None or key not in totals or last <= first[0]:
+            return 0.0
+        return max(0.0, totals[key] - first[1][key]) / (last - first[0])
+
+
+class Ends:
+    """The end offsets of partitions, read with its own consumer."""
+
+    def __init__(self, transport: Transport):
+        self._transport = transport
+        self._lock = Lock()
+        self._consumer: Consumer | None = None
+        self._known: dict[TopicPartition, int] = {}
+        self._read_at = float("-inf")
+        self._closed = False
+
+    def of(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the known end offsets, at most a second old; fewer while the log does not respond."""
+        wanted = list(partitions)
+        with self._lock:
+            stale = time.monotonic() - self._read_at > _ENDS_SECONDS or any(tp not in self._known for tp in wanted)
+            if wanted and stale and not self._closed:
+                self._read(wanted)
+            return self._known
+
+    def _read(self, partitions: list[TopicPartition]) -> None:
+        try:
+            if self._consumer is None:
+                self._consumer = self._transport.consumer(None, read_committed=True, client_id="status")
+            self._known = dict(self._consumer.end_offsets(partitions))
+        except StreamkitError as error:
+            log.info("the ends of the inputs are not known: %s", error)
+            self._known = {}
+        self._read_at = time.monotonic()
+
+    def close(self) -> None:
+        """Close the consumer."""
+        with self._lock:
+            self._closed = True
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None

@@ -23,7 +23,7 @@ from streamkit.suggestions import did_you_mean, listed
 if TYPE_CHECKING:
     from streamkit.runtime.local.instance.client import Application
     from streamkit.runtime.local.threads.stream_thread import StreamThread
-    from streamkit.state.store_interface import Store
+    from streamkit.state.definitions import Store
 
 WAIT_SECONDS = 10.0
 """How long a query waits for a thread that is busy with one batch."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.tasks.local_task import LocalTask
-from streamkit.state.store_interface import Store, StoreSize
+from streamkit.state.definitions import Store, StoreSize
 
 _SIZE_SECONDS = 5.0
 """How long a size is used: an estimate of rows reads some of them."""

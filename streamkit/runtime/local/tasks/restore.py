@@ -13,7 +13,7 @@ from time import monotonic
 from streamkit.errors import IncompatibleStateError, SerdeError, TaskCorruptedError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.local.lost_records import DELETED
-from streamkit.state.store_interface import Store
+from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import Consumer
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from streamkit.runtime.local.tasks.restore import BATCH, Changelog, log_restored
 from streamkit.runtime.local.tasks.restore_progress import Event, RestoreProgress, progress_of
 from streamkit.runtime.local.tasks.start_positions import StartPositions
 from streamkit.runtime.local.tasks.task_timeout import TaskTimeout
-from streamkit.state.store_interface import Store
+from streamkit.state.definitions import Store
 
 log = logging.getLogger(__name__)
 

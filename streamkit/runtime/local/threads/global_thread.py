@@ -16,8 +16,8 @@ from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSp
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.tasks.restore import Changelog, restore
 from streamkit.runtime.local.threads.gate import Gate
+from streamkit.state.definitions import Store
 from streamkit.state.files.checkpoint import read_checkpoint, write_checkpoint
-from streamkit.state.store_interface import Store
 from streamkit.transport.log_interface import EARLIEST, Consumer
 
 log = logging.getLogger(__name__)

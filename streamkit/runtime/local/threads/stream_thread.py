@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic, perf_counter
 
@@ -18,7 +19,7 @@ from streamkit.errors import (
 )
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.lost_records import describe_lost
-from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.tasks.local_task import LocalTask
 from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
 from streamkit.runtime.local.tasks.start_positions import reset_positions
@@ -27,13 +28,11 @@ from streamkit.runtime.local.tasks.task_manager import TaskManager
 from streamkit.runtime.local.tasks.task_timeout import TaskTimeout
 from streamkit.runtime.local.threads.committer import Committer
 from streamkit.runtime.local.threads.counters import ThreadCounters
-from streamkit.runtime.local.threads.fetching import Fetching
 from streamkit.runtime.local.threads.gate import Gate
-from streamkit.runtime.local.threads.iterations import Iterations
 from streamkit.runtime.local.threads.own_transactions import OwnTransactions
 from streamkit.runtime.local.threads.states import ThreadState, check_transition
-from streamkit.state.store_interface import Store
-from streamkit.transport.log_interface import EARLIEST, LATEST, Producer
+from streamkit.state.definitions import Store
+from streamkit.transport.log_interface import EARLIEST, LATEST, Consumer, Producer
 
 log = logging.getLogger(__name__)
 
@@ -396,3 +395,65 @@ class StreamThread:
         check_transition(self.state, state)
         self.state = state
         self.on_change(self)
+
+
+# The fetching of a stream thread: pauses full partitions, and looks up the lags of empty ones.
+
+
+class Fetching:
+    """The paused partitions of a thread's consumer, and the lags that its tasks wait for."""
+
+    def __init__(self, consumer: Consumer, tasks: TaskManager, settings: Settings):
+        self._consumer = consumer
+        self._tasks = tasks
+        self._settings = settings
+        self._paused: set[TopicPartition] = set()
+
+    def update_lags(self) -> None:
+        """Set the lags of empty partitions, for tasks that wait for them (max.task.idle.ms)."""
+        if self._settings.max_idle_ms < 0:
+            return
+        for local_task in self._tasks.running.values():
+            task = local_task.task
+            inputs = task.inputs
+            if len(inputs) == 1 or not task.has_records():
+                continue
+            empty = [partition for partition in inputs if not task.buffered(partition)]
+            if empty:
+                task.set_lags(self._consumer.lags(empty))
+
+    def balance(self) -> None:
+        """Pause partitions with enough buffered records, and resume the others (buffered.records.per.partition).
+
+        Once a round, not once a batch: queues are nearly always empty by now, and a pause costs a request.
+        """
+        limit = self._settings.buffered_records
+        full = {tp for tp, task in self._tasks.by_partition.items() if task.buffered(tp) > limit}
+        if full != self._paused:
+            self._consumer.resume((self._paused - full) & self._tasks.by_partition.keys())
+            self._consumer.pause(full - self._paused)
+            self._paused = full
+
+
+# The number of records that a task processes between punctuation and commits (StreamThread's numIterations).
+
+START = 256
+MAX = 65_536
+
+
+@dataclass
+class Iterations:
+    """Doubles after each round, and halves after a punctuator, a commit, or half of max.poll.interval.ms.
+
+    Java starts at 1 and adds 1; each round costs Python calls, so that the number starts higher and doubles.
+    """
+
+    max_poll_interval_ms: int = 300_000
+    records: int = START
+
+    def adapt(self, *, interrupted: bool, since_poll_ms: int) -> None:
+        """Adapt after a round: `interrupted` by a punctuator or a commit, `since_poll_ms` after the last poll."""
+        if interrupted or since_poll_ms > self.max_poll_interval_ms // 2:
+            self.records = max(1, self.records // 2)
+        else:
+            self.records = min(MAX, self.records * 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -19,16 +20,18 @@ from streamkit.changes.match import match_topics
 from streamkit.errors import ActiveGroupError, MigrationError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import Layout, lay_out, source_topics
-from streamkit.record import TopicPartition
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.execution import metadata
 from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.operations.migration.migrated_offsets import OffsetMove
-from streamkit.runtime.operations.migration.migration_journal import Journal
+from streamkit.runtime.operations.migration.migration_journal import OFFSETS, Entry, Journal
 from streamkit.runtime.operations.migration.record_copy import Copy, LogAccess, Replacement
 from streamkit.runtime.operations.migration.store_moves import Version, matched_stores, store_moves
-from streamkit.runtime.operations.migration.task_directories import find_moves, move
 from streamkit.runtime.operations.opening import address
 from streamkit.runtime.operations.reset import locked_state
-from streamkit.transport.log_interface import Admin, NewTopic, Transport
+from streamkit.state.engines.open_maps import ENGINES
+from streamkit.state.files.directory import stored
+from streamkit.state.files.mark import translated
+from streamkit.transport.log_interface import Admin, CommittedOffset, NewTopic, Transport
 
 
 class State(StrEnum):
@@ -329,3 +332,160 @@ class _Comparison:
             if each.subject == "topic" and (each.name in roots or each.name in self.new.form.topics):
                 continue
             yield each
+
+
+# Keeps the committed offsets of a group where the application, its repartition topics or its stores have other names.
+
+Offsets = dict[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True)
+class OffsetMove:
+    """The groups of both versions, the inputs of the old one, and new names.
+
+    inputs: partition counts by external topic; internals: by internal one; topics: the new repartition topics by the old
+    ones; stores: new names by old ones, for the times in the metadata of offsets.
+    """
+
+    old_group: str
+    new_group: str
+    inputs: Mapping[str, int]
+    internals: Mapping[str, int]
+    topics: Mapping[str, NewTopic]
+    stores: Mapping[str, str]
+
+    def pending(self, log: LogAccess) -> Offsets:
+        """Return the offsets to commit for the new group. Raises MigrationError where it has others."""
+        inputs, internals = self._read(log, self.inputs), self._read(log, self.internals)
+        # A new repartition topic is read from its beginning; stream time and the times of stores go on.
+        begun = {
+            TopicPartition(self.topics[place.topic].name, place.partition): CommittedOffset(0, each.metadata)
+            for place, each in internals.items()
+            if place.topic in self.topics and self.topics[place.topic].partitions == self.internals[place.topic]
+        }
+        present = self._present(log, [*inputs, *internals, *begun])
+        found = {place: each for place, each in begun.items() if place not in present}
+        if self.old_group == self.new_group:
+            kept = {place: each for place, each in internals.items() if place.topic not in self.topics}
+            return {**found, **{p: each for p, each in {**inputs, **kept}.items() if present.get(p) != each}}
+        return {**found, **self._of_inputs(log, inputs, present)}
+
+    def _of_inputs(self, log: LogAccess, inputs: Offsets, present: Offsets) -> Offsets:
+        """Return the offsets of inputs for another group, unless it has them or has read on from them."""
+        entry, offsets = log.journal.get(OFFSETS), _offsets(inputs)
+        is_own = entry is not None and entry.form == self.form
+        if entry is not None and is_own and entry.done and entry.source_ends == offsets:
+            return {}
+        have = {place: present[place] for place in inputs if place in present}
+        # After a complete move the old version may have run again; the new one may not have.
+        untouched = entry is not None and is_own and (not entry.done or entry.source_ends == _offsets(have))
+        if have and not untouched and _offsets(have) != offsets:
+            raise MigrationError(
+                f"group {self.new_group} has committed offsets already: delete the group, or its offsets stay"
+            )
+        return {place: each for place, each in inputs.items() if have.get(place) != each}
+
+    @property
+    def form(self) -> str:
+        """The move as text, for the journal."""
+        return f"{self.old_group} -> {self.new_group}"
+
+    def _read(self, log: LogAccess, topics: Mapping[str, int]) -> Offsets:
+        """Return the old group's offsets, with the new names of stores."""
+        places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+        with closing(log.transport.consumer(self.old_group)) as consumer:
+            found = consumer.committed(places)
+        return {place: CommittedOffset(each.offset, self._renamed(each.metadata)) for place, each in found.items()}
+
+    def _renamed(self, text: str) -> str:
+        time, times = metadata.decode(text)
+        if not times.keys() & self.stores.keys():
+            return text
+        return metadata.encode(time, {self.stores.get(name, name): each for name, each in times.items()})
+
+    def _present(self, log: LogAccess, places: list[TopicPartition]) -> Offsets:
+        existing = log.admin.topics({place.topic for place in places})
+        with closing(log.transport.consumer(self.new_group)) as consumer:
+            return consumer.committed([place for place in places if place.topic in existing])
+
+    def is_done(self, log: LogAccess) -> bool:
+        """Return whether nothing is pending, and the journal has that. Raises MigrationError where the new group has others."""
+        entry = log.journal.get(OFFSETS)
+        is_open = entry is not None and not entry.done and entry.form == self.form
+        return not is_open and not self.pending(log)
+
+    def begin(self, log: LogAccess) -> None:
+        """Note that another group has no offsets so far, so that it does not start. Raises TransportError."""
+        entry = log.journal.get(OFFSETS)
+        if self.old_group != self.new_group and (entry is None or entry.form != self.form):
+            log.journal.put(OFFSETS, Entry(False, self.old_group, self.form))
+
+    def run(self, log: LogAccess) -> None:
+        """Commit the pending offsets, and create the topics that need one. Raises MigrationError, TransportError."""
+        pending = self.pending(log)
+        names = {place.topic for place in pending}
+        log.admin.create_topics([topic for topic in self.topics.values() if topic.name in names])
+        if pending:  # a crash after the commit leaves the entry only
+            with closing(log.transport.consumer(self.new_group)) as consumer:
+                consumer.commit(pending)
+        if self.old_group != self.new_group:
+            offsets = _offsets(self._read(log, self.inputs))
+            log.journal.put(OFFSETS, Entry(True, self.old_group, self.form, source_ends=offsets))
+
+
+def _offsets(found: Offsets) -> tuple[int, ...]:
+    return tuple(found[place].offset for place in sorted(found))
+
+
+# Renames the directories of tasks whose sub-topology has another number, so that their state is not restored.
+
+_MOVING = ".moving-"
+"""The prefix of the name of a directory between its old and its new name: two directories may change places."""
+
+
+def find_moves(plan: Plan, directory: Path) -> dict[str, str]:
+    """Return the new names of task directories by their present ones. Raises StateError.
+
+    The stores in a directory decide, so that a repeated migration moves nothing twice. A directory stays where it is if its
+    stores are none of the plan's, and if its new name is taken by one that stays.
+    """
+    homes = {store: sub.id for sub in plan.sub_topologies if not sub.is_global for store in sub.stores}
+    with translated(directory):
+        names = [name for name in stored(directory) if name[0].isdigit() and any((directory / name).iterdir())]
+    moves = {}
+    for name in names:
+        task = TaskId.parse(name)
+        ids = {homes[store] for store in _stores(directory / name) if store in homes}
+        if len(ids) == 1 and task.sub_topology not in ids:
+            moves[name] = str(TaskId(ids.pop(), task.partition))
+    with translated(directory):
+        left = {path.name: path.name.removeprefix(_MOVING) for path in directory.glob(f"{_MOVING}*")}
+    return _free({**left, **moves}, set(names))
+
+
+def move(directory: Path, moves: Mapping[str, str]) -> None:
+    """Rename directories. It may be repeated after a crash. Raises StateError."""
+    with translated(directory):
+        for name, target in moves.items():
+            if not name.startswith(_MOVING):
+                between = directory / f"{_MOVING}{target}"
+                if between.exists():
+                    shutil.rmtree(between)  # the old version has restored the task since it was left there
+                (directory / name).rename(between)
+        for target in dict.fromkeys(moves.values()):
+            if (directory / target).exists():
+                (directory / target).rmdir()  # an empty one, by `find_moves`
+            (directory / f"{_MOVING}{target}").rename(directory / target)
+
+
+def _free(moves: dict[str, str], names: set[str]) -> dict[str, str]:
+    """Return the moves whose target is free, or becomes free by another move."""
+    while blocked := [name for name, target in moves.items() if target in names and target not in moves]:
+        for name in blocked:
+            del moves[name]
+    return moves
+
+
+def _stores(task: Path) -> set[str]:
+    with translated(task):
+        return {path.name for engine in ENGINES for path in (task / engine).glob("*") if path.is_dir()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.core.pass_through import PassThrough
-from streamkit.operators.core.processor_node import ProcessorNode
 from streamkit.operators.steps.joins.foreign_key_join import ForeignTableJoin, SubscriptionJoin
 from streamkit.operators.steps.joins.stream_global_join import StreamGlobalJoin
 from streamkit.operators.steps.joins.stream_table_join import StreamTableJoin

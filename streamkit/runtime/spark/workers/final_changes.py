@@ -6,9 +6,8 @@ import sys
 from abc import abstractmethod
 
 from streamkit.record import RecordContext, Value
-from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.keys import pack_long, unpack_long
-from streamkit.state.store_interface import BytesMap, StoreContext
 from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, VALUE, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_value import KeyValueStore

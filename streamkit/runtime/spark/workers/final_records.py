@@ -8,8 +8,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from streamkit.record import OutputTuple
+from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.open_maps import default_engine, open_map
-from streamkit.state.store_interface import BytesMap
 
 _PRESENT = b"k"
 """The prefix of keys on disk, so that the empty key stands for None."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from streamkit.plan.model import SubTopology
     from streamkit.runtime.spark.workers.worker import Loaded
-    from streamkit.state.store_interface import Store
+    from streamkit.state.definitions import Store
 
 _stores: dict[str, dict[str, Store]] = {}
 

@@ -14,10 +14,9 @@ from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.spark.workers.final_changes import FinalKeyValueStore, FinalWindowStore
-from streamkit.state.definitions import create
+from streamkit.state.definitions import BytesMap, Store, create
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.open_maps import default_engine, open_map
-from streamkit.state.store_interface import BytesMap, Store
 
 if TYPE_CHECKING:
     from streamkit.runtime.execution.task import Task

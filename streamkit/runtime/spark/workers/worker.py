@@ -12,7 +12,8 @@ from functools import wraps
 from itertools import pairwise
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from streamkit.compile import Program, compile_sub_topology
+from streamkit.compile.compiler import compile_sub_topology
+from streamkit.compile.program import Program
 from streamkit.errors import StreamkitError
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.plan.partitions import Layout

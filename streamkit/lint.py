@@ -1,0 +1,731 @@
+"""Rules for valid topologies: `check` returns what `streamkit validate --strict` reports.
+
+A comment `# lint: ignore=CODE` (several with commas) in the line of a finding suppresses it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeGuard
+
+from streamkit import plugins
+from streamkit.config.values import is_secret
+from streamkit.errors import Position
+from streamkit.expressions import Expression
+from streamkit.expressions.analysis.types import ANY
+from streamkit.expressions.call_signatures import methods_called
+from streamkit.graph.physical_topology import OnError, StepRef
+from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.core.parsed_values import Ref, SinkSpec, Step
+from streamkit.operators.core.repartition_node import RepartitionFilter
+from streamkit.operators.core.window_definitions import SessionWindows, TimeWindows
+from streamkit.operators.kernels.calls.call_times import POLL_INTERVAL, longest_call
+from streamkit.operators.steps.aggregations.aggregate_node import SessionAggregate, SlidingAggregate, WindowAggregate
+from streamkit.operators.steps.joins.stream_stream_join import SelfJoin, StreamStreamJoin
+from streamkit.operators.steps.stateless.filter import Filter
+from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
+from streamkit.operators.steps.stateless.map_values import MapValues
+from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, PlanNode, SinkNode, SourceNode
+from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamkit.serdes.serde import Serde
+from streamkit.spec.topology_model import TopologyModel
+
+# A rule of the linter, its findings, and the topology that it checks.
+
+Place = tuple[Position, str]
+"""The position where a topology breaks a rule, and the message about it."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule for valid topologies.
+
+    code: its name; summary: what it finds; why: the consequence of breaking it; bad, good: a topology that breaks it, and one that does not;
+    is_mistake: what it finds is certainly wrong, so that `validate` reports it without `--strict` too.
+    """
+
+    code: str
+    summary: str
+    why: str
+    bad: str
+    good: str
+    find: Callable[[Subject], Iterable[Place]]
+    is_mistake: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A place that breaks a rule."""
+
+    code: str
+    position: Position
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.message} [{self.code}]"
+
+
+class Subject:
+    """A topology as a file and as a plan, with the views of it that several rules share."""
+
+    def __init__(self, model: TopologyModel, plan: Plan):
+        self.model = model
+        self.plan = plan
+        self.source_lines = model.text.splitlines()
+
+    @cached_property
+    def parts(self) -> list[object]:
+        """All parts of the pipelines: steps, references, sinks, expressions."""
+        return list(_walk(tuple(self.model.pipelines.values())))
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """All steps, those of branches included."""
+        return [part for part in self.parts if isinstance(part, Step)]
+
+    def is_own(self, position: Position | None) -> TypeGuard[Position]:
+        """Return whether a place is in the file itself: what an included file has may be for other topologies."""
+        return position is not None and position.file not in self.model.included
+
+    def line(self, position: Position) -> str:
+        """Return the text of a line."""
+        lines = self.lines_of(position.file)
+        return lines[position.line - 1] if position.line <= len(lines) else ""
+
+    def lines_of(self, file: str) -> list[str]:
+        """Return the lines of the topology's file, or of one that it includes."""
+        return self.model.included[file].splitlines() if file in self.model.included else self.source_lines
+
+
+def _walk(value: object) -> Iterator[object]:
+    """Yield a value and everything inside it that comes from the file."""
+    yield value
+    inner: Iterable[object] = ()
+    if hasattr(value, "__dataclass_fields__"):
+        inner = [getattr(value, name) for name in value.__dataclass_fields__ if "position" not in name]
+    elif isinstance(value, Mapping):
+        inner = value.values()
+    elif isinstance(value, tuple | list | frozenset):
+        inner = value
+    for each in inner:
+        if not isinstance(each, str | bytes | int | float | None):
+            yield from _walk(each)
+
+
+# Rules about definitions that no part of the file uses.
+
+_UNUSED_HEAD = "streamkit: 1\napplication: example\n"
+_EFFECTS = ("peek", "print", "process", "process_values")
+_STATE = ("count", "reduce", "aggregate", "to_table")
+
+
+def _pipelines(subject: Subject) -> Iterable[Place]:
+    read = {part.pipeline for part in subject.parts if isinstance(part, Ref) and part.pipeline}
+    for pipeline in subject.model.pipelines.values():
+        kept = pipeline.source.kind != "stream" and pipeline.source.store is not None
+        used = pipeline.name in read or pipeline.to or pipeline.for_each or kept
+        ends = any(step.operator in (*_EFFECTS, *_STATE, "branch") or step.get("store") for step in pipeline.steps)
+        if not used and not ends and pipeline.position is not None:
+            yield pipeline.position, f"The pipeline {pipeline.name!r} has no 'to', and nothing reads it"
+
+
+def _topics(subject: Subject) -> Iterable[Place]:
+    used = {topic for part in subject.parts if isinstance(part, Ref) for topic in part.topics}
+    used.update(part.topic for part in subject.parts if isinstance(part, SinkSpec | OnError) and part.topic)
+    if any(isinstance(part, SinkSpec) and part.route is not None for part in subject.parts):
+        return  # A `route` may choose each topic of the file.
+    patterns = [re.compile(part.pattern) for part in subject.parts if isinstance(part, Ref) and part.pattern]
+    letters = subject.plan.config.get("errors.dead.letter.queue.topic.name")
+    for name, topic in subject.model.topics.items():
+        matched = topic.topic == letters or any(pattern.fullmatch(topic.topic) for pattern in patterns)
+        if name not in used and not matched and subject.is_own(topic.position):
+            yield topic.position, f"No pipeline reads or writes the topic {name!r}"
+
+
+def _functions(subject: Subject) -> Iterable[Place]:
+    texts = [part.text for part in subject.parts if isinstance(part, Expression)]
+    texts += [
+        topic.timestamp.text for topic in subject.model.topics.values() if isinstance(topic.timestamp, Expression)
+    ]
+    for name, function in subject.model.functions.items():
+        others = [each.expr for other, each in subject.model.functions.items() if other != name and each.expr]
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        if not any(word.search(text) for text in [*texts, *others]) and subject.is_own(function.position):
+            yield function.position, f"No expression calls the function {name!r}"
+
+
+def _stores(subject: Subject) -> Iterable[Place]:
+    used = {name for step in subject.steps for name in step.get("stores") or ()}
+    # A store that is written from a topic serves queries, and a global one every processor.
+    used.update(part.store.name for part in subject.parts if isinstance(part, Ref) and part.store and part.store.name)
+    for name, store in subject.model.stores.items():
+        if name not in used and subject.is_own(store.position):
+            yield store.position, f"No processor uses the store {name!r}"
+
+
+_UNUSED_RULES = (
+    Rule(
+        "unused-pipeline",
+        "A pipeline whose records go nowhere.",
+        "It reads and computes for nothing; mostly its `to` was forgotten.",
+        _UNUSED_HEAD
+        + "topics: {in: {value: string}}\npipelines:\n  loud:\n    stream: in\n    steps: [map_values: value.upper()]\n",
+        _UNUSED_HEAD
+        + "topics: {in: {value: string}, out: {value: string}}\npipelines:\n  loud:\n    stream: in\n"
+        + "    steps: [map_values: {value: value.upper(), value_serde: string}]\n    to: out\n",
+        _pipelines,
+    ),
+    Rule(
+        "unused-topic",
+        "A topic that no pipeline reads or writes.",
+        "It is left over, or the one that was meant is misspelt elsewhere.",
+        _UNUSED_HEAD
+        + "topics: {in: {value: string}, out: {value: string}, old: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _UNUSED_HEAD
+        + "topics: {in: {value: string}, out: {value: string}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _topics,
+    ),
+    Rule(
+        "unused-function",
+        "A function that no expression calls.",
+        "It is left over, or an expression repeats what it does.",
+        _UNUSED_HEAD
+        + "functions: {double: {params: [n], expr: n * 2}}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _UNUSED_HEAD
+        + "functions: {double: {params: [n], expr: n * 2}}\ntopics: {in: {}, out: {}}\n"
+        + "pipelines:\n  twice:\n    stream: in\n    steps: [map_values: double(value)]\n    to: out\n",
+        _functions,
+    ),
+    Rule(
+        "unused-store",
+        "A store that no processor uses.",
+        "The file promises state that is never made.",
+        _UNUSED_HEAD
+        + "stores: {seen: {type: key_value}}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _UNUSED_HEAD
+        + "stores: {seen: {type: key_value}}\ntopics: {in: {}, out: {}}\npipelines:\n  once:\n    stream: in\n"
+        + "    steps: [process: {call: 'seen:Once', stores: [seen]}]\n    to: out\n",
+        _stores,
+    ),
+)
+
+
+# Rules about state: names that must last, caches, and repartition topics.
+
+_STATE_HEAD = (
+    "streamkit: 1\napplication: example\ntopics: {in: {value: string}, out: {value: long}, more: {value: string}}\n"
+)
+_NUMBERED = re.compile(r"-\d{10}\b")
+_CACHE = "statestore.cache.max.bytes"
+_NAMED_BY = {
+    **dict.fromkeys(("repartition", "suppress", "group_by", "group_by_key"), "'name'"),
+    "deduplicate": "'store' for the store, 'name' for the topic",
+}
+"""The options that give names, of steps where not both give all names."""
+_MERGE = "merge.repartition.topics"
+
+
+def _unnamed(subject: Subject) -> Iterable[Place]:
+    """Like ensure.explicit.internal.resource.naming of Kafka Streams: numbers in names change with every step before them."""
+    found: dict[StepRef, list[str]] = {}
+    seen: set[str] = set()  # The first node that uses a store adds it; later ones only read it.
+    for sub in subject.plan.sub_topologies:
+        for node in sub.nodes.values():
+            if node.origin is None:
+                continue
+            if isinstance(node, SinkNode) and node.internal and node.topic and _NUMBERED.search(node.topic):
+                found.setdefault(node.origin, []).append(f"the repartition topic {node.topic}")
+            for store in node.stores if isinstance(node, ProcessorNode) else ():
+                logged = subject.plan.stores[store].changelog_topic is not None
+                if _NUMBERED.search(store) and logged and store not in seen:
+                    seen.add(store)
+                    found.setdefault(node.origin, []).append(f"the store {store}")
+    for origin, names in found.items():
+        option = _NAMED_BY.get(origin.step, "'store' or 'name'")
+        listed = " and ".join(dict.fromkeys(names))
+        yield origin.position, f"{origin.step} has a generated name for {listed}; give it {option}"
+
+
+def _implicit_cache(subject: Subject) -> Iterable[Place]:
+    if any(subject.plan.config.origin(name) != "default" for name in (_CACHE, "cache.max.bytes.buffering")):
+        return
+    chosen = {
+        options.name: options.caching
+        for options in (step.get("store") for step in subject.steps)
+        if hasattr(options, "caching")
+    }
+    chosen.update({name: store.caching for name, store in subject.model.stores.items()})
+    for sub in subject.plan.sub_topologies:
+        for node in sub.nodes.values():
+            if not isinstance(node, ProcessorNode) or node.origin is None:
+                continue
+            for name in node.stores:
+                store = subject.plan.stores[name]
+                # Results that are emitted on close, or suppressed, are final in any case.
+                updates = store.in_cache and not store.options.get("on_close")
+                if _makes(node) and updates and chosen.get(name) is None and _reaches_sink(sub.nodes, node):
+                    yield (
+                        node.origin.position,
+                        f"{node.origin.step} writes only the last update of a key per commit, since its store is cached;"
+                        f" write 'caching' of the store, or {_CACHE} in 'config'",
+                    )
+
+
+def _makes(node: ProcessorNode) -> bool:
+    """Return whether a node is of a step that writes its results to a store; a processor may only read it."""
+    return node.origin is not None and node.origin.step in ("count", "reduce", "aggregate", "to_table")
+
+
+def _reaches_sink(nodes: Mapping[str, PlanNode], start: PlanNode) -> bool:
+    waiting, seen = [start], set[str]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, SinkNode):
+            if not node.internal:
+                return True
+            continue
+        for name in node.children:
+            origin = nodes[name].origin
+            suppressed = origin is not None and origin.step == "suppress"
+            if name not in seen and not suppressed:
+                seen.add(name)
+                waiting.append(nodes[name])
+    return False
+
+
+def _shared(subject: Subject) -> Iterable[Place]:
+    if _MERGE in subject.plan.config.optimizations:
+        return
+    for sub in subject.plan.sub_topologies:
+        sources: dict[str, list[SinkNode]] = {}
+        for node in sub.nodes.values():
+            if isinstance(node, SinkNode) and node.internal and node.value_kind == "plain":
+                for parent in node.parents:
+                    above = sub.nodes[parent]
+                    # A repartition topic has a filter of records without a key above it.
+                    start = parent
+                    if isinstance(above, ProcessorNode) and isinstance(above.processor, RepartitionFilter):
+                        start = above.parents[0]
+                    sources.setdefault(start, []).append(node)
+        for sinks in sources.values():
+            if len(sinks) < 2 or sinks[1].origin is None:
+                continue
+            first = sinks[0].origin
+            where = f"line {first.position.line}" if first is not None else "another step"
+            yield (
+                sinks[1].origin.position,
+                f"{sinks[1].origin.step} repartitions the same stream as {where}; a 'repartition' step before both,"
+                f" or topology.optimization: {_MERGE}, would share one topic",
+            )
+
+
+_STATE_RULES = (
+    Rule(
+        "unnamed-state",
+        "A store with a changelog, or a repartition topic, with a generated name.",
+        "Generated names count the steps before them: a step that is added later gives the state another name, and an "
+        "application that is upgraded begins with empty state (KIP-1111 makes it an error in Kafka Streams).",
+        _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
+        "    steps: [group_by_key, count, to_stream]\n    to: out\n  other: {stream: more, to: in}\n",
+        _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
+        "    steps: [group_by_key, count: counts, to_stream]\n    to: out\n  other: {stream: more, to: in}\n",
+        _unnamed,
+    ),
+    Rule(
+        "implicit-cache",
+        "A table whose updates are written to a topic, where nothing says whether it is cached.",
+        "By default the record cache holds updates back until a commit, every 30 seconds, and then only the last one of a "
+        "key is written. A consumer of the topic may expect every update, and `try` shows every one.",
+        _STATE_HEAD
+        + "pipelines:\n  counts:\n    stream: in\n    steps: [group_by_key, count: counts, to_stream]\n    to: out\n"
+        "  other: {stream: more, to: in}\n",
+        _STATE_HEAD + "pipelines:\n  counts:\n    stream: in\n"
+        "    steps: [group_by_key, count: {store: {name: counts, caching: false}}, to_stream]\n    to: out\n"
+        "  other: {stream: more, to: in}\n",
+        _implicit_cache,
+    ),
+    Rule(
+        "shared-repartition",
+        "Steps that repartition the same stream, each through a topic of its own.",
+        "Every record is written and read once for each of them.",
+        _STATE_HEAD
+        + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  keyed:\n    stream: in\n    steps: [select_key: value]\n"
+        "  one:\n    from: keyed\n    steps: [group_by_key: {name: one}, count: ones, to_stream]\n    to: out\n"
+        "  two:\n    from: keyed\n    steps: [group_by_key: {name: two}, count: twos, to_stream]\n    to: out\n"
+        "  other: {stream: more, to: in}\n",
+        _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  keyed:\n    stream: in\n"
+        "    steps: [select_key: value, repartition: {name: keyed, value_serde: string}]\n"
+        "  one:\n    from: keyed\n    steps: [group_by_key, count: ones, to_stream]\n    to: out\n"
+        "  two:\n    from: keyed\n    steps: [group_by_key, count: twos, to_stream]\n    to: out\n"
+        "  other: {stream: more, to: in}\n",
+        _shared,
+    ),
+)
+
+
+# Rules about windows: those of keys in topics, and their grace.
+
+_WINDOW_HEAD = "streamkit: 1\napplication: example\nconfig: {statestore.cache.max.bytes: 0}\n"
+_PIPELINE = """\
+pipelines:
+  counts:
+    stream: in
+    steps: [group_by_key, {window: {tumbling: 5m, grace: 0}}, count: counts, to_stream]
+    to: out
+"""
+
+_LATE = """\
+streamkit: 1
+application: example
+config: {statestore.cache.max.bytes: 0}
+topics: {in: {value: string}, out: {key: {windowed: string, size: 5m}, value: long}}
+pipelines:
+  counts:
+    stream: in
+    steps: [group_by: {key: value, name: words}, window: {tumbling: 5m, grace: %s}, count: counts, to_stream]
+    to: out
+"""
+
+
+def _sizes(subject: Subject) -> Iterable[Place]:
+    for sub in subject.plan.sub_topologies:
+        for node in sub.nodes.values():
+            if not isinstance(node, SinkNode) or node.origin is None:
+                continue
+            for parent in node.parents:
+                message = _difference(sub.nodes[parent], node)
+                if message is not None:
+                    yield node.origin.position, message
+
+
+def _difference(parent: PlanNode, sink: SinkNode) -> str | None:
+    """Return how the keys that a node forwards differ from those that the sink's topic declares; None where they do not."""
+    given: Serde | None = getattr(parent, "key_serde", None)
+    declared = sink.key_serde
+    if isinstance(given, TimeWindowedSerde) and isinstance(declared, TimeWindowedSerde):
+        if given.size == declared.size:
+            return None
+        return (
+            f"windows of {given.size} ms are written to {sink.target}, whose entry has size: {declared.size}ms; records hold only "
+            "the start of their window, so that readers of the entry take another end"
+        )
+    kinds = {SessionWindowedSerde: "sessions", TimeWindowedSerde: "windows of one size"}
+    names = [next((name for kind, name in kinds.items() if isinstance(each, kind)), None) for each in (given, declared)]
+    if None in names or names[0] == names[1]:
+        return None
+    return f"{names[0]} are written to {sink.target}, whose entry declares {names[1]}"
+
+
+def _short_graces(subject: Subject) -> Iterable[Place]:
+    for sub in subject.plan.sub_topologies:
+        # Both sides of a join have its stream time, as all inputs of a cogroup have one result.
+        found: dict[StepRef, str] = {}
+        for node in sub.nodes.values():
+            if not isinstance(node, ProcessorNode) or node.origin is None or node.origin in found:
+                continue
+            width, grace = _times(node)
+            topic = _repartition_above(sub.nodes, node) if grace < width else None
+            if topic is not None and not _has_one_task(subject.plan, topic):
+                found[node.origin] = (
+                    f"{node.origin.step} has a grace of {grace:,} ms, less than its windows of {width:,} ms, and reads the "
+                    f"repartition topic {topic}: while the partitions before it catch up at different speeds, those ahead make "
+                    "the records of the others late, and late records are dropped; write a grace as long as one may be ahead"
+                )
+        for origin, message in found.items():
+            yield origin.position, message
+
+
+def _times(node: ProcessorNode) -> tuple[int, int]:
+    """Return the width of a node's windows and their grace, in ms; twice 0 for a node without windows."""
+    work = node.processor
+    if isinstance(work, StreamStreamJoin | SelfJoin):
+        return work.before + work.after, work.grace
+    if not isinstance(work, WindowAggregate | SlidingAggregate | SessionAggregate):
+        return 0, 0
+    windows = work.windows
+    if isinstance(windows, TimeWindows):
+        return windows.size, windows.grace
+    return windows.gap if isinstance(windows, SessionWindows) else windows.difference, windows.grace
+
+
+def _repartition_above(nodes: Mapping[str, PlanNode], start: ProcessorNode) -> str | None:
+    """Return the repartition topic from which records reach a node, None where there is none."""
+    waiting, seen = list(start.parents), set[str]()
+    while waiting:
+        name = waiting.pop()
+        node = nodes[name]
+        if name in seen:
+            continue
+        seen.add(name)
+        if isinstance(node, SourceNode):
+            if node.internal and node.value_kind == "plain":
+                return node.topics[0]
+        else:
+            waiting.extend(node.parents)
+    return None
+
+
+def _has_one_task(plan: Plan, topic: str) -> bool:
+    """Return whether the topics before a repartition topic are declared with one partition, so that one task writes it."""
+    sources = [
+        source
+        for sub in plan.sub_topologies
+        if any(isinstance(node, SinkNode) and node.topic == topic for node in sub.nodes.values())
+        for source in sub.nodes.values()
+        if isinstance(source, SourceNode)
+    ]
+    topics: dict[str, ExternalTopic | InternalTopic] = {**plan.external_topics, **plan.internal_topics}
+    return all(
+        source.pattern is None and all(name in topics and topics[name].partitions == 1 for name in source.topics)
+        for source in sources
+    )
+
+
+_WINDOW_RULES = (
+    Rule(
+        "window-size",
+        "A topic of windowed keys whose declared `size`, or kind of window, is not that of the windows written to it.",
+        "A record holds the start of its window only. A reader of the topic by the entry gets windows with another end; Kafka "
+        "Streams does not check it either.",
+        _WINDOW_HEAD
+        + "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
+        + _PIPELINE,
+        _WINDOW_HEAD
+        + "topics: {in: {value: string}, out: {key: {windowed: string, size: 5m}, value: long}}\n"
+        + _PIPELINE,
+        _sizes,
+        is_mistake=True,
+    ),
+    Rule(
+        "short-grace",
+        "A windowed aggregation, or a join of streams, behind a repartition, whose `grace` is shorter than its windows.",
+        "A repartition topic has the records of all partitions before it, as they arrive. After a standstill one of these is read "
+        "hours ahead of another: stream time is that of the first, and the records of the other are late and dropped, in Kafka "
+        "Streams too. The grace decides how far ahead a partition may be, and one partition needs none; `status` shows the share of late records by task.",
+        _LATE % "10s",
+        _LATE % "1h",
+        _short_graces,
+    ),
+)
+
+
+# Rules about calls of Python: models that are asked for one record at a time, and look-ups that wait too long.
+
+_CALL_HEAD = "streamkit: 1\napplication: example\ntopics: {in: {value: json}, out: {value: json}}\npipelines:\n  copy:\n    stream: in\n"
+_PREDICTIONS = ("predict", "predict_proba", "decision_function")
+"""Methods of models that take many rows, in scikit-learn and in the libraries that follow its interface."""
+
+
+def _single_predictions(subject: Subject) -> Iterable[Place]:
+    nodes = [node for sub in subject.plan.sub_topologies for node in sub.nodes.values()]
+    for node in nodes:
+        processor = node.processor if isinstance(node, ProcessorNode) else None
+        if node.origin is None or not isinstance(processor, MapValues | Filter | FlatMapValues):
+            continue
+        for expression in (getattr(processor, name, None) for name in ("value", "predicate", "values")):
+            ref = getattr(expression, "called", None)
+            if ref is None:
+                continue
+            found = methods_called(ref.folder, ref.module, ref.attribute)
+            method = next((each for each in _PREDICTIONS if each in found), None)
+            if method is not None:
+                yield (
+                    node.origin.position,
+                    f"{ref.attribute} calls {method}() for one record at a time; with 'batch: 512' it gets lists of keys and values",
+                )
+
+
+def _long_lookups(subject: Subject) -> Iterable[Place]:
+    limit = int(subject.plan.config.get("max.poll.interval.ms") or POLL_INTERVAL)
+    for step in subject.steps:
+        if step.operator != "enrich":
+            continue
+        longest = longest_call(step.get("timeout", 30_000), step.get("retries", 0), step.get("backoff", 100))
+        if longest > limit // 2:
+            yield (
+                step.position,
+                f"a call of enrich may take {longest:,} ms with its retries, more than half of max.poll.interval.ms ({limit:,} ms)",
+            )
+
+
+_CALL_RULES = (
+    Rule(
+        "single-prediction",
+        "A function that asks a model for one record at a time, on a stream.",
+        "A call of `predict` costs about as much for one row as for hundreds; with `batch` the function gets lists, and the order and "
+        "the results stay. The rule reads the source of modules beside the file.",
+        _CALL_HEAD + '    steps: [map_values: {call: "scoring:score"}]\n    to: out\n',
+        _CALL_HEAD + '    steps: [map_values: {call: "scoring:scores", batch: 512}]\n    to: out\n',
+        _single_predictions,
+    ),
+    Rule(
+        "long-lookup",
+        "An `enrich` whose calls may take more than half of `max.poll.interval.ms`: `timeout` times the calls, and the pauses between them.",
+        "While it waits, the thread does not poll. When the service does not answer, the instance leaves the group, and its tasks "
+        "go to another one, where the same happens.",
+        _CALL_HEAD + '    steps: [enrich: {call: "scoring:look_up", timeout: 1m, retries: 5}]\n    to: out\n',
+        _CALL_HEAD + '    steps: [enrich: {call: "scoring:look_up", timeout: 5s, retries: 5}]\n    to: out\n',
+        _long_lookups,
+    ),
+)
+
+
+# Rules about defaults that a file should replace, and about leftovers in a file.
+
+_HABITS_HEAD = "streamkit: 1\napplication: example\n"
+_TOPICS = "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
+_JOINS = ("join", "left_join", "outer_join")
+
+
+def _no_grace(subject: Subject) -> Iterable[Place]:
+    for step in subject.steps:
+        joined = step.operator in _JOINS and any(step.get(name) is not None for name in ("within", "before", "after"))
+        if (step.operator == "window" or joined) and "grace" not in step.options:
+            yield (
+                step.position,
+                f"{step.operator} has no 'grace': a record that comes after its window's end is dropped; write how long to"
+                " wait for it, or 'grace: 0'",
+            )
+
+
+def _plain_secrets(subject: Subject) -> Iterable[Place]:
+    for name, entry in subject.model.config.items():
+        if is_secret(name) and entry.position is not None and entry.value not in ("", None):
+            lines = subject.lines_of(entry.position.file)[entry.position.line - 1 : entry.position.line + 1]
+            if not any("${" in line for line in lines):
+                yield (
+                    entry.position,
+                    f"{name} stands in the file; write ${{NAME}} and give it by the environment or --env-file",
+                )
+
+
+def _debug_prints(subject: Subject) -> Iterable[Place]:
+    for step in subject.steps:
+        if step.operator == "print":
+            yield step.position, "print writes every record to the standard output of the application; is it left over?"
+
+
+def _timestamps_without_default(subject: Subject) -> Iterable[Place]:
+    nodes = [node for sub in subject.plan.sub_topologies for node in sub.nodes.values()]
+    for source in (node for node in nodes if isinstance(node, SourceNode)):
+        for topic, expression in source.timestamps.items():
+            if not isinstance(expression, Expression) or not subject.is_own(expression.position):
+                continue
+            keys, values = source.topic_serdes.get(topic, (source.key_serde, source.value_serde))
+            # A schema has its own fields, which `validate` compares with the expression.
+            names = {name for name, serde in (("key", keys), ("value", values)) if serde is None or serde.type is ANY}
+            field = next(_required_fields(expression.text, names), None)
+            if field is not None:
+                yield (
+                    expression.position,
+                    f"'timestamp' reads {field}, and a record without it goes to deserialization.exception.handler, which"
+                    " ends the application by default; write a default, such as get(value, 'FIELD', timestamp)",
+                )
+
+
+def _required_fields(text: str, names: set[str]) -> Iterator[str]:
+    """Yield the fields of these names that an expression reads without a default."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return
+    if any(isinstance(each, ast.IfExp) for each in ast.walk(tree)):
+        return
+    methods = {each.func for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Attribute | ast.Subscript) and each not in methods:
+            root: ast.expr = each
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id in names:
+                yield ast.unparse(each)
+
+
+_HABIT_RULES = (
+    Rule(
+        "timestamp-default",
+        "A `timestamp` of a topic that reads a field of JSON without a default.",
+        "A record without the field has no time, and goes to `deserialization.exception.handler`: by default the application ends there. "
+        "A default is the record's own `timestamp`, for example, or `-1`, which drops and counts the record.",
+        _HABITS_HEAD
+        + "topics: {in: {value: json, timestamp: value.at}, out: {value: json}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _HABITS_HEAD
+        + "topics:\n  in: {value: json, timestamp: \"get(value, 'at', timestamp)\"}\n  out: {value: json}\n"
+        "pipelines:\n  copy: {stream: in, to: out}\n",
+        _timestamps_without_default,
+    ),
+    Rule(
+        "no-grace",
+        "A window, or a join of streams, without `grace`.",
+        "The default is none: what arrives after the end of its window is dropped, also when only another partition was "
+        "quicker. `grace: 0` says that it is meant so.",
+        _HABITS_HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
+        "    steps: [group_by_key, window: {tumbling: 1m}, count: counts, to_stream]\n    to: out\n",
+        _HABITS_HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
+        "    steps: [group_by_key, window: {tumbling: 1m, grace: 10s}, count: counts, to_stream]\n    to: out\n",
+        _no_grace,
+    ),
+    Rule(
+        "plain-secret",
+        "A password or key that stands in the file.",
+        "Topology files are kept in repositories and shown to people; what they hold is no secret.",
+        _HABITS_HEAD
+        + "config: {sasl.password: hunter2}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _HABITS_HEAD
+        + "config:\n  sasl.password: ${PASSWORD:-}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _plain_secrets,
+    ),
+    Rule(
+        "debug-print",
+        "A `print` step.",
+        "It is a help while a topology is written; in production it costs more than the rest of the pipeline.",
+        _HABITS_HEAD
+        + "topics: {in: {}, out: {}}\npipelines:\n  copy:\n    stream: in\n    steps: [print: here]\n    to: out\n",
+        _HABITS_HEAD + "topics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
+        _debug_prints,
+    ),
+)
+
+
+RULES: dict[str, Rule] = {
+    rule.code: rule for rule in (*_UNUSED_RULES, *_STATE_RULES, *_WINDOW_RULES, *_CALL_RULES, *_HABIT_RULES)
+}
+
+
+def _checked_rule(code: str, found: object) -> Rule:
+    if not isinstance(found, Rule) or found.code != code:
+        raise TypeError(f"a Rule with the code {code} is expected")
+    return found
+
+
+EVERY_RULE = plugins.WithPlugins(RULES, plugins.RULES, _checked_rule)
+"""The rules, and those of installed plugins (entry points `streamkit.lint`)."""
+MISTAKES = {code: rule for code, rule in RULES.items() if rule.is_mistake}
+"""The rules that `validate` checks without `--strict` too."""
+_IGNORED = re.compile(r"#\s*lint:\s*ignore=([a-z, -]+)")
+
+__all__ = ["EVERY_RULE", "MISTAKES", "RULES", "Finding", "Rule", "check"]
+
+
+def check(model: TopologyModel, plan: Plan, rules: Mapping[str, Rule] = EVERY_RULE) -> list[Finding]:
+    """Return the findings in the order of the file, without those that a comment in their line ignores."""
+    subject = Subject(model, plan)
+    found = {
+        Finding(rule.code, position, message) for rule in rules.values() for position, message in rule.find(subject)
+    }
+    kept = [each for each in found if each.code not in _ignored(subject.line(each.position))]
+    return sorted(kept, key=lambda each: (*_place(model, each.position), each.code))
+
+
+def _place(model: TopologyModel, position: Position) -> tuple[bool, str, int, int]:
+    """Return what places are sorted by: the file itself first, then those that it includes."""
+    return position.file in model.included, position.file, position.line, position.column
+
+
+def _ignored(line: str) -> set[str]:
+    match = _IGNORED.search(line)
+    return {code.strip() for code in match[1].split(",")} if match else set()
