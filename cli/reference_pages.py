@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from streamkit.spec.documents.markdown import cell, without_links
 
 if TYPE_CHECKING:
-    from streamkit.lint.rule import Rule
+    from streamkit.lint import Rule
     from streamkit_cli.setting_rows import SettingRow
 
 T = TypeVar("T")
