@@ -42,7 +42,7 @@ def test_groups_and_large_programs_are_charged() -> None:
 
 def test_a_template_is_charged_at_each_call() -> None:
     with pytest.raises(LimitError, match=r"expression\.max\.steps"):
-        pattern_functions._charged_sub(Budget(max_steps=100_000), "a", "\\\\" * 20_000, "b")
+        function_table._charged_sub(Budget(max_steps=100_000), "a", "\\\\" * 20_000, "b")
 
 
 def test_a_replacement_of_many_groups_is_charged_at_each_match() -> None:

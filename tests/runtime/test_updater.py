@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
+from concurrent.futures import Executor
 from contextlib import closing
 
 import pytest
 
-from streamkit.errors import RetriableTransportError
+from streamkit.errors import RetriableTransportError, StateError
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.instance import store_status
 from streamkit.runtime.local.instance.client import Application
@@ -164,3 +165,27 @@ def test_much_is_restored_while_more_is_read(log, tmp_path, engine, guarantee, m
         started.assign(ALL)
         send(log, 1)
         until(lambda: dict(rows(log, "counts")) == {**{f"k{key}": 4 for key in range(KEYS)}, "k0": 8}, "counts go on")
+
+
+def test_no_query_reads_a_store_whose_load_begins(log, tmp_path, monkeypatch):
+    """Its files are opened again, which an engine may refuse while another thread reads."""
+    read = []
+
+    def begin_load(changelog: Changelog, executor: Executor) -> None:
+        (thread,) = restarted.application.threads
+        try:
+            with thread.updater.entered(0):
+                read.append(True)
+        except StateError:
+            read.append(False)
+
+    with Started(log, tmp_path / "state"):
+        send(log, 1)
+        counted(log, 1)
+    shutil.rmtree(tmp_path / "state")
+    monkeypatch.setattr(Changelog, "begin_load", begin_load)
+    restarted = Started(log, tmp_path / "state")
+    with restarted:
+        restarted.assign([], ALL)
+        until(lambda: restarted.standby_row("k0", 0) == 1, "the standby follows")
+    assert set(read) == {False}

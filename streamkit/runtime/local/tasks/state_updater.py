@@ -226,9 +226,13 @@ class StateUpdater:
         bounds = self._start_positions.bounds([changelog.partition for task in fresh for changelog in task.changelogs])
         for task in fresh:
             try:
-                for changelog in task.changelogs:
-                    changelog.begin(*bounds[changelog.partition])
-                    changelog.begin_load(self._writer)
+                # A load opens the files of a store again: no query reads it meanwhile, and the task must still be here.
+                with self._lock:
+                    if self._tasks.get(task.id) is not task:
+                        continue
+                    for changelog in task.changelogs:
+                        changelog.begin(*bounds[changelog.partition])
+                        changelog.begin_load(self._writer)
             except TaskCorruptedError as error:
                 self._fail([task], error)
                 continue
