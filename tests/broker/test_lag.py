@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.broker.support import Log, application
+from streamkit.plan import load
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.instance.idle import is_behind
+from streamkit.runtime.local.instance.internal_topics import prepare_topics
+from tests.broker.support import Log, application, until
 from tests.cli.support import assert_one_clear_line, streamkit
 
 pytestmark = pytest.mark.broker
@@ -41,3 +48,34 @@ def test_a_complete_run_with_exactly_once_has_no_lag(log: Log, tmp_path: Path) -
     repartition = [each for each in found["partitions"] if each["topic"].endswith("-repartition")]
     # On Kafka the partitions end with markers, which no commit passes.
     assert any(each["end"] > (each["committed"] or 0) for each in repartition) == log.address.startswith("127")
+
+
+def test_a_commit_whose_records_are_not_shown_yet_is_no_end(kafka: Log, tmp_path: Path) -> None:
+    """A commit returns before the broker has written its markers: for a moment a repartition topic seems to have ended."""
+    app = application(tmp_path, kafka, "hidden", COUNTING, processing_guarantee="exactly_once_v2")
+    kafka.create(app.topic("in"), 1)
+    plan = load(app.path)
+    topics = prepare_topics(plan, kafka.transport)
+    shared: Any = SimpleNamespace(
+        plan=plan,
+        topics=topics,
+        transport=kafka.transport,
+        settings=SimpleNamespace(exactly_once=True, read_committed=True),
+    )
+    inputs = [place for task in topics.tasks() for place in topics.partitions_of(task)]
+    (repartition,) = (place for place in inputs if place.topic.endswith("-repartition"))
+
+    def at_end() -> dict[TopicPartition, int]:
+        with closing(kafka.transport.consumer(None, read_committed=True)) as consumer:
+            return consumer.end_offsets(inputs)
+
+    assert not is_behind(shared, at_end())
+    with closing(kafka.transport.producer(transactional_id=app.topic("id"))) as producer:
+        producer.begin()
+        producer.send([(repartition.topic, b"a", b"b", 1, None, 0)])
+        producer.flush()
+        assert at_end()[repartition] == 0
+        assert is_behind(shared, at_end())
+        producer.commit({}, None)
+    until(lambda: not is_behind(shared, at_end()), "the records of the transaction are shown")
+    assert is_behind(shared, dict.fromkeys(inputs, 0))
