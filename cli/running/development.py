@@ -10,13 +10,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import StreamkitError
 from streamkit.runtime.local.instance.supervisor import LIFELINE
 from streamkit_cli.guard import call, print_message
 from streamkit_cli.loading import SETTINGS, load_plan
+from streamkit_cli.logs import opened
 from streamkit_cli.problems import CheckOptions, validate_files
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
 
 _WATCHED = {".yaml", ".yml", ".py", ".json", ".avsc", ".proto"}
 _PASSED_OVER = {"node_modules", "__pycache__"}
@@ -37,12 +41,17 @@ class Change(StrEnum):
 
 
 class Options(NamedTuple):
-    """The options of the command; settings: pairs of --set with those of development; rate None: no generators."""
+    """The options of the command.
+
+    settings: pairs of --set with those of development. rate None: no generators. creates_topics: topics of the file that do
+    not exist are created, with one partition where it declares none.
+    """
 
     settings: dict[str, str]
     env_file: str | None
     http: str | None
     rate: str | None
+    creates_topics: bool = False
 
 
 class Development:
@@ -94,6 +103,8 @@ class Development:
         self._stop()
         plan = load_plan(self._file, self._pairs, self._options.env_file)
         self._included = plan.included
+        if self._options.creates_topics:
+            _create_topics(plan)
         shared = ("--env-file", self._options.env_file) if self._options.env_file else ()
         http = ("--http", self._options.http) if self._options.http else ()
         self._application = self._start("run", self._file, "--no-live", *http, *shared)
@@ -153,13 +164,36 @@ def _note(found: _Files, path: str) -> None:
         found[path] = (state.st_mtime_ns, state.st_size)
 
 
-def development_settings(file: str, pairs: dict[str, str]) -> dict[str, str]:
-    """Return the settings of a run in development: a log and a state of its own beside the file, and frequent commits."""
-    folder = Path(file).resolve().parent / ".streamkit" / "dev"
+def _create_topics(plan: Plan) -> None:
+    from streamkit.transport.log_interface import NewTopic
+
+    with opened(plan) as log:
+        admin = log.admin()
+        try:
+            existing = admin.topics([*plan.external_topics])
+            missing = [topic for name, topic in plan.external_topics.items() if name not in existing]
+            # One broker holds one replica, whatever the file asks of others.
+            admin.create_topics([NewTopic(topic.name, topic.partitions or 1, topic.config) for topic in missing])
+        finally:
+            admin.close()
+
+
+def development_folder(file: str, *, kafka: bool) -> Path:
+    """Return where a run in development keeps its log and its state; those of a broker are apart from the embedded log's."""
+    return Path(file).resolve().parent / ".streamkit" / ("dev-kafka" if kafka else "dev")
+
+
+def development_settings(file: str, pairs: dict[str, str], broker: str | None = None) -> dict[str, str]:
+    """Return the settings of a run in development: a log and a state of its own beside the file, and frequent commits.
+
+    broker: HOST:PORT of a broker for development, which has one node and no security.
+    """
+    of_broker = {"security.protocol": "PLAINTEXT", "replication.factor": "1"} if broker else {}
     return {
-        "bootstrap.servers": "embedded",
-        "state.dir": str(folder),
+        "bootstrap.servers": broker or "embedded",
+        "state.dir": str(development_folder(file, kafka=broker is not None)),
         "commit.interval.ms": "1000",
+        **of_broker,
         **pairs,
     }
 

@@ -15,15 +15,14 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
+from streamkit.errors import TransportError
+from streamkit_cli.running import development_broker
 from tests.ports import free_ports
 from tests.requirements import require
 
-# Not that of Java's programs: a broker of 4.3 that starts or stops takes a partition that has no leader for one that is
-# deleted, and ends transactions without their markers there (KRaftMetadataCache.getPartitionLeaderEndpoint).
-VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or "4.2.1"
+VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or development_broker.VERSION
 READY_SECONDS = 180
 STOP_SECONDS = 20
-_POM = Path(__file__).with_name("pom.xml")
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -68,17 +67,10 @@ def jars(version: str = VERSION) -> Path:
     folder = _jar_folder(version)
     if not _jars_are_there(folder):
         require("mvn")
-        # Into a folder of its own first: a fetch that breaks off, or two sessions at once, leave no half of one.
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        command = ["mvn", "-q", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-        done = subprocess.run([*command, f"-Dkafka.version={version}"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BrokerFailed(f"mvn could not fetch the broker's jars:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
-        try:
-            partial.rename(folder)
-        except OSError:
-            shutil.rmtree(partial)
-    return folder
+    try:
+        return development_broker.fetch_jars(folder, version)
+    except TransportError as error:
+        raise BrokerFailed(str(error)) from error
 
 
 def _jar_folder(version: str) -> Path:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from streamkit.errors import UsageError
-from streamkit_cli.commands.application import dev
+from streamkit.errors import TransportError, UsageError
 from streamkit_cli.running.development import (
     Change,
     Development,
@@ -20,7 +21,9 @@ from streamkit_cli.running.development import (
     development_settings,
     require_valid_options,
 )
-from tests.cli.support import LIMIT_S, command, streamkit
+from streamkit_cli.running.development_broker import VERSION, DevelopmentBroker, fetch_jars, free_port
+from tests.broker.kafka_broker import jars
+from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
 TOPOLOGY = """\
 streamkit: 1
@@ -143,10 +146,65 @@ def test_ctrl_c_ends_all_in_order(file: Path):
     assert "Traceback" not in rest
 
 
-def test_the_page_has_a_port_of_its_own_where_8080_is_taken(monkeypatch: pytest.MonkeyPatch):
+def test_the_page_has_a_port_of_its_own_where_8080_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr(dev, "_PORT", taken.getsockname()[1])
-        assert dev._free_port() != taken.getsockname()[1]
+        assert free_port(taken.getsockname()[1]) != taken.getsockname()[1]
+
+
+def test_a_broker_runs_with_the_topology(file: Path):
+    cache = file.parent / "cache" / "streamkit"
+    cache.mkdir(parents=True)
+    (cache / f"kafka-{VERSION}").symlink_to(jars(VERSION))
+    file.write_text(TOPOLOGY.replace(", partitions: 1", "") + GENERATORS)
+    line = [*command(), "dev", file.name, "--kafka", "--http", "127.0.0.1:0"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache.parent)}
+    with subprocess.Popen(
+        line, cwd=file.parent, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith("streamkit: a Kafka broker runs at 127.0.0.1:"), said
+        broker = said.split()[-1]
+        # The topics exist from here on.
+        assert "runs; its page" in process.stderr.readline()
+        settings = ("--set", f"bootstrap.servers={broker}")
+        done = streamkit("consume", file, "shown", "--limit", "1", *settings)
+        assert json.loads(done.out)["value"] == "MADE", done
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(LIMIT_S) == 0
+    assert "Traceback" not in rest
+    host, _, port = broker.rpartition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_what_a_broker_lacks_is_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    done = streamkit("dev", file, "--kafka", "--set", "bootstrap.servers=localhost:9092")
+    assert_one_clear_line(done, 2, "leave --set bootstrap.servers out")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(UsageError, match="there is no java on the path"):
+        DevelopmentBroker(tmp_path / "broker").start(threading.Event())
+    with pytest.raises(UsageError, match="there is no mvn on the path"):
+        fetch_jars(tmp_path / "jars")
+    maven = programs / "mvn"
+    maven.write_text("#!/bin/sh\necho '[ERROR] Could not transfer artifact'\nexit 1\n")
+    maven.chmod(0o755)
+    with pytest.raises(TransportError, match=f"could not fetch Kafka {VERSION}: Could not transfer artifact"):
+        fetch_jars(tmp_path / "jars")
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("jars")] == []
+    java = programs / "java"
+    java.write_text("#!/bin/sh\necho 'java.lang.IllegalStateException: no room'\nexit 1\n")
+    java.chmod(0o755)
+    maven.write_text('#!/bin/sh\nfor each; do case $each in -Doutput*) /bin/mkdir "${each#*=}"; esac; done\n')
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(TransportError, match=r"did not start: java\.lang\.IllegalStateException: no room \(its log: "):
+        DevelopmentBroker(tmp_path / "broker").start(threading.Event())
+    assert capsys.readouterr().err.count("Maven fetches Kafka") == 2
 
 
 def test_options_that_no_change_mends_end_the_command(file: Path):

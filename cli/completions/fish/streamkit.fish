@@ -82,6 +82,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from dev' -l http -d 'The addre
 complete -c streamkit -n '__fish_seen_subcommand_from dev' -l open -d 'Open the page in a browser'
 complete -c streamkit -n '__fish_seen_subcommand_from dev' -l rate -d 'How many records a second the generators of the file write'
 complete -c streamkit -n '__fish_seen_subcommand_from dev' -l generate -l no-generate -d 'Whether the generators run'
+complete -c streamkit -n '__fish_seen_subcommand_from dev' -l kafka -d 'Run a Kafka broker too, with jars that Maven fetches once'
 complete -c streamkit -n '__fish_seen_subcommand_from dev' -l set -d 'A config value in place of the file’s'
 complete -c streamkit -n '__fish_seen_subcommand_from dev' -l env-file -d 'Variables, as NAME=VALUE lines'
 complete -c streamkit -n '__fish_seen_subcommand_from dev' -s h -l help -d 'Show the help.'
