@@ -160,10 +160,11 @@ def test_an_input_that_grows_during_a_run(
     read = runs.folder / "lines" / "001.jsonl"
     write_state = Checkpoint.write_state
 
-    def then_grows(*given: Any) -> None:
-        write_state(*given)
+    def then_grows(*given: Any) -> Any:
+        written = write_state(*given)
         with read.open("a", encoding="utf-8") as file:
             file.write(json.dumps(lines(1, 5)[0]) + "\n")
+        return written
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "write_state", then_grows)
@@ -211,10 +212,10 @@ def test_two_runs_at_once(spark: Any, counting: Path, tmp_path: Path, monkeypatc
     unlocked = FileSystem.is_local
     original = Checkpoint.write_state
 
-    def overtaken(*given: Any) -> None:
+    def overtaken(*given: Any) -> Any:
         monkeypatch.setattr(Checkpoint, "write_state", original)
         runs.run()
-        original(*given)
+        return original(*given)
 
     monkeypatch.setattr(FileSystem, "is_local", lambda *given: False)
     monkeypatch.setattr(Checkpoint, "write_state", overtaken)
