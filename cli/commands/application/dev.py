@@ -48,8 +48,7 @@ Kafka = Annotated[
 Generate = Annotated[bool, typer.Option("--generate/--no-generate", help="Whether the generators run.")]
 
 EXAMPLES = (
-    "streamkit dev orders.yaml --open",
-    "streamkit dev orders.yaml --kafka",
+    "streamkit dev orders.yaml --kafka --open",
     "streamkit dev orders.yaml --rate 100/s --set bootstrap.servers=localhost:9092",
 )
 """The examples of the help."""
