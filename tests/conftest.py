@@ -20,6 +20,9 @@ from tests.requirements import MissingTool, may_skip, refuse_processes, refusing
 
 # Applications log their starts and ends; these lines would stand between those that tests compare.
 os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
+# Of the CPU time of a JVM that runs small jobs of Spark for some minutes the second compiler would take a third.
+for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(worker(*asked.worker, asked.records)))
         return 0
     results: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    with Broker() as broker:
+    with Broker(measured=True) as broker:
         for _ in range(asked.rounds):
             for way, found in results.items():
                 found.append(run(broker.address, way, asked.records))

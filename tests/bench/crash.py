@@ -108,7 +108,7 @@ def main() -> int:
     asked = parser.parse_args()
     print(report.machine())
     rows = ["| keys | program | seconds to the first record | changelog records read |", "| ---: | --- | ---: | ---: |"]
-    with Broker(heap="1g") as broker:
+    with Broker(heap="1g", measured=True) as broker:
         for keys in map(int, asked.keys.split(",")):
             found: dict[str, list[tuple[float, int]]] = {programs.STREAMKIT: [], programs.JAVA: []}
             for number in range(asked.runs):

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     scenario = next(each for each in scenarios.ALL if each.name == "stateless")
     rates: dict[str, list[float]] = {each: [] for each in (programs.STREAMKIT, programs.NOTHING, programs.BY_HAND)}
     print(report.machine())
-    with Broker(heap="1g") as broker:
+    with Broker(heap="1g", measured=True) as broker:
         bench = Bench(broker.address)
         for number in range(asked.rounds):
             for program, found in rates.items():

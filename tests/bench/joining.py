@@ -140,7 +140,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="streamkit-joining-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with Broker(folder / "broker") as broker:
+        with Broker(folder / "broker", measured=True) as broker:
             log = Log(broker.address)
             try:
                 print("\n".join(measure(folder, log, options.guarantee, options.seconds)))

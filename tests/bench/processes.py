@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(report.machine())
     lines = ["| | " + " | ".join(f"{number} processes, records/s" for number in numbers) + " | ratio | output |"]
     lines.append("| --- |" + " ---: |" * (len(numbers) + 1) + " --- |")
-    with Broker(heap="1g") as broker:
+    with Broker(heap="1g", measured=True) as broker:
         bench = Bench(broker.address)
         for known in (each for each in scenarios.ALL if each.name in (asked.only or NAMES)):
             records = known.records * asked.times

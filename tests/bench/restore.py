@@ -86,7 +86,7 @@ def main() -> int:
         for keys in asked.keys.split(",")
         for partitions in asked.partitions.split(",")
     ]
-    with Broker(heap="1g") as broker:
+    with Broker(heap="1g", measured=True) as broker:
         for size in sizes:
             restore = Restore(broker.address, *size)
             found: dict[str, list[tuple[float, float, float]]] = {program: [] for program in compared}

@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     where = report.machine()
     print(where)
     results: list[dict[str, Any]] = []
-    with Broker(heap="1g") as broker:
+    with Broker(heap="1g", measured=True) as broker:
         on_broker = Bench(broker.address)
         for each in chosen:
             results += bench(each, on_broker, runs, not asked.no_quix)

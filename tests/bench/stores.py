@@ -77,7 +77,7 @@ def main() -> int:
         chosen = [each.smaller(QUICK) for each in chosen]
     where = report.machine()
     print(where)
-    with Broker(heap="1g") as running:
+    with Broker(heap="1g", measured=True) as running:
         broker = Bench(running.address)
         results = [compare(each, broker, 1 if asked.quick else asked.runs) for each in chosen]
     print(f"\n{table(results)}")

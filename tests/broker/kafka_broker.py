@@ -93,14 +93,22 @@ class Broker:
     format_options: tuple[str, ...] = ()
     """Further options of StorageTool format."""
 
-    def __init__(self, folder: Path | None = None, heap: str = "512m", settings: str = "", version: str = VERSION):
-        """settings: lines of server.properties that go before the usual ones."""
+    def __init__(
+        self,
+        folder: Path | None = None,
+        heap: str = "512m",
+        settings: str = "",
+        version: str = VERSION,
+        measured: bool = False,
+    ):
+        """settings: lines of server.properties that go before the usual ones. measured: its speed matters."""
         self.version = version
         self._owned = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="streamkit-broker-"))
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "broker.log"
-        self._heap = heap
+        # The second compiler of the JVM would take half of all CPU time of a broker that has little to do.
+        self._options = [f"-Xmx{heap}", "-XX:+UseSerialGC", *([] if measured else ["-XX:TieredStopAtLevel=1"])]
         port, controller = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self._properties = self.folder / "server.properties"
@@ -181,8 +189,8 @@ class Broker:
         logger = "-Dorg.slf4j.simpleLogger"
         # At this level the coordinator of transactions says for which partitions it writes no marker.
         markers = f"{logger}.log.kafka.coordinator.transaction.TransactionMarkerChannelManager=info"
-        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", f"{logger}.defaultLogLevel=warn", markers]
-        return ["java", *options, "-cp", f"{jars(self.version)}/*", *arguments]
+        logging = [f"{logger}.defaultLogLevel=warn", markers]
+        return ["java", *self._options, *logging, "-cp", f"{jars(self.version)}/*", *arguments]
 
     def _wait_until_ready(self, process: subprocess.Popen) -> None:
         from confluent_kafka import KafkaException

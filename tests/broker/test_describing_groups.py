@@ -18,6 +18,9 @@ from tests.broker.support import Log, until
 
 pytestmark = pytest.mark.broker
 
+# A broker that was killed starts again only when its session has ended.
+SETTINGS = "broker.session.timeout.ms=2000\nbroker.heartbeat.interval.ms=300\n"
+
 
 def is_empty(admin: Admin, group: str) -> bool:
     """Whether the group has no member; not as long as the broker that has just started refuses to say so."""
@@ -28,10 +31,11 @@ def is_empty(admin: Admin, group: str) -> bool:
 
 
 def test_a_group_is_described_while_it_runs_and_after_the_broker_was_gone(tmp_path: Path) -> None:
-    with Broker() as broker, closing(Log(broker.address)) as log:
-        app = counting(tmp_path, log)
+    with Broker(settings=SETTINGS) as broker, closing(Log(broker.address)) as log:
+        # The group has its killed member as long as the session of that lasts.
+        app = counting(tmp_path, log, session_timeout_ms=6000)
         feed(app, 1)
-        transport = open_transport(broker.address, {"common": {"default.api.timeout.ms": "5000"}}, "unused")
+        transport = open_transport(broker.address, {"common": {"default.api.timeout.ms": "2000"}}, "unused")
         with closing(transport), closing(transport.admin()) as admin:
             with Process(app, tmp_path):
                 until(lambda: log.is_read(app.application, [app.topic("words")]), "the input is read")

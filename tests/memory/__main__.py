@@ -237,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="streamkit-memory-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with Broker(folder / "broker") as broker:
+        with Broker(folder / "broker", measured=True) as broker:
             samples = measure(folder, broker, options)
     warm_up = min(WARM_UP, len(samples) // 2) if options.warm_up is None else options.warm_up
     flat, text = verdict(samples, warm_up)

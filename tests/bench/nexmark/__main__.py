@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     if wrong := [name for name in names if name not in QUERIES]:
         parser.error(f"no such query: {wrong[0]}; there are {', '.join(QUERIES)}")
     print(report.machine())
-    with Broker(heap="1g") as broker:
+    with Broker(heap="1g", measured=True) as broker:
         log = Log(broker.address)
         lines = [run(log, Query(name, asked.records), asked.rounds) for name in names]
         log.close()

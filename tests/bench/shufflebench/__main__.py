@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     print(report.machine())
     lines: list[str] = []
-    with Broker(heap="1g") as broker:
+    with Broker(heap="1g", measured=True) as broker:
         log = Log(broker.address)
         if "throughput" in asked.kinds:
             lines += ["", *throughput(log, cases, asked.rounds, asked.records)]
