@@ -12,7 +12,7 @@ import pytest
 
 from streamkit.errors import StateError, StateLockedError, TransportError
 from streamkit.plan import load
-from streamkit.runtime.spark.checkpoint import run_outputs
+from streamkit.runtime.spark.checkpoint import job_checkpoint, run_outputs
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, Place
@@ -43,38 +43,55 @@ class Ending:
         return run
 
 
+def ended_early(runs: Runs, changes: int) -> bool:
+    """Run what is new, and end it after so many changes, before the next one; return whether it had one more to make."""
+    with pytest.MonkeyPatch.context() as patch:
+        ending = Ending(patch, changes)
+        try:
+            runs.run()
+        except KeyboardInterrupt:
+            assert ending.left == 0
+            return True
+    return False
+
+
 def test_a_run_that_ends_early(spark: Any, counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The third run already deletes state and a manifest.
+    monkeypatch.setattr(job_checkpoint, "MAX_DELTA", -1)
+    monkeypatch.setattr(job_checkpoint, "_KEPT_MANIFESTS", 2)
     runs = Runs(spark, counting, tmp_path / "runs", ("lines",))
-    changes, committed, whole = 0, 0, []
-    while True:
-        part = lines(10, 10 * changes)
-        whole += part
-        runs.add(part)
-        before, run = runs.written(), runs.last_run()
-        with monkeypatch.context() as patch:
-            ending = Ending(patch, changes)
-            try:
-                runs.run()
-            except KeyboardInterrupt:
-                assert ending.left == 0
-        if ending.left:
-            break
-        counts = runs.last_run() > run
-        committed += counts
-        assert counts or runs.written() == before
-        runs.run()
-        assert runs.last_run() == run + 1
+    for number in (0, 1, 2):
+        runs.add(lines(10, 10 * number))
+        if number < 2:
+            runs.run()
+    # Before the commit: each run finds what those before it have left, and comes one change further.
+    before, changes = runs.written(), 0
+    while ended_early(runs, changes) and runs.last_run() == 2:
+        assert runs.written() == before
         changes += 1
-    # Before and after the commit there was an end at each change.
-    assert 0 < committed < changes
+    assert changes == 3
+    # After the commit: each run makes one more change of those that are left.
+    assert runs.last_run() == 3
+    assert runs.written() == before
+    while ended_early(runs, 1):
+        assert runs.last_run() == 3
+        changes += 1
+    # Two outputs, two folders of state and a manifest of the runs that ended; state and manifest of the first run.
+    assert changes == 11
+    runs.add(lines(10, 30))
+    runs.run()
+    assert runs.last_run() == 4
     (tmp_path / "one").mkdir()
     plan = load(counting)
-    assert by_key(runs.written()) == by_key(reprocess(spark, plan, whole, tmp_path / "one", emit="updates"))
+    assert by_key(runs.written()) == by_key(reprocess(spark, plan, lines(40), tmp_path / "one", emit="updates"))
     listing = json.loads((runs.out / "_manifest.json").read_text(encoding="utf-8"))
-    assert [each["run"] for each in listing["runs"]] == list(range(1, changes + 2))
+    assert [each["run"] for each in listing["runs"]] == [1, 2, 3, 4]
     assert {each["folder"] for each in listing["runs"]} | {"_manifest.json"} == {
         each.name for each in runs.out.glob("[!.]*")
     }
+    assert sorted(each.name for each in (runs.checkpoint / "manifests").glob("[!.]*")) == ["000003.json", "000004.json"]
+    state = sorted(each.name for each in (runs.checkpoint / "state").glob("[!.]*"))
+    assert [name.partition("-")[0] for name in state] == ["folder=000003", "folder=000004"]
 
 
 @pytest.mark.parametrize("format", [PARQUET, JSON_LINES])
