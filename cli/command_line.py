@@ -5,42 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from streamkit_cli.arguments.command_group import CommandGroup
-from streamkit_cli.guard import guarded
+from streamkit_cli.guard import guarded, print_message
+
+if TYPE_CHECKING:
+    from streamkit.serdes.plain import Json
+
 
 COMMANDS = {
-    "demo": "topology.demo",
-    "new": "topology.new",
-    "validate": "topology.validate",
-    "describe": "topology.describe",
-    "diff": "topology.diff",
-    "try": "topology.try_",
-    "test": "topology.test",
-    "run": "application.run",
-    "dev": "application.dev",
-    "status": "application.status",
-    "lag": "application.lag",
-    "state": "application.state",
-    "query": "application.query",
-    "produce": "application.produce",
-    "generate": "application.generate",
-    "consume": "application.consume",
-    "replay": "application.replay",
-    "explain": "application.explain",
-    "migrate": "versions.migrate",
-    "evolve": "versions.evolve",
-    "reset-offsets": "application.reset_offsets",
-    "submit": "application.submit",
-    "topics": "application.topics",
-    "transactions": "application.transactions",
-    "config": "topology.config",
-    "doctor": "topology.doctor",
-    "docs": "topology.docs",
-    "completion": "topology.completion",
+    "demo": "demo",
+    "new": "new",
+    "validate": "validate",
+    "describe": "describe",
+    "diff": "diff",
+    "try": "try_",
+    "test": "test",
+    "run": "run",
+    "dev": "dev",
+    "status": "status",
+    "lag": "lag",
+    "state": "state",
+    "query": "query",
+    "produce": "produce",
+    "generate": "generate",
+    "consume": "consume",
+    "replay": "replay",
+    "explain": "explain",
+    "migrate": "migrate",
+    "evolve": "evolve",
+    "reset-offsets": "reset_offsets",
+    "submit": "submit",
+    "topics": "topics",
+    "transactions": "transactions",
+    "config": "config",
+    "doctor": "doctor",
+    "docs": "docs",
+    "completion": "completion",
 }
 """Modules by command, in the order of the help; each has a function `command`."""
 
@@ -96,3 +100,68 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+# The group of all commands, which reports values that no option takes.
+
+_EXPECTED = {"int_parsing": "a whole number", "float_parsing": "a number"}
+"""The value that is expected, by the type of the error."""
+_BEGIN = "Input should be "
+
+
+class CommandGroup(TyperGroup):
+    """A group whose messages about values name what is expected and the value."""
+
+    def invoke(self, ctx: Any) -> Json:  # The class of contexts differs between releases of Typer.
+        """Run a command. Raises BadParameter."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _message(error)
+            raise
+
+
+def _message(error: typer.BadParameter) -> str:
+    """Return the message in place of that of the library which converts values."""
+    text = error.message.removeprefix("Value error, ")
+    details = getattr(error.__cause__, "errors", None)
+    found = details()[0] if details is not None else {}
+    expected = _EXPECTED.get(found.get("type", ""))
+    if expected is None and text.startswith(_BEGIN):
+        expected = f"a value {text.removeprefix(_BEGIN)}"
+    return text if expected is None else f"expected {expected}, not {found.get('input')!r}"
+
+
+# Names of options that another one replaces: they work for one release, with a line on stderr.
+
+_AS_JSON: dict[str, tuple[str, ...]] = {"--json": ("--format", "json")}
+FORMER: dict[str, dict[str, tuple[str, ...]]] = {
+    "doctor": _AS_JSON,
+    "lag": _AS_JSON,
+    "replay": {**_AS_JSON, "--max": ("--limit",)},
+    "state": _AS_JSON,
+    "status": _AS_JSON,
+}
+"""By command: its former options, and the words that stand for each."""
+
+
+def renamed(arguments: list[str]) -> list[str]:
+    """Return the arguments with present names of options, and print a line for each former one.
+
+    >>> renamed(["lag", "orders.yaml", "--format", "json"])
+    ['lag', 'orders.yaml', '--format', 'json']
+    """
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    former = FORMER.get(command, {})
+    found: list[str] = []
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            return found + arguments[at:]
+        name, equals, value = argument.partition("=")
+        if name not in former:
+            found.append(argument)
+            continue
+        words = former[name]
+        print_message(f"{name} is now {' '.join(words)}; the former name works in this release for the last time")
+        found += [*words[:-1], words[-1] + equals + value]
+    return found

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
-from streamkit_cli.arguments.files_to_validate import files_of, is_test_file
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import STDIN, environment, load_model, overrides, require_file, wrong_settings
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
     from streamkit.spec.topology_model import TopologyModel
+
 
 ERROR, WARNING = "error", "warning"
 INVALID = "invalid"
@@ -94,7 +97,7 @@ def _problems(file: str, options: CheckOptions) -> list[ReportLine]:
         model = load_model(file, variables)
         if options.imports:
             from streamkit.spec.import_check import import_problems
-            from streamkit_cli.running.user_output import user_output
+            from streamkit_cli.process import user_output
 
             with user_output():
                 problems = import_problems(model)
@@ -167,3 +170,54 @@ def _print_text(found: list[ReportLine], excerpt: bool) -> None:
 def _data(each: ReportLine) -> dict[str, object]:
     place = {"file": each.position.file, "line": each.position.line, "column": each.position.column}
     return {**place, "severity": each.severity, "code": each.code, "message": each.message}
+
+
+# The files that `streamkit validate` checks: files as they are, patterns, and all topologies and tests below a folder.
+
+_ENDINGS = (".yaml", ".yml")
+_TESTS = (".test.yaml", ".test.yml")
+_PASSED_OVER = ("node_modules", "__pycache__")
+_TOPOLOGY = re.compile(rb"""^\s*\{?\s*["']?streamkit["']?\s*:""", re.MULTILINE)
+"""In a file of a folder: other programs keep YAML files in the same folders."""
+
+
+def is_test_file(file: str) -> bool:
+    """Return whether a file has tests rather than a topology."""
+    return file.endswith(_TESTS)
+
+
+def files_of(path: str) -> list[str]:
+    """Return the files of an argument. Raises UsageError where a folder or a pattern has none.
+
+    Of a folder these are the YAML files below it that have the key `streamkit`, and test files; hidden folders are
+    passed over.
+    """
+    if os.path.isdir(path):
+        found = sorted(_below(path))
+        if not found:
+            raise UsageError(f"{path}: no topology below it; it has the key 'streamkit', in a file *.yaml or *.yml")
+        return found
+    if glob.has_magic(path) and not os.path.exists(path):
+        found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+        if not found:
+            raise UsageError(f"{path}: no file matches")
+        return found
+    return [path]
+
+
+def _below(folder: str) -> Iterator[str]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
+        for name in files:
+            # Without ./, as the tests of a topology name it: its mistakes are shown once.
+            path = os.path.normpath(os.path.join(root, name))
+            if name.endswith(_TESTS) or (name.endswith(_ENDINGS) and _is_topology(path)):
+                yield path
+
+
+def _is_topology(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return _TOPOLOGY.search(file.read()) is not None
+    except OSError:
+        return True  # its validation reports the reason

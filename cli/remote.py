@@ -10,7 +10,7 @@ import typer
 
 from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageError
 from streamkit_cli.loading import load_plan
-from streamkit_cli.running.serving import read_token
+from streamkit_cli.serving import read_token
 
 if TYPE_CHECKING:
     from streamkit.http.answers import Shape

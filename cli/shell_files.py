@@ -14,8 +14,7 @@ from pathlib import Path
 import typer
 
 from streamkit_cli.command_line import COMMANDS, application
-from streamkit_cli.command_reference import HEAD, keep
-from streamkit_cli.reference_pages import help_text
+from streamkit_cli.reference import HEAD, help_text, keep
 
 _WRITTEN = "Written by `make generate` from the commands."
 _BASH = """\

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from streamkit.repeats import Repeats
-from streamkit_cli.running.log_output import JsonLines
+from streamkit_cli.commands.run import JsonLines
 
 
 class Lines(logging.Handler):

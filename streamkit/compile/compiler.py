@@ -46,14 +46,12 @@ from streamkit.operators.codegen.table_code import ABSENT, emit_put
 from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.operators.kernels.calls.replays import Batch
-from streamkit.plan.model import Plan, PlanNode, SourceNode, SubTopology
-from streamkit.record import Headers
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
+from streamkit.record import Headers, Key, Value
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.operators.codegen.code_writer import Changes
-    from streamkit.plan.model import SinkNode
-    from streamkit.record import Key, Value
 
 
 # Failures that a handler of a node has already raised, or that no handler may handle. Errors of a log are not among them: a

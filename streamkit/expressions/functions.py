@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamkit.code import ATOM, CONDITION, Code, symbol
 from streamkit.errors import Position, Problem
 from streamkit.expressions.analysis.growth import NONE, Growth
-from streamkit.expressions.calls import CallableRef
+from streamkit.expressions.calls import CallableRef, load_callable
 from streamkit.expressions.syntax import Locate, Source
 from streamkit.expressions.translation.piece import IMPURE, LAZY
 
@@ -258,7 +258,6 @@ class Expression:
 
         Loads the Python callables. Raises TopologyError or StreamkitError where one is missing.
         """
-        from streamkit.expressions.calls import load_callable
         from streamkit.expressions.translation.translate import HELPERS
 
         result: dict[str, object] = {helper: HELPERS[helper] for helper in self.helpers}

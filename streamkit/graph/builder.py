@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from streamkit.errors import Problem
 from streamkit.graph.node_names import Names
 from streamkit.graph.physical_topology import (
     NOWHERE,
     GraphNode,
+    OnError,
     RepartitionNode,
     StepRef,
     StreamJoinNode,
@@ -21,9 +21,6 @@ from streamkit.graph.physical_topology import (
     TableSourceNode,
     Topology,
 )
-
-if TYPE_CHECKING:
-    from streamkit.graph.physical_topology import OnError
 
 
 class GraphBuilder:

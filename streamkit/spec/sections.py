@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamkit import config as settings
+from streamkit import serdes
 from streamkit.config.resets import BY_DURATION, POLICIES, OffsetReset
 from streamkit.errors import ConfigError
 from streamkit.expressions import Expression, Function, Library
@@ -63,7 +64,6 @@ def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
 
 def read_defaults(reader: Reader, node: Node | None) -> Defaults:
     """Return the default serdes of the file: string for keys and json for values where it names none."""
-    from streamkit import serdes
 
     options = reader.options(node, "'defaults'", ("key", "value")) if node is not None else {}
     found: Options = {"key": serdes.parse("string", reader.folder), "value": serdes.parse("json", reader.folder)}

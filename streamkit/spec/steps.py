@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamkit import expressions
+from streamkit import expressions, serdes
 from streamkit.durations import LONGEST
 from streamkit.errors import Position, StreamkitError, TopologyError
 from streamkit.expressions import Expression
@@ -416,7 +416,6 @@ def _headers(
 
 def serde(reader: Reader, node: Node, what: str) -> Serde | Bad:
     """Return the Serde of a name or of a mapping with arguments."""
-    from streamkit import serdes
 
     spec, folder = reader.data(node), reader.folder_of(node)
     try:

@@ -16,11 +16,11 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from streamkit.errors import TransportError
-from streamkit_cli.running import development_broker
+from streamkit_cli.commands import dev
 from tests.ports import free_ports
 from tests.requirements import require
 
-VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or development_broker.VERSION
+VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or dev.VERSION
 READY_SECONDS = 180
 STOP_SECONDS = 20
 _SETTINGS = """\
@@ -68,7 +68,7 @@ def jars(version: str = VERSION) -> Path:
     if not _jars_are_there(folder):
         require("mvn")
     try:
-        return development_broker.fetch_jars(folder, version)
+        return dev.fetch_jars(folder, version)
     except TransportError as error:
         raise BrokerFailed(str(error)) from error
 

@@ -26,7 +26,7 @@ from streamkit.plan.describe import describe
 from streamkit.runtime.local.instance.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
-from streamkit_cli.running.live import render
+from streamkit_cli.live import render
 from tests.broker.support import until
 from tests.browser.chromium import Browser
 from tests.browser.dashboard import take_picture

@@ -19,7 +19,7 @@ from streamkit.http.endpoints.prometheus import UserCodeMetrics
 from streamkit.operators.core.parsed_values import CallRef
 from streamkit.runtime.execution.task import Task
 from streamkit.user_metrics import TaskMetrics, UserMetrics
-from streamkit_cli.commands.topology.try_ import command
+from streamkit_cli.commands.try_ import command
 from tests.calls.support import batch, task_of, write
 
 MODULE = """

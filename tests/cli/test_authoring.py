@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.lint import RULES
-from streamkit_cli.commands.topology.new import TEMPLATES, Template
+from streamkit_cli.commands.new import TEMPLATES, Template
 from tests.cli.support import UPPER, assert_one_clear_line, command, streamkit
 
 

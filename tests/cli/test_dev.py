@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import TransportError, UsageError
-from streamkit_cli.running.development import (
+from streamkit_cli.commands.dev import (
+    VERSION,
     Change,
     Development,
+    DevelopmentBroker,
     Options,
     development_settings,
+    fetch_jars,
+    free_port,
     require_valid_options,
 )
-from streamkit_cli.running.development_broker import VERSION, DevelopmentBroker, fetch_jars, free_port
 from tests.broker.kafka_broker import jars
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from streamkit_cli.reference_pages import pages
+from streamkit_cli.reference import pages
 from tests.cli.support import assert_one_clear_line, command, streamkit
 
 

@@ -13,8 +13,7 @@ import pytest
 from streamkit.distribution import install_command
 from streamkit.transport.kafka import native_client
 from streamkit.transport.reachability import connection_attempts
-from streamkit_cli import installation
-from streamkit_cli.commands.topology import doctor
+from streamkit_cli.commands import doctor
 from tests.cli.support import UPPER, streamkit
 
 
@@ -56,8 +55,8 @@ def test_what_is_missing_comes_with_the_command_that_installs_it(monkeypatch: py
             raise metadata.PackageNotFoundError(name)
         return real(name)
 
-    monkeypatch.setattr(installation.metadata, "version", version)
-    monkeypatch.setattr(installation.shutil, "which", lambda name: None)
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     text = doctor._text(doctor.installation())
     assert f"missing fastavro: {install_command('avro')}" in text
     assert "Java       not found; submit needs Java 17 or newer" in text
@@ -72,10 +71,10 @@ def test_what_an_extra_of_a_package_brings_is_looked_for_too(monkeypatch: pytest
             raise metadata.PackageNotFoundError(name)
         return real(name)
 
-    (registry,) = [each for each in installation.extras() if each.name == "registry"]
+    (registry,) = [each for each in doctor.extras() if each.name == "registry"]
     assert registry.missing == []
-    monkeypatch.setattr(installation.metadata, "version", version)
-    (registry,) = [each for each in installation.extras() if each.name == "registry"]
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    (registry,) = [each for each in doctor.extras() if each.name == "registry"]
     assert registry.missing == ["certifi"]
     assert registry.command == install_command("registry")
 

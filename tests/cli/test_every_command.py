@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import typer
 
-from streamkit_cli.arguments.former_options import FORMER, renamed
-from streamkit_cli.command_line import COMMANDS, application
-from streamkit_cli.shared_options import TIME_HELP
+from streamkit_cli.command_line import COMMANDS, FORMER, application, renamed
+from streamkit_cli.options import TIME_HELP
 from tests.cli.support import UPPER, streamkit
 
 GROUP: Any = typer.main.get_command(application([]))

@@ -14,7 +14,7 @@ from tests.cli.support import LIMIT_S
 
 NOISE = """\
 import asyncio, logging, sys, threading
-from streamkit_cli.running.log_output import LogFormat, LogLevel, count_repeats, log_end, set_up
+from streamkit_cli.commands.run import LogFormat, LogLevel, count_repeats, log_end, set_up
 from streamkit.errors import StreamkitError
 
 set_up(LogFormat(sys.argv[1]), LogLevel.info)

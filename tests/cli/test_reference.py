@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from streamkit_cli import command_reference
+from streamkit_cli import reference
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_pages_are_up_to_date() -> None:
-    assert command_reference.main(["--check", str(DOCS)]) == 0
+    assert reference.main(["--check", str(DOCS)]) == 0
 
 
 def test_a_page_that_is_not_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command_reference, "commands", lambda: "# Commands")
-    assert command_reference.main(["--write", str(tmp_path)]) == 0
-    assert command_reference.main(["--check", str(tmp_path)]) == 0
+    monkeypatch.setattr(reference, "commands", lambda: "# Commands")
+    assert reference.main(["--write", str(tmp_path)]) == 0
+    assert reference.main(["--check", str(tmp_path)]) == 0
     (tmp_path / "lint.md").write_text("old")
-    assert command_reference.main(["--check", str(tmp_path)]) == 1
+    assert reference.main(["--check", str(tmp_path)]) == 1
     assert "lint.md is out of date" in capsys.readouterr().err

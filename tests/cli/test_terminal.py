@@ -25,8 +25,8 @@ from streamkit.runtime.local.instance.status_model import (
     ThreadStatus,
     TopicStatus,
 )
-from streamkit_cli.running.live import render
-from streamkit_cli.running.summaries import summary
+from streamkit_cli.live import render
+from streamkit_cli.summaries import summary
 from tests.cli.support import LIMIT_S, UPPER, command, streamkit
 from tests.requirements import terminal
 

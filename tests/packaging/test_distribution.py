@@ -14,8 +14,8 @@ import pytest
 from packaging.requirements import InvalidRequirement, Requirement
 
 from streamkit.distribution import DISTRIBUTION, install_command
-from streamkit_cli import foreign_package as foreign
 from streamkit_cli import main
+from streamkit_cli import main as foreign
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

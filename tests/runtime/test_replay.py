@@ -95,7 +95,7 @@ def test_letters_are_selected_by_the_time_of_the_failure():
     from streamkit.plan import load
     from streamkit.runtime.execution.dead_letters import read_dead_letter
     from streamkit.runtime.records import RecordJson
-    from streamkit_cli.records.letter_selection import LetterFilter
+    from streamkit_cli.commands.replay import LetterFilter
 
     def letter(failed_at: int) -> DeadLetter:
         record = FailedRecord("in", 0, 1, 5, b"k", b"v", None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from time import thread_time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from streamkit.code import ADD, AND, ATOM, BIT_AND, BIT_OR, BIT_XOR, COMPARE, CONDITION, MULTIPLY, NOT, OR, SHIFT, UNARY
 from streamkit.errors import LimitError, Position, Problem, TimeLimitError
@@ -18,7 +18,7 @@ from streamkit.expressions.evaluation.budget import Budget
 from streamkit.expressions.evaluation.counting import COUNTING
 from streamkit.expressions.evaluation.helpers import HELPERS as _BUILTIN_HELPERS
 from streamkit.expressions.expression_limits import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, check_bits, deep_size
-from streamkit.expressions.functions import Link
+from streamkit.expressions.functions import Link, Linked
 from streamkit.expressions.library.function_entry import LibraryFunction
 from streamkit.expressions.library.function_table import LIBRARY
 from streamkit.expressions.methods import METHOD_HELPERS, VIEWS
@@ -39,10 +39,6 @@ from streamkit.expressions.translation.piece import (
 )
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from streamkit.expressions.functions import Linked
-
 
 # The base of the translator: visiting, problems, constants, the budget and local names.
 

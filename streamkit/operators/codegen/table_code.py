@@ -28,7 +28,7 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.expressions import load_callable
+from streamkit.expressions import Expression, load_callable
 from streamkit.metrics import DropReason
 from streamkit.operators.codegen.record_variables import RecordVariables, Slot
 from streamkit.operators.core.value_getters import (
@@ -44,7 +44,6 @@ from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 
 if TYPE_CHECKING:
-    from streamkit.expressions import Expression
     from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node
     from streamkit.operators.core.parsed_values import CallRef
 

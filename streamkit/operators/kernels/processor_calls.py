@@ -13,7 +13,7 @@ from streamkit import durations
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.record import FullContext, Headers, Key, Record, RecordContext, Value
 from streamkit.serdes.serde import same
-from streamkit.state.views import processor_view
+from streamkit.state.views import ProcessorStore, processor_view
 from streamkit.suggestions import did_you_mean, listed
 from streamkit.user_metrics import MetricT, UserMetrics
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from streamkit.operators.core.task_services import Cancellable, TaskServices
     from streamkit.operators.kernels.signatures import Forward
     from streamkit.state.definitions import Store
-    from streamkit.state.views import ProcessorStore
 
 NOWHERE: FullContext = (None, None, -1, -1)
 """The context of punctuators: no headers, no topic, partition and offset -1."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import StateError
 from streamkit.record import Headers, RecordContext, Value
-from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreSize
+from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.engines.ages import relaid, without_ttl
 from streamkit.state.files.store_offsets import Owner, StoreOffsets, decode_offsets
 from streamkit.state.keys import pack_long
@@ -18,7 +18,6 @@ from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from streamkit.state.definitions import StoreDef
     from streamkit.state.engines.segments import Segments
 
 MAX_DECODED = 64

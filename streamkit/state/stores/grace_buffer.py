@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.record import Headers, Key, Value
-from streamkit.state.definitions import BytesMap, StoreContext
+from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.keys import MAX_SEQUENCE, pack_int, pack_long, unpack_long
 from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
 from streamkit.state.stores.changelogged import MapStore
 from streamkit.state.stores.suppress_buffer import Eviction
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import StoreDef
 
 _TIME_FIRST = b"\x00"
 

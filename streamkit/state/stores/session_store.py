@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
-from streamkit.state.definitions import BytesMap, StoreContext
+from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
 from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import StoreDef
-
 
 _LAST = TWO_LONGS.pack(MAX_LONG, MAX_LONG)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value, WindowedKey
-from streamkit.state.definitions import BytesMap, StoreContext
+from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
 from streamkit.state.stores.changelogged import MapStore
 from streamkit.state.stores.join_rows import SUFFIX, JoinRow, JoinRows
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import StoreDef
 
 _pack_suffix = SUFFIX.pack
 _SCAN_CHUNK = 64

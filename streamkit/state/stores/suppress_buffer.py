@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from streamkit.errors import StateError
 from streamkit.hashing import bucket_count, bucket_order, list_hash
 from streamkit.record import Headers, Key, Value
-from streamkit.state.definitions import Store, StoreContext, StoreSize
+from streamkit.state.definitions import Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.keys import MAX_LONG
 from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
 from streamkit.state.stores.changelogged import Log, no_log
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import StoreDef
 
 VERSION: Headers = [("v", b"\x03")]
 _MAX_STALE = 1_000

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value
-from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED, BytesMap, StoreContext
+from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED, BytesMap, StoreContext, StoreDef
 from streamkit.state.keys import MAX_LONG, pack_int, pack_long, unpack_long
 from streamkit.state.stores.changelogged import MapStore
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from streamkit.state.definitions import StoreDef
 
 _VALUE, _DELETION = b"\x01", b"\x00"
 _MARKED_VALUE, _VERSION_OF_NOTHING = b"\x03", b"\x02"

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
-from streamkit.state.definitions import BytesMap, StoreContext
+from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
 from streamkit.state.stores.cache import DATA, TIME, USED, VALUE, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import StoreDef
-
 
 Row = tuple[bytes, int, Value, int]
 """The fields of a Window."""

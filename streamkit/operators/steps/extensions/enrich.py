@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import Code, call, literal, symbol, tuple_of
-from streamkit.expressions import load_callable
+from streamkit.expressions import Expression, load_callable
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import emit_context, emit_holding_step
 from streamkit.operators.codegen.record_variables import Slot, record_of_parameters
@@ -36,7 +36,6 @@ from streamkit.operators.core.operator import (
 from streamkit.operators.core.parsed_values import CacheOptions, CallRef, Step
 
 if TYPE_CHECKING:
-    from streamkit.expressions import Expression
     from streamkit.operators.codegen.code_writer import CodeWriter, Node
 
 MODULE = "calls.lookups"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from streamkit.errors import Problem
+from streamkit.errors import Position, Problem
 from streamkit.expressions import called
 from streamkit.expressions.analysis.types import INTEGER
 from streamkit.operators.core.fields import (
@@ -37,9 +37,6 @@ from streamkit.operators.steps.joins.stream_global_join import join_global
 from streamkit.operators.steps.joins.stream_stream_join import join_streams
 from streamkit.operators.steps.joins.stream_table_join import join_table
 from streamkit.operators.steps.joins.table_join import join_tables
-
-if TYPE_CHECKING:
-    from streamkit.errors import Position
 
 _WINDOW = ("within", "before", "after")
 _MAPPED = "mapped_key"

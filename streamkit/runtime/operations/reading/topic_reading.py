@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import Position, Problem, SerdeError, TopologyError
 from streamkit.expressions.analysis.types import INTEGER, TEXT, Type
-from streamkit.record import TopicPartition
+from streamkit.record import Headers, RecordBatch, TopicPartition
 from streamkit.runtime.execution.reasons import human_reason
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
-    from streamkit.record import Headers, RecordBatch
     from streamkit.runtime.operations.reading.record_range import Range
     from streamkit.runtime.operations.reading.topic_forms import Decoded, Side, TopicForms
     from streamkit.serdes.plain import Json

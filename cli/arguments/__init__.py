@@ -1,1 +1,0 @@
-"""Arguments of the command line: former options, completions, files of a folder."""

@@ -1,1 +1,0 @@
-"""Commands for applications: run, watched, queried, reset."""

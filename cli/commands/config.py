@@ -1,0 +1,101 @@
+"""`streamkit config`: every setting, and the origin of its value."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit_cli.guard import print_message
+from streamkit_cli.loading import load_model, overrides
+from streamkit_cli.options import EnvFile, Format, Settings, Shown
+from streamkit_cli.reference import setting_rows
+from streamkit_cli.tables import table
+
+if TYPE_CHECKING:
+    from streamkit.serdes.plain import Json
+    from streamkit.spec.topology_model import TopologyModel
+
+
+Optional = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="A topology, whose values are shown; - is stdin.", show_default=False),
+]
+Changed = Annotated[
+    bool, typer.Option("--changed", help="Only settings that something other than the default decides.")
+]
+
+EXAMPLES = (
+    "streamkit config",
+    "streamkit config orders.yaml --changed",
+)
+"""The examples of the help."""
+
+
+def command(
+    file: Optional = None,
+    changed: Changed = False,
+    form: Shown = Format.text,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Show every setting with its default and meaning; with FILE its value, and where that comes from.
+
+    The first of these that names a setting decides: --set, the environment, --env-file, the file, the default.
+    Variables are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
+    """
+    rows: list[dict[str, Json]] = (
+        [{**row} for row in setting_rows()] if file is None else _values(file, settings, env_file)
+    )
+    if changed:
+        rows = [row for row in rows if row.get("origin", "default") != "default"]
+    if form is Format.json:
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+    elif file is None:
+        print(
+            table(
+                ("SETTING", "TYPE", "DEFAULT", "MEANING"),
+                [_cells(row, "name", "type", "default", "meaning") for row in rows],
+            )
+        )
+    else:
+        print(table(("SETTING", "VALUE", "FROM"), [_cells(row, "name", "value", "origin") for row in rows]))
+
+
+def _cells(row: dict[str, Json], *names: str) -> list[str]:
+    return [" ".join(str(row[name]).split()) for name in names]
+
+
+def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Json]]:
+    from streamkit.config import Config, read_env_file
+
+    in_file = read_env_file(env_file) if env_file else {}
+    model = load_model(file, {**in_file, **os.environ})
+    config = Config(
+        model.application,
+        model.settings,
+        overrides=overrides(settings),
+        environment=os.environ,
+        env_file=in_file,
+        folder=os.path.dirname(model.file),
+    )
+    for warning in config.warnings:
+        print_message(warning)
+    return [
+        {"name": name, "value": value, "origin": _origin(model, name, origin, env_file)}
+        for name, value, origin in config.describe()
+    ]
+
+
+def _origin(model: TopologyModel, name: str, origin: str, env_file: str | None) -> str:
+    """Return the origin of a value: a line of the file, a variable, or the option."""
+    from streamkit.config.environment_variables import variable
+    from streamkit.config.settings import ALIASES
+
+    if origin == "file":
+        names = [name, *(old for old, present in ALIASES.items() if present == name)]
+        entry = next((model.config[each] for each in names if each in model.config), None)
+        return f"{model.file}:{entry.position.line}" if entry is not None and entry.position is not None else origin
+    return {"environment": variable(name), "--env-file": f"{env_file}: {variable(name)}"}.get(origin, origin)

@@ -1,0 +1,324 @@
+"""`streamkit consume`: records of a topic to stdout."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit.durations import LONGEST, option_time
+from streamkit.errors import SerdeError, TopicError, UsageError
+from streamkit.record import TopicPartition
+from streamkit.runtime.operations.reading.record_range import Range, first_offsets
+from streamkit.runtime.operations.reset_targets import Target
+from streamkit_cli.guard import print_message
+from streamkit_cli.loading import load_plan
+from streamkit_cli.options import TIME_HELP, EnvFile, File, Settings, readable_topics
+from streamkit_cli.record_output import Format, Output, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.operations.reading.topic_forms import TopicForms
+    from streamkit.runtime.operations.reading.topic_reading import Found, KeyCondition, Reading, RecordFilter
+    from streamkit.transport.log_interface import Consumer, TopicInfo, Transport
+
+
+Topic = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="A topic, by the name of its entry in the file; or an internal topic such as counts-changelog.",
+        show_default=False,
+        autocompletion=readable_topics,
+    ),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "--max", metavar="N", min=0, help="End after N records; --max is the same.")
+]
+UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when the topic is read to its end.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on after the end; the default without --tail and --to.")]
+FromEnd = Annotated[bool, typer.Option("--from-end", help="Only records that arrive from now on.")]
+Offset = Annotated[
+    str | None,
+    typer.Option(
+        "--offset",
+        metavar="OFFSET",
+        help="Begin in each partition at this offset: N, earliest (the default), latest, or -N for the last N offsets.",
+    ),
+]
+Partition = Annotated[
+    list[str] | None,
+    typer.Option("--partition", metavar="P", help="Only these partitions; may be repeated, or a list with commas."),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help=f"Only records of this time or later: {TIME_HELP}.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="TIME", help="Only records of before this time; ends at the topic's present end."),
+]
+Tail = Annotated[
+    int | None,
+    typer.Option(
+        "--tail",
+        metavar="N",
+        min=0,
+        max=LONGEST,
+        help="The last N records: of the last N of each partition, by offset, those with the latest timestamps, in the "
+        "order of timestamp, partition and offset. Only records that meet the other conditions count.",
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="Only records with this key: text, or JSON as its serde has it; of a windowed key also the key alone.",
+    ),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="Only records for which this is true; names: key value timestamp headers topic partition offset.",
+    ),
+]
+PlainLines = Annotated[
+    bool, typer.Option("--lines", help="Only values, as plain lines: text, or JSON for other serdes.")
+]
+WithOffsets = Annotated[bool, typer.Option("--with-offsets", help="Add the offset to each object of JSON Lines.")]
+Form = Annotated[
+    Format | None, typer.Option("--format", help="JSON Lines (the default), blocks (pretty), or a table (text, table).")
+]
+
+EXAMPLES = (
+    "streamkit consume orders.yaml totals --tail 10 --format table",
+    "streamkit consume orders.yaml orders --from -1h --where 'value.cents > 500'",
+)
+"""The examples of the help."""
+
+
+def command(
+    file: File,
+    topic: Topic,
+    limit: Limit = None,
+    until_idle: UntilIdle = False,
+    follow: Follow = False,
+    from_end: FromEnd = False,
+    offset: Offset = None,
+    partitions: Partition = None,
+    since: From = None,
+    until: To = None,
+    tail: Tail = None,
+    key: Key = None,
+    where: Where = None,
+    lines: PlainLines = False,
+    with_offsets: WithOffsets = False,
+    form: Form = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Print the records of a topic.
+
+    JSON Lines from the topic's beginning on, until --limit, --until-idle or a signal ends it; --tail and --to end it too,
+    unless there is --follow. Nothing is created: no topic, no group, no state.
+    """
+    from streamkit.plan.lookup import find_readable
+    from streamkit.runtime.operations.opening import open_log
+    from streamkit.runtime.operations.reading.topic_forms import TopicForms
+    from streamkit.runtime.operations.reading.topic_reading import Reading, RecordFilter
+    from streamkit_cli.logs import silence_noticed
+    from streamkit_cli.process import stopping
+
+    _refuse_contradictions(locals())
+    span = read_range(offset, from_end, since, until, partitions)
+    plan = load_plan(file, settings, env_file)
+    name = find_readable(plan, topic)
+    forms = TopicForms(plan, name)
+    record_filter = RecordFilter(plan, forms, span, _key_condition(forms, key), where)
+    ends = not follow and (until_idle or tail is not None or until is not None or limit == 0)
+    out = output(form or Format.json, plan, lines=lines, offsets=with_offsets)
+    with stopping() as stopped, closing(open_log(plan)) as transport, silence_noticed(plan):
+        info = wait_for_topic(transport, plan, name, None if ends else stopped)
+        if info is None:
+            return
+        places = places_of(info.name, info.partitions, span.partitions)
+        # With read_committed records of open or aborted transactions are left out.
+        with closing(transport.consumer(None, read_committed=True)) as consumer:
+            reading = Reading(consumer, record_filter, stopped.is_set)
+            polls = _polls(reading, consumer, places, span, tail, follow, until_idle, limit)
+            _write(polls, out, limit)
+    _report(record_filter)
+
+
+def _key_condition(forms: TopicForms, key: str | None) -> KeyCondition | None:
+    """Return the condition of `--key`. Raises UsageError where no form of the topic's keys has such a key."""
+    from streamkit.runtime.operations.reading.topic_reading import KeyCondition
+
+    try:
+        return None if key is None else KeyCondition(forms, key)
+    except SerdeError as error:
+        raise UsageError(f"--key {key}: {error}") from error
+
+
+_EXCLUSIVE = (
+    ("--offset", "--from-end"),
+    ("--offset", "--from"),
+    ("--offset", "--tail"),
+    ("--from-end", "--from"),
+    ("--from-end", "--to"),
+    ("--from-end", "--tail"),
+    ("--limit", "--tail"),
+    ("--follow", "--until-idle"),
+    ("--lines", "--format"),
+    ("--lines", "--with-offsets"),
+)
+_PARAMETERS = {"--from": "since", "--to": "until", "--format": "form"}
+
+
+def _refuse_contradictions(given: Mapping[str, object]) -> None:
+    """Raise UsageError for two options that exclude each other."""
+    for pair in _EXCLUSIVE:
+        values = [given[_PARAMETERS.get(option, option[2:].replace("-", "_"))] for option in pair]
+        if all(value is not None and value is not False for value in values):
+            raise UsageError(f"{pair[0]} and {pair[1]} exclude each other")
+
+
+def _polls(
+    reading: Reading,
+    consumer: Consumer,
+    places: list[TopicPartition],
+    span: Range,
+    tail: int | None,
+    follow: bool,
+    until_idle: bool,
+    most: int | None,
+) -> Iterator[list[Found]]:
+    """Yield the selected records, a list for each poll."""
+
+    if most == 0:
+        return
+    first = first_offsets(consumer, span.start, places)
+    if tail is not None or span.until is not None:
+        ends = consumer.end_offsets(places)
+        if tail is not None:
+            yield reading.last(tail, first, ends)
+        else:
+            yield from reading.between(first, ends)
+        if not follow:
+            return
+        first = {place: max(first[place], end) for place, end in ends.items()}
+    yield from reading.follow(first, until_idle=until_idle, most=most)
+
+
+def _write(polls: Iterator[list[Found]], out: Output, most: int | None) -> None:
+    left = most
+    for found in polls:
+        for each in found[:left]:
+            out.write(each)
+        out.flush()
+        left = None if left is None else left - len(found[:left])
+        if left == 0:
+            return
+
+
+def _report(record_filter: RecordFilter) -> None:
+    if record_filter.failed:
+        print_message(
+            f"--where could not be answered for {record_filter.failed} of the records, which are left out: {record_filter.failure}"
+        )
+
+
+# The part of a topic that the options of a command name: partitions, offsets and times.
+
+
+def read_range(
+    offset: str | None, from_end: bool, since: str | None, until: str | None, partitions: Sequence[str] | None
+) -> Range:
+    """Return the range of the options. Raises UsageError."""
+    low = None if since is None else option_time("--from", since)
+    high = None if until is None else option_time("--to", until)
+    if low is not None and high is not None and low >= high:
+        raise UsageError(f"--from {since} is not before --to {until}")
+    if low is not None:
+        start = Target("time", max(low, 0))
+    else:
+        start = Target("latest") if from_end else _start(offset or "earliest")
+    return Range(start, low, high, None if partitions is None else _numbers(partitions))
+
+
+def _start(text: str) -> Target:
+    if text in ("earliest", "latest"):
+        return Target(text)
+    if not re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
+        raise UsageError(f"--offset {text}: expected an offset, earliest, latest, or -N for the last N offsets")
+    return Target("shift" if text.startswith("-") else "offset", int(text))
+
+
+def _numbers(texts: Sequence[str]) -> frozenset[int]:
+    found = set()
+    for part in ",".join(texts).split(","):
+        if not re.fullmatch(r"[0-9]{1,9}", part.strip(), re.ASCII):
+            raise UsageError(f"--partition {part.strip()}: expected a number, or several with commas")
+        found.add(int(part))
+    return frozenset(found)
+
+
+def places_of(topic: str, count: int, wanted: frozenset[int] | None) -> list[TopicPartition]:
+    """Return the partitions to read. Raises UsageError for one that the topic does not have."""
+    missing = sorted(number for number in wanted or () if number >= count)
+    if missing:
+        raise UsageError(f"--partition {missing[0]}: topic {topic} has {count} partitions, counted from 0")
+    return [TopicPartition(topic, number) for number in (range(count) if wanted is None else sorted(wanted))]
+
+
+# An existing topic, for commands that create nothing.
+
+_PAUSE_SECONDS = 0.2
+
+
+def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threading.Event | None) -> TopicInfo | None:
+    """Return a topic, when it exists; None where it doesn't, or `stopped` is set before.
+
+    stopped None: do not wait. Raises TopicError for one that will not be created by what the file declares.
+    """
+    from streamkit.runtime.operations.opening import address
+
+    is_reported = False
+    while (place := transport.missing()) is not None:
+        if stopped is None:
+            raise TopicError(f"there is no log in {place} yet; a command that writes creates it")
+        if not is_reported:
+            print_message(f"there is no log in {place} yet: waiting")
+            is_reported = True
+        if stopped.wait(_PAUSE_SECONDS):
+            return None
+    with closing(transport.admin()) as admin:
+        while name not in (found := admin.topics([name])):
+            where = f"topic {name} does not exist at {address(plan)}"
+            declared = plan.external_topics.get(name)
+            if declared is not None and not declared.partitions and not address(plan).startswith("embedded"):
+                raise TopicError(f"{where}; it is created where `partitions` is declared")
+            if stopped is None:
+                if declared is None:
+                    raise TopicError(f"{where}; the application creates it when it runs")
+                print_message(f"{where} yet")
+                return None
+            if not is_reported:
+                print_message(f"{where} yet: waiting")
+                is_reported = True
+            if stopped.wait(_PAUSE_SECONDS):
+                return None
+        return found[name]

@@ -1,0 +1,56 @@
+"""`streamkit describe`: the description of a topology."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from streamkit_cli.loading import load_plan
+from streamkit_cli.options import EnvFile, File, Settings
+
+
+class Format(StrEnum):
+    """The formats of describe."""
+
+    text = "text"
+    json = "json"
+    mermaid = "mermaid"
+    dot = "dot"
+    svg = "svg"
+    html = "html"
+    python = "python"
+
+
+Chosen = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="text: Topology.describe() of Kafka Streams; svg, html: a drawing; python: the code that processes records.",
+    ),
+]
+
+EXAMPLES = (
+    "streamkit describe orders.yaml",
+    "streamkit describe orders.yaml --format svg > orders.svg",
+)
+"""The examples of the help."""
+
+
+def command(file: File, form: Chosen = Format.text, settings: Settings = None, env_file: EnvFile = None) -> None:
+    """Print what a topology becomes.
+
+    The text is that of Topology.describe() in Kafka Streams: sub-topologies, nodes, stores and topics.
+    """
+    plan = load_plan(file, settings, env_file)
+    if form is Format.python:
+        from streamkit.compile.show import describe_code
+
+        text = describe_code(plan)
+    else:
+        from streamkit.plan.describe import describe
+
+        text = describe(plan, form.value)
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")

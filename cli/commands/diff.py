@@ -1,0 +1,208 @@
+"""`streamkit diff`: what a new version of a topology does to the state and the records of the old one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit.changes.finding import Finding, Verdict, worst
+from streamkit.errors import UsageError
+from streamkit_cli.annotations import Annotation, show_annotations
+from streamkit_cli.guard import FAILED
+from streamkit_cli.loading import STDIN, load_plan, require_file
+from streamkit_cli.options import EnvFile, Settings
+
+if TYPE_CHECKING:
+    from streamkit.changes.forms.form import Form
+    from streamkit.plan.model import Plan
+
+
+class Format(StrEnum):
+    """How findings are shown."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    gitlab = "gitlab"
+
+
+Old = Annotated[
+    str,
+    typer.Argument(
+        metavar="OLD",
+        help="The version that runs: a topology file, or what describe() prints in Java.",
+        show_default=False,
+    ),
+]
+New = Annotated[
+    str | None,
+    typer.Argument(metavar="[NEW]", help="The version to come; with --running alone, OLD is it.", show_default=False),
+]
+Running = Annotated[
+    bool, typer.Option("--running", help="Look at the internal topics and the group on the log of the new version.")
+]
+Shape = Annotated[
+    Format,
+    typer.Option(
+        "--format", help="text; one JSON object; annotations of GitHub Actions; or a Code Quality report of GitLab."
+    ),
+]
+
+EXAMPLES = (
+    "streamkit diff orders-v1.yaml orders-v2.yaml",
+    "streamkit diff --running orders.yaml --format json",
+)
+"""The examples of the help."""
+
+
+def command(
+    old: Old,
+    new: New = None,
+    running: Running = False,
+    shape: Shape = Format.text,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """Compare two versions of a topology: what becomes of tasks, stores, changelogs and repartition topics.
+
+    OLD and NEW are topology files, or texts of Topology.describe(); with --running one file is compared with what the
+    application has on its log. Exit code 0 where instances may be restarted one by one, 1 where something is to be done.
+    """
+    if new is None and not running:
+        raise UsageError("diff compares two versions: give NEW, or --running for what is on the log")
+    if old == STDIN and new == STDIN:
+        raise UsageError("only one of OLD and NEW can come from stdin")
+    first, second = (old, new) if new is not None else (None, old)
+    versions = [_read(file, settings, env_file) for file in (first, second) if file is not None]
+    from streamkit.changes.compare_versions import compare
+
+    if not running:
+        before, after = (each.form for each in versions)
+        found = compare(before, after)
+    else:
+        before, after, found = _on_log(versions)
+    show(before.label, after, found, shape.value)
+    return FAILED if needs_action(found) else 0
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A file of the command line; plan None: a description."""
+
+    form: Form
+    plan: Plan | None
+
+
+def _read(file: str, settings: list[str] | None, env_file: str | None) -> _Version:
+    from streamkit.changes.forms.of_describe import is_description, parse_describe
+    from streamkit.changes.forms.of_plan import form_of
+
+    if file == STDIN:
+        plan = load_plan(file, settings, env_file)
+        return _Version(form_of(plan, "stdin"), plan)
+    require_file(file)
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        text = ""  # the reader of topologies reports the place
+    if is_description(text):
+        return _Version(parse_describe(text, file), None)
+    plan = load_plan(file, settings, env_file)
+    return _Version(form_of(plan, file), plan)
+
+
+def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
+    """Compare with what is on the log of the new version; of two versions the numbers of records are known then."""
+    from streamkit.changes.compare_versions import compare
+    from streamkit.changes.forms.of_log import form_on_log, read_log
+    from streamkit.changes.forms.of_plan import form_of
+    from streamkit.runtime.operations.opening import address
+    from streamkit_cli.logs import opened
+
+    new = versions[-1]
+    if new.plan is None:
+        raise UsageError("--running needs the topology file of the new version, which says where its log is")
+    old = versions[0].plan if len(versions) == 2 else None
+    with opened(new.plan, creates=False) as transport:
+        on_log, internal, counts = read_log(old or new.plan, transport)
+    after = form_of(new.plan, new.form.label, counts)
+    if len(versions) == 2:
+        before = versions[0].form if old is None else form_of(old, versions[0].form.label, counts)
+    else:
+        before = form_on_log(new.plan, after, on_log, internal, f"the log at {address(new.plan)}")
+        if not internal:
+            return before, after, []
+    return before, after, compare(before, after, on_log)
+
+
+# The output of `streamkit diff`.
+
+_SEVERITIES = {
+    Verdict.SAFE: "notice",
+    Verdict.UNKNOWN: "warning",
+    Verdict.STOP: "warning",
+    Verdict.RESTORE: "warning",
+}
+"""Of annotations; the others are errors: state or records are lost."""
+
+
+def needs_action(found: Sequence[Finding]) -> bool:
+    """Return whether the user must do something before the new version starts."""
+    return any(each.verdict is not Verdict.SAFE for each in found)
+
+
+def show(old: str, new: Form, found: list[Finding], form: str) -> None:
+    """Print findings as text, json, github or gitlab."""
+    if form == "json":
+        document = {
+            "old": old,
+            "new": new.label,
+            "application": new.application,
+            "verdict": str(worst(found)),
+            "findings": [_data(each) for each in found],
+        }
+        print(json.dumps(document, ensure_ascii=False, indent=2))
+    elif form != "text":
+        show_annotations(map(_annotation, found), form)
+    else:
+        for each in found:
+            print(f"{each.position}: {each.verdict}: {each.message}")
+            if each.action:
+                print(f"    {each.action}")
+        print(_summary(old, new.label, found))
+
+
+def _annotation(each: Finding) -> Annotation:
+    text = each.message + (f"\n{each.action}" if each.action else "")
+    return Annotation(_SEVERITIES.get(each.verdict, "error"), str(each.verdict), each.position, text)
+
+
+def _summary(old: str, new: str, found: list[Finding]) -> str:
+    if not found:
+        return f"{old} -> {new}: nothing changes that state or records depend on"
+    if not needs_action(found):
+        return f"{old} -> {new}: safe, instances may be restarted one by one"
+    counts = Counter(str(each.verdict) for each in found)
+    numbers = ", ".join(f"{counts[verdict]} {verdict}" for verdict in reversed(Verdict) if counts[verdict])
+    return f"{old} -> {new}: {numbers}"
+
+
+def _data(each: Finding) -> dict[str, object]:
+    place = {"file": each.position.file, "line": each.position.line, "column": each.position.column}
+    return {
+        "verdict": str(each.verdict),
+        "subject": each.subject,
+        "name": each.name,
+        "old": each.old,
+        "pipeline": each.pipeline,
+        **place,
+        "message": each.message,
+        "action": each.action,
+    }

@@ -1,0 +1,73 @@
+"""`streamkit docs`: pages of the reference in the terminal."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Annotated
+
+import typer
+
+from streamkit.errors import UsageError
+from streamkit.suggestions import did_you_mean
+from streamkit_cli.reference import ReferencePage, pages
+from streamkit_cli.tables import is_coloured, table
+
+Word = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[WORD]",
+        help="A step, a function, a setting, a command or a rule of lint.",
+        show_default=False,
+        autocompletion=lambda incomplete: [page.name for page in pages() if page.name.startswith(incomplete)],
+    ),
+]
+_MOST_NAMES = 12
+"""Names that a message lists."""
+
+EXAMPLES = (
+    "streamkit docs group_by",
+    "streamkit docs commit.interval.ms",
+)
+"""The examples of the help."""
+
+
+def command(word: Word = None) -> None:
+    """Print the page of a step, a function, a setting, a command or a rule; without WORD, list them.
+
+    On a terminal the page is laid out; elsewhere it is Markdown.
+    """
+    listed = list(pages())
+    if word is None:
+        print(_overview(listed))
+        return
+    found = [page for page in listed if page.name == word.lower()]
+    if not found:
+        raise UsageError(f"there is no page {word!r}{_hint(word, [page.name for page in listed])}")
+    text = "\n".join(page.text().strip() + "\n" for page in found)
+    if is_coloured():
+        from rich.console import Console
+        from rich.markdown import Markdown
+        from rich.theme import Theme
+
+        # The colours of the terminal, on its own background.
+        Console(theme=Theme({"markdown.code": "bold cyan"})).print(Markdown(text, code_theme="ansi_dark"))
+    else:
+        print(text, end="")
+
+
+def _overview(listed: list[ReferencePage]) -> str:
+    """Return all names with their summaries by kind, cut to the width of a terminal."""
+    kinds = {page.kind: [(each.name, each.summary) for each in listed if each.kind == page.kind] for page in listed}
+    text = "\n\n".join(table((kind.upper(), "SUMMARY"), rows) for kind, rows in kinds.items())
+    if not is_coloured():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(line if len(line) <= width else line[: width - 1] + "…" for line in text.splitlines())
+
+
+def _hint(word: str, names: list[str]) -> str:
+    containing = [name for name in names if word.lower() in name]
+    if containing:
+        more = ", …" if len(containing) > _MOST_NAMES else ""
+        return f"; in these the word occurs: {', '.join(containing[:_MOST_NAMES])}{more}"
+    return did_you_mean(word, names, "`streamkit docs` lists them")

@@ -1,0 +1,225 @@
+"""`streamkit doctor`: the parts of this installation that are present or missing, and the state of a file's log."""
+
+from __future__ import annotations
+
+import json
+import operator
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit import __version__
+from streamkit.distribution import DISTRIBUTION, install_command
+from streamkit.errors import ConfigError, StreamkitError, TopologyError, UnreachableError
+from streamkit_cli.guard import FAILED
+from streamkit_cli.loading import load_plan
+from streamkit_cli.options import EnvFile, Format, Settings, Shown
+from streamkit_cli.packaged_files import SCHEMA
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
+    from streamkit.serdes.plain import Json
+
+
+Place = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="A topology file, whose log and state are looked at too.")
+]
+
+EXAMPLES = (
+    "streamkit doctor",
+    "streamkit doctor orders.yaml --format json",
+)
+"""The examples of the help."""
+
+
+def command(file: Place = None, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None) -> int:
+    """Show Python, the engines of stores, the native extension, extras found and missing, Java, and whether a file's log can be reached.
+
+    Each thing that is missing comes with the command that installs it. Exit code 1 where what FILE needs is missing.
+    """
+    found = installation()
+    if file is not None:
+        found["file"] = {"path": file, **_of_file(file, settings, env_file)}
+    print(json.dumps(found, indent=2, ensure_ascii=False) if form is Format.json else _text(found))
+    return FAILED if file is not None and not found["file"]["ok"] else 0
+
+
+def installation() -> dict[str, Json]:
+    """Return what is installed, as plain data."""
+    from streamkit.state.engines.open_maps import ENGINES, default_engine, is_installed
+    from streamkit.transport.kafka import native_client
+
+    return {
+        "streamkit": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "schema": SCHEMA.as_uri(),
+        "engines": {name: {"installed": is_installed(name), "default": name == default_engine()} for name in ENGINES},
+        "extras": [
+            {"name": each.name, "packages": each.packages, "install": each.command if each.missing else None}
+            for each in extras()
+        ],
+        "native": {"used": not native_client.missing(), "reason": native_client.missing()},
+        "java": java_version(),
+    }
+
+
+def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Json]:
+    """Return whether a topology can be loaded, opens its engine, and reaches its log; and why not."""
+    from streamkit.runtime.operations.opening import address
+    from streamkit.state.engines.open_maps import check_engine, default_engine
+    from streamkit.transport.reachability import connection_attempts
+
+    try:
+        plan = load_plan(file, settings, env_file)
+    except TopologyError as error:
+        return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
+    engine = plan.config["state.engine"] or default_engine()
+    found: dict[str, Json] = {"ok": True, "log": address(plan), "state.dir": str(plan.config["state.dir"])}
+    try:
+        check_engine(engine)
+        found["engine"] = engine
+    except ConfigError as error:
+        found.update({"ok": False, "engine": str(error)})
+    try:
+        found["reached"] = _reach(plan)
+    except StreamkitError as error:
+        found.update({"ok": False, "reached": str(error)})
+        if isinstance(error, UnreachableError):
+            found["brokers"] = connection_attempts(address(plan))
+    return found
+
+
+def _reach(plan: Plan) -> str:
+    from streamkit_cli.logs import opened
+
+    with opened(plan, creates=False) as transport:
+        topics = transport.admin().topics()
+    known = {topic.name for topic in plan.external_topics.values()}
+    return f"{len(topics)} topics, {len(known & set(topics))} of the {len(known)} that the file names"
+
+
+def _text(found: dict[str, Json]) -> str:
+    engines = ", ".join(
+        f"{name} {'(default)' if each['default'] else ''}".strip()
+        for name, each in found["engines"].items()
+        if each["installed"]
+    )
+    lines = [
+        f"streamkit  {found['streamkit']}",
+        f"Python     {found['python']} ({found['executable']})",
+        f"Platform   {found['platform']}",
+        f"Schema     {found['schema']}",
+        f"Stores     {engines or 'no engine is installed'}",
+        f"Native     {_about_native(found['native'])}",
+        f"Java       {found['java'] or 'not found; submit needs Java 17 or newer: apt-get install default-jre-headless'}",
+        "Extras",
+    ]
+    for extra in found["extras"]:
+        packages = ", ".join(f"{name} {version}" for name, version in extra["packages"].items() if version)
+        missing = [name for name, version in extra["packages"].items() if version is None]
+        lack = f"missing {', '.join(missing)}: {extra['install']}" if missing else ""
+        lines.append(f"  {extra['name']:<12} {'; '.join(filter(None, [packages, lack]))}")
+    if "file" in found:
+        lines += ["", found["file"]["path"], *_about_file(found["file"])]
+    return "\n".join(lines)
+
+
+def _about_native(found: dict[str, Json]) -> str:
+    return f"the extension is not in use: {found['reason']}" if found["reason"] else "the extension is in use"
+
+
+def _about_file(found: dict[str, Json]) -> list[str]:
+    if "problem" in found:
+        return [f"  {found['problem']}"]
+    return [
+        f"  Log      {found['log']}: {found['reached']}",
+        *(f"           {server}: {what}" for server, what in found.get("brokers", {}).items()),
+        f"  State    {found['state.dir']}",
+        f"  Engine   {found['engine']}",
+    ]
+
+
+# The packages of streamkit's extras that are installed, and Java.
+
+_EXTRA = re.compile(r"""extra\s*==\s*['"]([\w-]+)['"]""")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
+_PYTHON = re.compile(r"""python_version\s*(<=|>=|==|<|>)\s*['"](\d+)\.(\d+)['"]""")
+_COMPARE = {"<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt}
+_DEVELOPMENT = "dev"
+_JAVA_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Extra:
+    """An extra of the distribution: the versions of its packages by name, None where a package is missing."""
+
+    name: str
+    packages: dict[str, str | None]
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that are not installed."""
+        return [name for name, version in self.packages.items() if version is None]
+
+    @property
+    def command(self) -> str:
+        """The command that installs it."""
+        return install_command(self.name)
+
+
+def version_of(distribution: str) -> str | None:
+    """Return the version of an installed distribution, None where there is none."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def extras() -> list[Extra]:
+    """Return the extras that the installed distribution declares, without that of its own development."""
+    found: dict[str, dict[str, str | None]] = {}
+    for extra, name, nested in _optional(DISTRIBUTION):
+        if extra == _DEVELOPMENT:
+            continue
+        packages = found.setdefault(extra, {})
+        packages[name] = version_of(name)
+        if packages[name] is not None and nested:
+            # The packages of an extra of that package, where they are missing: confluent-kafka[schema-registry].
+            theirs = [package for extra_of_it, package, _ in _optional(name) if extra_of_it in nested]
+            packages.update({package: None for package in theirs if version_of(package) is None})
+    return [Extra(name, packages) for name, packages in found.items()]
+
+
+def _optional(distribution: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (extra, package, extras of the package) for each requirement of an extra on this Python."""
+    for requirement in metadata.requires(distribution) or ():
+        named, marker = _REQUIREMENT.match(requirement), _EXTRA.search(requirement)
+        here = all(
+            _COMPARE[how](sys.version_info[:2], (int(major), int(minor)))
+            for how, major, minor in _PYTHON.findall(requirement)
+        )
+        if named is not None and marker is not None and here:
+            yield marker[1], named[1], [each.strip() for each in (named[2] or "").split(",") if each.strip()]
+
+
+def java_version() -> str | None:
+    """Return the first line that `java -version` prints, None where Java is missing or does not start."""
+    command = shutil.which("java")
+    if command is None:
+        return None
+    try:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = (done.stderr or done.stdout).splitlines()
+    return lines[0].strip() if done.returncode == 0 and lines else None

@@ -1,0 +1,167 @@
+"""`streamkit query`: rows of a running application's stores."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from streamkit.durations import option_time
+from streamkit.errors import UsageError
+from streamkit.http.answers import ROW, ROWS, STORES
+from streamkit_cli.options import TIME_HELP, EnvFile, Format, Settings
+from streamkit_cli.options import stores as stores_of_file
+from streamkit_cli.record_lines import json_line
+from streamkit_cli.remote import Connection, Place, TokenFile, connect
+from streamkit_cli.tables import table
+
+if TYPE_CHECKING:
+    from streamkit.serdes.plain import Json
+
+Store = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STORE",
+        help="A store; without one they are listed.",
+        show_default=False,
+        autocompletion=stores_of_file,
+    ),
+]
+Key = Annotated[
+    str | None, typer.Argument(metavar="KEY", help="A key: text, or JSON as its serde has it.", show_default=False)
+]
+Range = Annotated[tuple[str, str] | None, typer.Option("--range", metavar="LOW HIGH", help="Keys from LOW to HIGH.")]
+Prefix = Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Keys that begin with this.")]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help=f"Windows, sessions or versions from this time on: {TIME_HELP}."),
+]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="… to this time, included.")]
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", metavar="TIME", help="The value of a versioned store at this time.")
+]
+Versions = Annotated[bool, typer.Option("--versions", help="All versions of the key in a versioned store.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many rows; all by default.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="From the last row to the first.")]
+Stale = Annotated[bool, typer.Option("--stale", help="Read standbys too, where no active task answers.")]
+Rows = Annotated[Format, typer.Option("--format", help="JSON Lines, or a table to read.")]
+_PAGE = 1000
+
+EXAMPLES = (
+    "streamkit query http://127.0.0.1:8080 totals ann",
+    "streamkit query orders.yaml totals --from -1h --limit 10 --format text",
+)
+"""The examples of the help."""
+
+
+def command(
+    place: Place,
+    store: Store = None,
+    key: Key = None,
+    between: Range = None,
+    prefix: Prefix = None,
+    since: From = None,
+    until: To = None,
+    at: AsOf = None,
+    versions: Versions = False,
+    limit: Limit = None,
+    reverse: Reverse = False,
+    stale: Stale = False,
+    form: Rows = Format.json,
+    token_file: TokenFile = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Print rows of a store as JSON Lines, from all instances of a running application.
+
+    A key gives its row, or its windows or sessions; without one all rows come. The application runs with `run --http`.
+    Exit code 1 where a key is not there.
+    """
+    if sum((key is not None, between is not None, prefix is not None)) > 1:
+        raise UsageError("KEY, --range and --prefix exclude each other")
+    low, high, as_of = (
+        None if text is None else option_time(option, text)
+        for option, text in (("--from", since), ("--to", until), ("--as-of", at))
+    )
+    connection = connect(place, settings, env_file, token_file)
+    stores = {each["name"]: each for each in connection.get("/stores", shape=STORES)["stores"]}
+    if store is None:
+        _print(stores.values(), form)
+        return
+    queries = stores[store]["queries"] if store in stores else ["all"]
+    kind = _kind(queries, key, between, prefix, (low, high), versions)
+    parameters: dict[str, object] = {"stale": "true" if stale else None}
+    if key is not None:
+        parameters["key"] = key
+    if kind == "get":
+        row = connection.get(f"/stores/{quote(store)}/get", {**parameters, "as_of": as_of}, ROW)
+        _print([{name: value for name, value in row.items() if name not in ("store", "stale")}], form)
+        return
+    if as_of is not None:
+        raise UsageError("--as-of takes a KEY, of a versioned store")
+    if between is not None:
+        parameters.update({"from": between[0], "to": between[1]})
+    elif prefix is not None:
+        parameters["prefix"] = prefix
+    elif kind in ("windows", "sessions", "versions"):
+        parameters.update({"from": low, "to": high})
+    elif low is not None or high is not None:
+        raise UsageError(f"--from and --to are times of windows, sessions and versions; store {store} has none")
+    if reverse:
+        parameters["reverse"] = "true"
+    _print(_rows(connection, f"/stores/{quote(store)}/{kind}", parameters, limit), form)
+
+
+def _kind(
+    queries: list[str],
+    key: str | None,
+    between: tuple[str, str] | None,
+    prefix: str | None,
+    times: tuple[int | None, ...],
+    versions: bool,
+) -> str:
+    if between is not None:
+        return "range"
+    if prefix is not None:
+        return "prefix"
+    for kind in ("windows", "sessions"):
+        if kind in queries:
+            return kind
+    if key is None:
+        return "all"
+    return "versions" if versions or ("versions" in queries and times != (None, None)) else "get"
+
+
+def _rows(
+    connection: Connection, path: str, parameters: dict[str, object], limit: int | None
+) -> Iterator[dict[str, Json]]:
+    """Yield rows of a query, a page at a time."""
+    left = limit
+    while True:
+        parameters["limit"] = min(_PAGE, left) if left is not None else _PAGE
+        page = connection.get(path, parameters, ROWS)
+        for row in page["rows"]:
+            row.pop("cursor", None)
+            yield row
+        left = None if left is None else left - len(page["rows"])
+        if page["next"] is None or left == 0:
+            return
+        parameters["after"] = page["next"]
+
+
+def _print(rows: Iterable[dict[str, Json]], form: Format) -> None:
+    if form is Format.json:
+        for row in rows:
+            sys.stdout.write(json_line(row))
+        return
+    found = list(rows)
+    names = list(dict.fromkeys(name for row in found for name in row))
+    if found:
+        print(table([name.upper() for name in names], [[_cell(row.get(name)) for name in names] for row in found]))
+
+
+def _cell(value: Json) -> Json:
+    return value if value is None or isinstance(value, str) else json_line(value).rstrip("\n")

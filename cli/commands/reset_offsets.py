@@ -1,0 +1,247 @@
+"""`streamkit reset-offsets`: an application starts again from other offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit.errors import UsageError
+from streamkit_cli.guard import FAILED, print_message
+from streamkit_cli.loading import load_plan
+from streamkit_cli.options import TIME_HELP, EnvFile, File, Format, Settings, Shown, topics_in_list
+from streamkit_cli.tables import table
+
+if TYPE_CHECKING:
+    from streamkit.runtime.operations.reset import Reset
+    from streamkit.runtime.operations.reset_targets import Target
+    from streamkit.serdes.plain import Json
+
+
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first records; the default.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the ends.")]
+ToDatetime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-datetime",
+        metavar="TIME",
+        help=f"To the first record at or after a time: {TIME_HELP}.",
+    ),
+]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To an offset.")]
+ByDuration = Annotated[
+    str | None,
+    typer.Option("--by-duration", metavar="DURATION", help="To the records of the last PnDTnHnMnS, or 5m, 1h."),
+]
+ShiftBy = Annotated[
+    int | None, typer.Option("--shift-by", metavar="N", help="By a number of records, back if negative.")
+]
+FromFile = Annotated[
+    str | None, typer.Option("--from-file", metavar="CSV", help="To the offsets of lines TOPIC,PARTITION,OFFSET.")
+]
+Skip = Annotated[
+    str | None,
+    typer.Option(
+        "--skip",
+        metavar="TOPIC-PARTITION@OFFSET",
+        help="Skip this record, the next one that the group reads; internal topics and state stay.",
+    ),
+]
+InputTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-topics",
+        metavar="TOPICS",
+        help="Only these input topics, with commas; all that the file reads by default.",
+        autocompletion=topics_in_list,
+    ),
+]
+IntermediateTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--intermediate-topics",
+        metavar="TOPICS",
+        help="Topics to skip to their ends; those that the file writes and reads by default.",
+        autocompletion=topics_in_list,
+    ),
+]
+InternalTopics = Annotated[
+    list[str] | None,
+    typer.Option("--internal-topics", metavar="TOPICS", help="Only these internal topics are deleted."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Remove members that are left in the group.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change; the default.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Change it.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="The same as --set bootstrap.servers=HOST:PORT."),
+]
+
+ConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        "--config-file", metavar="FILE", help="Settings as a properties file; those of --set take precedence."
+    ),
+]
+
+EXAMPLES = (
+    "streamkit reset-offsets orders.yaml --to-datetime 2025-01-31T08:00Z --execute",
+    "streamkit reset-offsets orders.yaml --skip orders-0@17 --execute",
+)
+"""The examples of the help."""
+
+
+def command(
+    file: File,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_datetime: ToDatetime = None,
+    to_offset: ToOffset = None,
+    by_duration: ByDuration = None,
+    shift_by: ShiftBy = None,
+    from_file: FromFile = None,
+    skip: Skip = None,
+    input_topics: InputTopics = None,
+    intermediate_topics: IntermediateTopics = None,
+    internal_topics: InternalTopics = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    execute: Execute = False,
+    form: Shown = Format.text,
+    bootstrap_server: Server = None,
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """Set an application back so that it processes its input again.
+
+    Moves the offsets of its input topics, deletes its internal topics and its local state. With --skip it only moves one
+    partition past the record that fails. Nothing changes without --execute. Exit code 1 while members are active (see --force),
+    where a topic of --input-topics is missing, or where the record of --skip is not the next one of the group.
+    """
+    from streamkit.runtime.operations import reset as library
+    from streamkit_cli.logs import opened
+
+    if dry_run and execute:
+        raise UsageError("--dry-run and --execute exclude each other")
+    target = _target(to_earliest, to_latest, to_datetime, to_offset, by_duration, shift_by, from_file, skip)
+    lists = {
+        "--input-topics": input_topics,
+        "--intermediate-topics": intermediate_topics,
+        "--internal-topics": internal_topics,
+    }
+    given = [name for name, values in lists.items() if values is not None]
+    if skip is not None and given:
+        raise UsageError(f"--skip and {given[0]} exclude each other: --skip names the record's topic itself")
+    chosen = library.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
+    plan = load_plan(file, _settings(config_file, settings, bootstrap_server), env_file)
+    with opened(plan, creates=execute) as transport:
+        if skip is not None:
+            found = library.prepare_skip(plan, transport, skip, force=force)
+        else:
+            found = library.prepare(plan, transport, target, chosen)
+        if execute:
+            library.execute(plan, transport, found, force=force)
+    print(json.dumps(_data(found, execute), indent=2) if form is Format.json else _text(found, execute))
+    if found.members and not force:
+        print_message(f"group {found.application} is active: --execute would be refused without --force")
+        return FAILED
+    if found.missing and chosen.inputs is not None:
+        print_message(f"no such topic: {', '.join(found.missing)}")
+        return FAILED
+    return 0
+
+
+def _target(
+    earliest: bool,
+    latest: bool,
+    moment: str | None,
+    offset: int | None,
+    duration: str | None,
+    shift: int | None,
+    path: str | None,
+    skip: str | None,
+) -> Target:
+    from streamkit.runtime.operations import reset_targets as targets
+
+    made = {
+        "--to-earliest": (lambda: targets.Target()) if earliest else None,
+        "--to-latest": (lambda: targets.Target("latest")) if latest else None,
+        "--to-datetime": None if moment is None else lambda: targets.to_datetime(moment),
+        "--to-offset": None if offset is None else lambda: targets.Target("offset", offset),
+        "--by-duration": None if duration is None else lambda: targets.by_duration(duration),
+        "--shift-by": None if shift is None else lambda: targets.Target("shift", shift),
+        "--from-file": None if path is None else lambda: targets.from_file(path),
+        "--skip": None if skip is None else lambda: targets.Target(),
+    }
+    given = [name for name, make in made.items() if make is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other")
+    make = made[given[0]] if given else None
+    return make() if make is not None else targets.Target()
+
+
+def _settings(config_file: str | None, settings: list[str] | None, server: str | None) -> list[str]:
+    from streamkit.config import read_properties
+
+    of_file = read_properties(config_file).items() if config_file else ()
+    address = [f"bootstrap.servers={server}"] if server else []
+    return [*(f"{name}={value}" for name, value in of_file), *(settings or ()), *address]
+
+
+def _names(values: list[str] | None) -> list[str] | None:
+    """Return the names of an option that may be repeated and takes commas."""
+    return None if values is None else [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def _data(found: Reset, executed: bool) -> dict[str, Json]:
+    return {
+        "application": found.application,
+        "executed": executed,
+        "offsets": [
+            {
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "role": each.role,
+                "before": each.before,
+                "after": each.after,
+                "note": each.note,
+            }
+            for each in found.offsets
+        ],
+        "missing_topics": list(found.missing),
+        "internal_topics": [{"topic": each.name, "in_topology": each.known} for each in found.internals],
+        "members": list(found.members),
+        "state": {"directory": str(found.directory), "entries": list(found.stored)},
+    }
+
+
+def _text(found: Reset, executed: bool) -> str:
+    if found.skips:
+        done = "skips one record" if executed else "would skip one record; add --execute to do it"
+    else:
+        done = "was reset" if executed else "would be reset as follows; add --execute to do it"
+    parts = [f"{found.application} {done}"]
+    if found.offsets:
+        rows = [
+            (*each.place, each.role, each.before, each.before if each.after is None else each.after, each.note)
+            for each in found.offsets
+        ]
+        parts.append(table(("TOPIC", "PARTITION", "ROLE", "COMMITTED", "NEW", "NOTE"), rows, numbers=(1, 3, 4)))
+    if found.missing:
+        parts.append(_listed("Input topics that do not exist", found.missing))
+    if found.internals:
+        names = [each.name if each.known else f"{each.name}  (not in the topology now)" for each in found.internals]
+        parts.append(_listed("Internal topics deleted" if executed else "Internal topics to delete", names))
+    if found.stored:
+        what = "deleted" if executed else "to delete"
+        parts.append(_listed(f"Local state {what} in {found.directory}", [", ".join(found.stored)]))
+    if found.members:
+        parts.append(_listed("Members removed" if executed else "Active members", found.members))
+    return "\n\n".join(parts)
+
+
+def _listed(title: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"{title}:", *(f"  {line}" for line in lines)])

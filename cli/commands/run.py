@@ -1,0 +1,556 @@
+"""`streamkit run`: the application, until a signal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from streamkit.errors import (
+    DeserializationError,
+    EventLoopError,
+    Problem,
+    ProcessingError,
+    ProcessorStartError,
+    StreamkitError,
+    TopologyError,
+    UsageError,
+)
+from streamkit.repeats import Repeats
+from streamkit_cli.loading import SETTINGS, STDIN, load_plan, overrides
+from streamkit_cli.options import EnvFile, Settings
+from streamkit_cli.process import restarting, stopping, user_output
+from streamkit_cli.serving import NO_HTTP, HttpOptions, serving, shifted
+
+if TYPE_CHECKING:
+    from streamkit.config import Config
+    from streamkit.http.overview import Served
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.local.instance.client import Application
+
+
+class LogFormat(StrEnum):
+    """The formats of lines."""
+
+    text = "text"
+    json = "json"
+
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Topology files; - is stdin.", show_default=False)]
+UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
+
+Force = Annotated[
+    bool, typer.Option("--force", help="Start although changelogs hold rows that this version would misread.")
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", metavar="N", min=1, help="Run N instances, each a process that is started again when it fails."
+    ),
+]
+
+
+class _Behaviour(NamedTuple):
+    """The options that decide how a run starts and ends."""
+
+    until_idle: bool
+    response: FailureResponse
+    force: bool
+
+
+class FailureResponse(StrEnum):
+    """The responses to a failure of a stream thread (StreamThreadExceptionResponse)."""
+
+    replace_thread = "replace-thread"
+    shutdown_client = "shutdown-client"
+    shutdown_application = "shutdown-application"
+
+
+OnFailure = Annotated[
+    FailureResponse,
+    typer.Option(
+        "--on-thread-failure",
+        help="When a stream thread fails: have another take its tasks, end this instance, or end all.",
+    ),
+]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        "--http", metavar="HOST:PORT", help="Answer over HTTP: a page, state, queries and metrics; /api lists all."
+    ),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        "--http-token-file",
+        metavar="FILE",
+        help="The bearer token that --http asks for; by default that of STREAMKIT_HTTP_TOKEN, if any.",
+    ),
+]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        "--http-hosts",
+        metavar="NAME,NAME",
+        help="Host names by which clients address --http; other names are refused. Loopback is always accepted.",
+    ),
+]
+
+
+Live = Annotated[
+    bool | None,
+    typer.Option(
+        "--live/--no-live",
+        help="Show rates, lag, tasks and restoring as a table; the default on a terminal.",
+        show_default=False,
+    ),
+]
+
+EXAMPLES = (
+    "streamkit run orders.yaml --http 127.0.0.1:8080",
+    "streamkit run orders.yaml payments.yaml --set bootstrap.servers=localhost:9092 --until-idle",
+)
+"""The examples of the help."""
+
+
+def command(
+    context: typer.Context,
+    files: Files,
+    until_idle: UntilIdle = False,
+    force: Force = False,
+    processes: Processes = None,
+    on_thread_failure: OnFailure = FailureResponse.shutdown_client,
+    http: Http = None,
+    http_token_file: TokenFile = None,
+    http_hosts: Hosts = None,
+    live: Live = None,
+    log_format: Form = LogFormat.text,
+    log_level: Level = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int | None:
+    """Run a topology on its log, or several in one process.
+
+    bootstrap.servers names the log: Kafka, or the embedded one. After SIGTERM or SIGINT it commits and ends, exit code 0.
+    With --processes, SIGHUP restarts the instances one after the other, and each has its own port of --http, one up.
+    Several topologies are separate applications, which end together; --http is then a page of all, and each of them has
+    its own port, one up.
+    """
+    level = chosen_level(context, log_level, until_idle)
+    set_up(log_format, level)
+    try:
+        if processes is not None:
+            if len(files) > 1:
+                raise UsageError("--processes runs one topology: start one command for each")
+            if files[0] == STDIN:
+                raise UsageError("--processes needs a topology file: stdin can be read only once")
+            return run_instances(load_plan(files[0], settings, env_file, imports=True), processes, settings)
+        drawn = _is_terminal(log_format) if live is None else live
+        behaviour = _Behaviour(until_idle, on_thread_failure, force)
+        if live and len(files) > 1:
+            raise UsageError("--live shows one application; several have a page at --http")
+        _run(
+            files,
+            settings,
+            env_file,
+            HttpOptions(http, http_token_file, http_hosts),
+            behaviour,
+            level if drawn and len(files) == 1 else None,
+        )
+    except StreamkitError as error:
+        if log_format is LogFormat.text:
+            hint = _hint_to_go_on(error)
+            if hint:
+                error.add_note(hint)
+            raise
+        # Programs that collect lines of JSON expect the last line to be JSON too.
+        return log_end(error)
+    finally:
+        count_repeats()
+    return None
+
+
+_PLACE = re.compile(r"topic (\S+), partition ([0-9]+), offset ([0-9]+)", re.ASCII)
+"""The place of the record in the message of a failure (reasons.place_of)."""
+
+
+def _hint_to_go_on(error: StreamkitError) -> str | None:
+    """Return how to continue an application that fails at the same record at each start; None for other errors."""
+    match = _PLACE.search(str(error))
+    place = "TOPIC-PARTITION@OFFSET" if match is None else f"{match[1]}-{match[2]}@{match[3]}"
+    skip = f"or skip this record with reset-offsets --skip {place}"
+    if isinstance(error, DeserializationError):
+        return f"to go on without it, set deserialization.exception.handler: continue, {skip}"
+    if isinstance(error, ProcessingError) and not isinstance(error, ProcessorStartError | EventLoopError):
+        return f"to go on without it, set 'on_error' of the step or processing.exception.handler: continue, {skip}"
+    return None
+
+
+def _run(
+    files: list[str],
+    settings: list[str] | None,
+    env_file: str | None,
+    http: HttpOptions,
+    behaviour: _Behaviour,
+    drawn: LogLevel | None,
+) -> None:
+    from streamkit.runtime.operations.opening import open_log
+    from streamkit_cli.logs import announce
+
+    # Before all other work, so that a signal during the start ends the application in order too.
+    with stopping() as stop_requested:
+        from streamkit.runtime.execution.collecting import collect_rarely, few_arenas
+        from streamkit.runtime.local.instance.client import Application
+        from streamkit.runtime.local.instance.supervisor import ENDS_ALL, watch_lifeline
+
+        collect_rarely()
+        few_arenas()
+        supervised = watch_lifeline(stop_requested)
+        plans = load_plans(files, settings, env_file)
+        if not any(plan.config["allow.os.group.write.access"] for plan in plans):
+            # The engines of stores create their files by themselves, at any time.
+            os.umask(os.umask(0o077) | 0o077)
+
+        def run_one(plan: Plan, address: str | None, served: list[Served]) -> None:
+            own = http._replace(address=address) if address is not None or len(plans) == 1 else NO_HTTP
+            with serving(plan, own) as (plan, serve), closing(open_log(plan)) as transport:
+                application = Application(plan, transport)
+                application.set_uncaught_exception_handler(lambda error: behaviour.response.value)
+                application.force = behaviour.force
+                application.print_line = partial(print, file=stdout)
+                serve(application)
+                served.append((application, plan.config["application.server"]))
+                with _shown(application, plan, drawn):
+                    try:
+                        application.run(until_idle=behaviour.until_idle, stop=stop_requested)
+                    except StreamkitError as error:
+                        if supervised and application.ends_all:
+                            error.exit_code = ENDS_ALL
+                        raise
+
+        announce(plans[0])
+        with user_output() as stdout:
+            if len(plans) == 1:
+                run_one(plans[0], http.address, [])
+            else:
+                name_applications(plan.application for plan in plans)
+                run_together(plans, http, run_one, stop_requested)
+
+
+@contextmanager
+def _shown(application: Application, plan: Plan, drawn: LogLevel | None) -> Iterator[None]:
+    """Show the application on the terminal at this level of the log, or in lines of the log."""
+    if drawn is None:
+        from streamkit_cli.summaries import summaries
+
+        with summaries(application, plan.config["log.summary.interval.ms"]):
+            yield
+        return
+    from rich.console import Console
+
+    from streamkit_cli import live
+
+    console = Console(stderr=True)
+    set_up(LogFormat.text, drawn, live.ConsoleHandler(console))
+    try:
+        with live.table(application, console):
+            yield
+    finally:
+        set_up(LogFormat.text, drawn)
+
+
+def _is_terminal(form: LogFormat) -> bool:
+    return form is LogFormat.text and sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+# `run` with several topologies: separate applications in one process, which end together.
+
+RunOne = Callable[["Plan", str | None, list["Served"]], None]
+"""Runs one application until its end: (plan, address of its server, where it notes what is served)."""
+
+
+def load_plans(files: list[str], settings: list[str] | None, env_file: str | None) -> list[Plan]:
+    """Return the plans of topologies. Raises TopologyError with the problems of all, UsageError where ids are equal."""
+    if len(files) > 1 and STDIN in files:
+        raise UsageError("stdin holds one topology; several are files")
+    plans: list[Plan] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            plans.append(load_plan(file, settings, env_file, imports=True))
+        except TopologyError as error:
+            problems += error.problems
+    if problems:
+        raise TopologyError(problems)
+    known: dict[str, Plan] = {}
+    for plan in plans:
+        if plan.application in known:
+            first = known[plan.application].file
+            raise UsageError(
+                f"{first} and {plan.file} are one application, {plan.application}; give each a name of its own"
+            )
+        known[plan.application] = plan
+    return plans
+
+
+def run_together(plans: list[Plan], http: HttpOptions, run_one: RunOne, stop_requested: threading.Event) -> None:
+    """Run applications, each in a thread, until all have ended; the failure of one ends the others in order.
+
+    Raises the error of the first that failed.
+    """
+    served: list[Served] = []
+    errors: list[BaseException] = []
+
+    def run(plan: Plan, address: str | None) -> None:
+        try:
+            run_one(plan, address, served)
+        except BaseException as error:
+            if isinstance(error, StreamkitError):
+                error.add_note(f"the application {plan.application} has failed, and the others end with it")
+            errors.append(error)
+            stop_requested.set()
+
+    with _overview(http, served, plans[0].config):
+        threads = [
+            threading.Thread(target=run, args=(plan, _port_of(http.address, number)), name=plan.application)
+            for number, plan in enumerate(plans, 1)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _port_of(http: str | None, number: int) -> str | None:
+    """Return the address of one application's server: that of the overview, with a port that is `number` higher."""
+    if http is None:
+        return None
+    from streamkit.http.server.http_server import parse_address
+
+    host, port = parse_address(http)
+    if port + number > 65535:
+        raise UsageError(f"--http {http}: each application takes a port of its own, the next ones up")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{port + number if port else 0}"
+
+
+@contextmanager
+def _overview(http: HttpOptions, served: list[Served], config: Config) -> Iterator[None]:
+    server = http.bind()
+    if server is None:
+        yield
+        return
+    try:
+        server.start_overview(lambda: list(served), config)
+        yield
+    finally:
+        server.close()
+
+
+# `streamkit run --processes N`: the command lines of the instances, under one supervisor.
+
+
+def run_instances(plan: Plan, count: int, settings: list[str] | None) -> int:
+    """Run `count` instances of a valid topology until they end; return the exit code.
+
+    They get the settings of `--set` in their environment: all users of a machine can read command lines, and settings may be secrets.
+    """
+    from streamkit.runtime.local.instance.supervisor import Supervisor
+
+    arguments = without(without(sys.argv[1:], "--processes"), "--set")
+    numbers = range(1, count + 1)
+    commands = [[sys.executable, "-m", "streamkit_cli", *shifted(arguments, number)] for number in numbers]
+    shared = overrides(settings)
+    environments = [{SETTINGS: json.dumps({**shared, **own_settings(plan, number)})} for number in numbers]
+    with stopping() as stop, restarting() as restart:
+        return Supervisor(commands, sys.stdout.buffer, sys.stderr.buffer, environments).run(stop, restart)
+
+
+def own_settings(plan: Plan, number: int) -> dict[str, str]:
+    """Return the settings of one instance: above all its state directory.
+
+    The first instance has `state.dir` itself, so that a change from and to one process keeps its state; the others
+    have `instance-N` in it. All share the embedded log of the first.
+    """
+    config = plan.config
+    state = Path(config["state.dir"])
+    pairs = {}
+    if number > 1:
+        pairs["state.dir"] = str(state / f"instance-{number}")
+        if config.embedded and list(config["bootstrap.servers"]) == ["embedded"]:
+            pairs["bootstrap.servers"] = f"embedded:{state / 'embedded'}"
+        static = config.get("group.instance.id")
+        if static:
+            pairs["group.instance.id"] = f"{static}-{number}"
+    return pairs
+
+
+def without(arguments: Sequence[str], option: str) -> list[str]:
+    """Return a command line without an option and its values.
+
+    >>> without(["run", "a.yaml", "--processes", "3", "--processes=2", "--until-idle"], "--processes")
+    ['run', 'a.yaml', '--until-idle']
+    """
+    left, skip = [], False
+    for argument in arguments:
+        if not skip and argument != option and not argument.startswith(f"{option}="):
+            left.append(argument)
+        skip = not skip and argument == option
+    return left
+
+
+# The process's own log: lines of text or of JSON on stderr.
+
+VERBOSE = "--verbose"
+_CLIENTS = ("streamkit.kafka", "kafka")
+"""Loggers of Kafka's clients, for debugging; streamkit logs their important errors itself."""
+
+
+class LogLevel(StrEnum):
+    """The least important lines that are written."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+Form = Annotated[
+    LogFormat, typer.Option("--log-format", envvar="STREAMKIT_LOG_FORMAT", help="Lines of the log: text or JSON.")
+]
+Level = Annotated[
+    LogLevel | None,
+    typer.Option(
+        "--log-level",
+        envvar="STREAMKIT_LOG_LEVEL",
+        help="The least important lines that are written; info by default, with --until-idle warning.",
+        show_default=False,
+    ),
+]
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        data = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        application = getattr(record, "application", None)
+        if application is not None:
+            data["application"] = application
+        if record.exc_info:
+            data["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(data, ensure_ascii=False)
+
+
+class TextLines(logging.Formatter):
+    """Lines of time, level and message; the message begins with the application where the process runs several."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        application = getattr(record, "application", None)
+        if application is not None:
+            record.message = f"{application}: {record.message}"
+        return super().formatMessage(record)
+
+
+class _ApplicationOfThread(logging.Filter):
+    """Adds the application to records of its threads, whose names begin with its id."""
+
+    def __init__(self, applications: Iterable[str]):
+        super().__init__()
+        # Of `orders` and `orders-eu`, a thread `orders-eu-…` belongs to the longer name.
+        self._applications = sorted(applications, key=len, reverse=True)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        thread = record.threadName or ""
+        for application in self._applications:
+            if thread == application or thread.startswith(f"{application}-"):
+                record.application = application
+                break
+        return True
+
+
+def name_applications(applications: Iterable[str]) -> None:
+    """Add to each line the application whose thread logs it; called after `set_up`."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_ApplicationOfThread(applications))
+
+
+def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = None) -> None:
+    """Write streamkit's log to stderr, or through `handler`; other libraries' warnings too, and more at level debug.
+
+    Repeated lines of all loggers are counted. Uncaught exceptions of threads are logged.
+    """
+    chosen = handler or logging.StreamHandler(sys.stderr)
+    chosen.setFormatter(JsonLines() if form is LogFormat.json else TextLines())
+    number = logging.getLevelNamesMapping()[level.value.upper()]
+    verbose = level is LogLevel.debug
+    logging.basicConfig(
+        level=number if verbose else max(number, logging.WARNING), handlers=[Repeats(chosen)], force=True
+    )
+    logging.getLogger("streamkit").setLevel(number)
+    threading.excepthook = _log_end_of_thread
+    for clients in _CLIENTS:
+        # At level debug kafka-python logs the bytes that it sends, passwords included.
+        logging.getLogger(clients).setLevel(logging.INFO if verbose else logging.CRITICAL + 1)
+
+
+def count_repeats() -> None:
+    """Write the counts of repeated lines so far, before the last line of the process."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Repeats):
+            handler.count()
+
+
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Log an exception that ended a thread, in place of printing it."""
+    if ended.exc_type is SystemExit or ended.exc_value is None:
+        return
+    name = "" if ended.thread is None else ended.thread.name
+    exception = ended.exc_type, ended.exc_value, ended.exc_traceback
+    logging.getLogger("streamkit").error("the thread %s failed", name, exc_info=exception)
+
+
+def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: bool) -> LogLevel:
+    """Return the level of a run: a job that ends on its own is silent unless something is wrong, so that cron is too.
+
+    The command line overrides the environment, --verbose too.
+    """
+    source = context.get_parameter_source("log_level")
+    typed = source is not None and source.name == "COMMANDLINE"
+    if VERBOSE in sys.argv and not typed:
+        return LogLevel.debug
+    if level is not None:
+        return level
+    return LogLevel.warning if until_idle else LogLevel.info
+
+
+def log_end(error: StreamkitError) -> int:
+    """Log the error that ended the process, and return its exit code."""
+    count_repeats()
+    cause = error.__cause__ if VERBOSE in sys.argv else None
+    text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    logging.getLogger("streamkit").error("%s", text, exc_info=cause)
+    return error.exit_code

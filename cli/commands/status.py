@@ -1,0 +1,198 @@
+"""`streamkit status`: the state of a running application."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit.errors import UsageError
+from streamkit.http.answers import STATUS
+from streamkit_cli.guard import FAILED, print_message
+from streamkit_cli.loading import load_plan
+from streamkit_cli.options import EnvFile, Format, Settings, Shown
+from streamkit_cli.remote import Connection, Place, TokenFile, address_of, is_url
+from streamkit_cli.tables import is_coloured, red, table, time_cell
+
+if TYPE_CHECKING:
+    from streamkit.serdes.plain import Json
+
+Check = Annotated[
+    bool, typer.Option("--check", help="Exit code 1 where the application does not process all its inputs.")
+]
+MaxLag = Annotated[
+    int | None, typer.Option("--max-lag", metavar="N", min=0, help="With --check: 1 where the lag is more.")
+]
+_FAILING = frozenset(("ERROR", "GONE", "UNOWNED", "UNKNOWN", "PAUSED", "CREATED", "PENDING_SHUTDOWN", "NOT_RUNNING"))
+"""The conditions for which --check fails; a rebalance and restoring end by themselves."""
+
+EXAMPLES = (
+    "streamkit status orders.yaml",
+    "streamkit status http://127.0.0.1:8080 --check --max-lag 1000",
+)
+"""The examples of the help."""
+
+
+def command(
+    place: Place,
+    form: Shown = Format.text,
+    check: Check = False,
+    max_lag: MaxLag = None,
+    token_file: TokenFile = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """Show the instances, threads and tasks of a running application, with rates, lag and restoring.
+
+    The first line states the worst of what follows. Of a file that does not set application.server, what the log knows is
+    shown: members of the group, and lag. With --check the exit code is 1 where an instance is GONE, PAUSED, not running or
+    has an error, and where inputs have no owner, as well as for a lag above --max-lag; 0 during a rebalance and a restore.
+    """
+    if max_lag is not None and not check:
+        raise UsageError("--max-lag needs --check")
+    if is_url(place):
+        connection = Connection(place, token_file)
+    else:
+        plan = load_plan(place, settings, env_file)
+        address = address_of(plan)
+        if address is None:
+            from streamkit_cli.commands.lag import show_lag
+
+            found = show_lag(plan, form)
+            reasons = [] if found.members else ["the group has no members"]
+            if found.members and found.unowned and not found.rebalancing:
+                reasons.append(f"{len(found.unowned)} input partitions have no owner")
+            return _checked(check, reasons, found.total, max_lag)
+        connection = Connection(address, token_file)
+    status = connection.get("/status", shape=STATUS)
+    as_json = form is Format.json
+    print(json.dumps(status, indent=2, ensure_ascii=False) if as_json else _text(status, is_coloured()))
+    problems = [f"{each['condition']}: {each['text']}" for each in status["problems"] if each["condition"] in _FAILING]
+    return _checked(check, problems, status["lag"], max_lag)
+
+
+def _checked(check: bool, reasons: list[str], lag: int | None, most: int | None) -> int:
+    """Print why a check fails, and return the exit code."""
+    if not check:
+        return 0
+    if most is not None and lag is None:
+        reasons = [*reasons, "the lag is not known"]
+    elif most is not None and lag is not None and lag > most:
+        reasons = [*reasons, f"the lag is {lag}, more than {most}"]
+    for reason in reasons:
+        print_message(reason)
+    return FAILED if reasons else 0
+
+
+def _text(status: dict[str, Json], colour: bool) -> str:
+    """Return the state as text: the worst problem first, then the others, inputs that wait for an owner, and each instance."""
+    parts = [_head(status, colour)]
+    waiting = [each for each in status["inputs"] if each["state"] in ("UNOWNED", "GONE")]
+    if waiting:
+        rows = [
+            (each["topic"], each["partition"], each["task"], each["owner"] or "no owner", *_numbers(each))
+            for each in waiting
+        ]
+        heads = ("WAITING INPUT", "PARTITION", "TASK", "OWNER", "COMMITTED", "END", "LAG")
+        parts.append(red(table(heads, rows, numbers=[1, 4, 5, 6]), colour))
+    if status["drops"]:
+        parts.append(_drops(status))
+    for instance in status["instances"]:
+        if "threads" in instance:
+            parts += _instance(instance)
+    return "\n\n".join(parts)
+
+
+def _head(status: dict[str, Json], colour: bool) -> str:
+    """Return the first lines: condition, lag and rate with the worst problem, then the other problems."""
+    instances = status["instances"]
+    answering = sum("threads" in each for each in instances)
+    count = f"{len(instances)} instance{'' if len(instances) == 1 else 's'}"
+    answers = count if answering == len(instances) else f"{answering} of {count} answer"
+    totals = f"lag {_lag(status['lag'])}, {status['rate']:,.0f} records/s, {answers}"
+    problems = status["problems"]
+    worst = f": {problems[0]['text']}" if problems else ""
+    lines = [f"{status['application']}: {status['condition']}{worst} ({totals})"]
+    lines += [f"{each['condition']}: {each['text']}" for each in problems[1:]]
+    levels = [status["level"], *(each["level"] for each in problems[1:])]
+    return "\n".join(red(line, colour and level == "error") for line, level in zip(lines, levels, strict=True))
+
+
+def _instance(instance: dict[str, Json]) -> list[str]:
+    where = instance["address"] or "this instance"
+    own_lag = _lag(instance["own_lag"])
+    parts = [
+        f"{where}: {instance['shown_state']}, {instance['rate']:.0f} records/s, lag of its tasks {own_lag}, "
+        f"up {instance['uptime_seconds']:.0f} s"
+    ]
+    rows = [_row(thread, task) for thread in instance["threads"] for task in thread["tasks"] or [None]]
+    heads = ("THREAD", "STATE", "TASK", "KIND", "PROCESSED", "RECORDS/S", "LAG", "STORES")
+    parts.append(table(heads, rows, numbers=[4, 5, 6]))
+    stores = [_part(store, part) for store in instance["stores"] for part in store["parts"]]
+    if stores:
+        columns = ("STORE", "TASK", "ROWS", "BYTES", "OFFSET", "END", "LAST COMMIT")
+        parts.append(table(columns, stores, numbers=[2, 3, 4, 5]))
+    if instance["restoring"]:
+        restoring = [
+            (each["task"], each["store"], each["restored"], each["total"], f"{each['rate']:.0f}", _eta(each))
+            for each in instance["restoring"]
+        ]
+        parts.append(
+            table(("RESTORING", "STORE", "RECORDS", "OF", "RECORDS/S", "ETA"), restoring, numbers=[2, 3, 4, 5])
+        )
+    return parts
+
+
+def _drops(status: dict[str, Json]) -> str:
+    """Return dropped records by task and reason, beside the records that the task has processed."""
+    processed = {
+        (instance["address"], task["id"]): task["processed"]
+        for instance in status["instances"]
+        for thread in instance.get("threads", ())
+        for task in thread["tasks"]
+    }
+    rows = [
+        (
+            each["task"],
+            each["reason"],
+            each["dropped"],
+            processed.get((each["instance"], each["task"])),
+            each["dead_letters"],
+            time_cell(each["at_ms"]),
+            each["message"] or None,
+        )
+        for each in status["drops"]
+    ]
+    heads = ("TASK", "DROPPED BECAUSE", "RECORDS", "OF PROCESSED", "DEAD LETTERS", "LAST", "LAST MESSAGE")
+    return table(heads, rows, numbers=[2, 3, 4])
+
+
+def _numbers(partition: dict[str, Json]) -> tuple[object, ...]:
+    return partition["committed"], partition["end"], partition["lag"]
+
+
+def _lag(lag: int | None) -> str:
+    return "unknown" if lag is None else f"{lag:,}"
+
+
+def _row(thread: dict[str, Json], task: dict[str, Json] | None) -> tuple[object, ...]:
+    name = thread["name"][thread["name"].find("StreamThread-") :]
+    if task is None:
+        return (name, thread["state"], *[None] * 6)
+    lags = [each["lag"] for each in task["inputs"]]
+    lag = None if None in lags else sum(lags)
+    stores = ", ".join(task["stores"]) or None
+    return (name, thread["state"], task["id"], task["kind"], task["processed"], f"{task['rate']:.0f}", lag, stores)
+
+
+def _part(store: dict[str, Json], part: dict[str, Json]) -> tuple[object, ...]:
+    # Files do not count their rows, so that it is an estimate.
+    about = "" if part["bytes"] is None or part["rows"] is None else "~"
+    rows = None if part["rows"] is None else f"{about}{part['rows']:,}"
+    bytes_ = None if part["bytes"] is None else f"{part['bytes']:,}"
+    return (store["name"], part["task"], rows, bytes_, part["offset"], part["end"], time_cell(part["committed_ms"]))
+
+
+def _eta(restoring: dict[str, Json]) -> str | None:
+    return None if restoring["eta_seconds"] is None else f"{restoring['eta_seconds']:.0f} s"

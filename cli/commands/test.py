@@ -1,0 +1,267 @@
+"""`streamkit test`: the tests beside topologies."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit.errors import Position, StateError
+from streamkit_cli.guard import FAILED
+from streamkit_cli.loading import environment, overrides
+from streamkit_cli.options import EnvFile, Settings
+from streamkit_cli.process import user_log, user_output
+
+if TYPE_CHECKING:
+    from streamkit.serdes.plain import Json
+    from streamkit.testing.suite import FileResult, Session
+    from streamkit_cli.annotations import Annotation
+
+
+class Format(StrEnum):
+    """How results are shown."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    gitlab = "gitlab"
+
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PATH…]", help="Test files, topologies, or folders; the present folder without one."),
+]
+Only = Annotated[
+    str, typer.Option("--filter", metavar="TEXT", help="Run only tests whose file or name has this text in it.")
+]
+Update = Annotated[bool, typer.Option("--update", help="Write what came out into the tests that fail.")]
+JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the results as JUnit XML.")]
+Coverage = Annotated[bool, typer.Option("--coverage", help="Name the steps and branches that no test reached.")]
+Least = Annotated[
+    float | None,
+    typer.Option("--min-coverage", metavar="PERCENT", min=0, max=100, help="Fail below this share of reached steps."),
+]
+Shown = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="text; one JSON object; annotations of GitHub Actions; or a Code Quality report of GitLab.",
+    ),
+]
+NO_TESTS = 2
+STYLES = {"same": "dim", "expected": "red", "came": "green", "detail": "yellow"}
+
+EXAMPLES = (
+    "streamkit test",
+    "streamkit test orders.test.yaml --filter 'adds up' --update",
+)
+"""The examples of the help."""
+
+
+def command(
+    paths: Paths = None,
+    only: Only = "",
+    update: Update = False,
+    junit: JUnit = None,
+    coverage: Coverage = False,
+    least: Least = None,
+    form: Shown = Format.text,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """Run the tests of topologies.
+
+    Tests stand in files *.test.yaml. Exit code 0 when all pass, 1 when one fails or is mistaken, 2 when there are none.
+    """
+    from streamkit.testing.suite import Plans, Session, find
+
+    plans = Plans(environment(env_file), overrides(settings))
+    session = Session(plans, only, update, coverage or least is not None)
+    results = []
+    for result in _quiet(session.run(find(paths or ["."]))):
+        results.append(result)
+        if form is Format.text:
+            _show(result)
+    if junit is not None:
+        _write_junit(junit, results)
+    if form is Format.json:
+        return _print_json(session, results, least)
+    if form is Format.gitlab:
+        # Standard output is the report.
+        with user_output():
+            code = _summary(results, only, _show_coverage(session, least))
+    else:
+        code = _summary(results, only, _show_coverage(session, least))
+    if form is not Format.text:
+        from streamkit_cli.annotations import show_annotations
+
+        show_annotations(_annotations(results), form.value)
+    return code
+
+
+def _annotations(results: list[FileResult]) -> Iterator[Annotation]:
+    """Yield the mistakes of test files, and what fails, beside the line of the test."""
+    from streamkit.testing.failure_report import body
+    from streamkit_cli.annotations import Annotation
+
+    for result in results:
+        for problem in result.problems:
+            yield Annotation("error", "invalid", problem.position, problem.message)
+        for outcome in result.outcomes:
+            for failure in outcome.failures:
+                message = "\n".join([failure.what, *(line.text for line in body(failure))])
+                yield Annotation("error", f"test failed: {outcome.case.name}", failure.position, message)
+
+
+def _quiet(results: Iterator[FileResult]) -> Iterator[FileResult]:
+    """Yield results; what user code prints meanwhile goes to stderr."""
+    while True:
+        with user_output(), user_log():
+            result = next(results, None)
+        if result is None:
+            return
+        yield result
+
+
+def _print_json(session: Session, results: list[FileResult], least: float | None) -> int:
+    """Print one JSON object with all results; return the exit code."""
+    from streamkit.testing.coverage import coverage
+
+    found = {topology: coverage(plan, reached) for topology, (plan, reached) in session.reached.items()}
+    passed = not any(result.failed for result in results)
+    enough = all(each.percent >= (least or 0) for each in found.values())
+    document = {
+        "passed": passed and enough,
+        "files": [_file_data(result) for result in results],
+        "coverage": [
+            {
+                "topology": str(_relative(topology)),
+                "steps": each.steps,
+                "reached": each.reached,
+                "gaps": [{**_place_data(gap.position), "message": gap.text} for gap in each.gaps],
+            }
+            for topology, each in found.items()
+        ],
+    }
+    print(json.dumps(document, ensure_ascii=False, indent=2))
+    if not any(result.outcomes or result.problems for result in results):
+        return NO_TESTS
+    return 0 if document["passed"] else FAILED
+
+
+def _file_data(result: FileResult) -> dict[str, Json]:
+    from streamkit.testing.failure_report import text
+
+    return {
+        "file": str(result.path),
+        "rewritten": result.rewritten,
+        "problems": [{**_place_data(each.position), "message": each.message} for each in result.problems],
+        "tests": [
+            {
+                "name": outcome.case.name,
+                **_place_data(outcome.case.position),
+                "passed": not outcome.failures,
+                "compares": outcome.case.compares,
+                "seconds": round(outcome.seconds, 3),
+                "failures": [{**_place_data(each.position), "message": text(each)} for each in outcome.failures],
+            }
+            for outcome in result.outcomes
+        ],
+    }
+
+
+def _place_data(position: Position) -> dict[str, Json]:
+    return {"file": position.file, "line": position.line, "column": position.column}
+
+
+def _summary(results: list[FileResult], only: str, enough: bool) -> int:
+    """Show the last line; return the exit code."""
+    ran = sum(len(result.outcomes) for result in results)
+    failed = sum(bool(outcome.failures) for result in results for outcome in result.outcomes)
+    mistaken = sum(bool(result.problems) for result in results)
+    if not ran and not mistaken:
+        _print_styled(f"no test has {only!r} in its name", "bold red")
+        return NO_TESTS
+    parts = []
+    if ran:
+        parts += [f"{ran} tests" if ran != 1 else "1 test", f"{failed} failed" if failed else "all passed"]
+    if mistaken:
+        parts.append(f"{mistaken} {'files' if mistaken > 1 else 'file'} with mistakes")
+    good = not failed and not mistaken and enough
+    _print_styled("\n" + ", ".join(parts), "bold green" if good else "bold red")
+    return 0 if good else FAILED
+
+
+def _show(result: FileResult) -> None:
+    from streamkit.testing.failure_report import body, head
+
+    if not result.outcomes and not result.problems:
+        return
+    _print_styled(f"{result.path}{'  (rewritten)' if result.rewritten else ''}", "bold")
+    for problem in result.problems:
+        _print_styled(f"  {problem}", "red")
+    for outcome in result.outcomes:
+        if not outcome.failures:
+            hint = "" if outcome.case.compares else "  (nothing is compared; --update writes what comes out)"
+            _print_styled(f"  ok    {outcome.case.name}{hint}", "yellow" if hint else "green")
+            continue
+        _print_styled(f"  FAIL  {outcome.case.name}", "bold red")
+        for failure in outcome.failures:
+            _print_styled(f"        {head(failure)}", "")
+            for line in body(failure):
+                _print_styled(f"          {line.text}", STYLES[line.kind])
+
+
+def _show_coverage(session: Session, least: float | None) -> bool:
+    """Show the steps that no test reached; return whether the coverage suffices."""
+    from streamkit.testing.coverage import coverage
+
+    enough = True
+    for topology, (plan, reached) in session.reached.items():
+        found = coverage(plan, reached)
+        short = least is not None and found.percent < least
+        enough = enough and not short
+        _print_styled(
+            f"\n{_relative(topology)}: {found.reached} of {found.steps} steps reached ({found.percent:.0f} %)", "bold"
+        )
+        for gap in found.gaps:
+            _print_styled(f"  {gap}", "yellow")
+        if short:
+            _print_styled(f"  less than the {least:g} % asked for", "red")
+    return enough
+
+
+def _relative(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _write_junit(path: str, results: list[FileResult]) -> None:
+    from streamkit.testing.junit import junit
+
+    try:
+        Path(path).write_bytes(junit(results))
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}") from error
+
+
+def _print_styled(text: str, style: str) -> None:
+    if sys.stdout.isatty():
+        for line in _styled(text, style):
+            print(line)
+    else:
+        print(text)
+
+
+def _styled(text: str, style: str) -> Iterator[str]:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    with console.capture() as captured:
+        console.print(Text(text, style=style), end="")
+    yield captured.get()

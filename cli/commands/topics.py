@@ -1,0 +1,92 @@
+"""`streamkit topics`: the topics of a topology on its log."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit_cli.loading import load_plan
+from streamkit_cli.options import EnvFile, File, Format, Settings, Shown
+from streamkit_cli.tables import table
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import ExternalTopic, Plan
+    from streamkit.serdes.plain import Json
+    from streamkit.transport.log_interface import TopicInfo
+
+
+class Action(StrEnum):
+    """What is done with the topics."""
+
+    create = "create"
+    list = "list"
+
+
+Do = Annotated[
+    Action,
+    typer.Argument(metavar="create|list", help="Create what is missing, or show what there is.", show_default=False),
+]
+
+EXAMPLES = (
+    "streamkit topics list orders.yaml",
+    "streamkit topics create orders.yaml --set bootstrap.servers=localhost:9092",
+)
+"""The examples of the help."""
+
+
+def command(
+    action: Do, file: File, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None
+) -> None:
+    """Create or list the topics of a topology, internal ones included.
+
+    `create` does what `run` does at its start: topics are created where the file gives `partitions`, existing ones are
+    checked and stay as they are.
+    """
+    from streamkit.runtime.local.instance.internal_topics import prepare_topics
+    from streamkit_cli.logs import opened
+
+    plan = load_plan(file, settings, env_file)
+    with opened(plan, creates=action is Action.create) as transport:
+        if action is Action.create:
+            prepare_topics(plan, transport)
+        admin = transport.admin()
+        try:
+            existing = admin.topics()
+        finally:
+            admin.close()
+    rows = _rows(plan, existing)
+    if form is Format.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        print(table(("TOPIC", "KIND", "PARTITIONS", "DECLARED"), [tuple(row.values()) for row in rows], numbers=(2, 3)))
+
+
+def _kind(topic: ExternalTopic, letters: set[str]) -> str:
+    uses = [word for word, used in (("input", topic.read), ("output", topic.written)) if used]
+    if topic.name in letters:
+        uses.append("dead letters")
+    return ", ".join(uses) or "unused"
+
+
+def _rows(plan: Plan, existing: dict[str, TopicInfo]) -> list[dict[str, Json]]:
+    """Return the topics of a plan; partitions None: not there; declared None: the file doesn't say."""
+    from streamkit.runtime.execution.dead_letters import dead_letter_topics
+
+    letters = set(dead_letter_topics(plan))
+    found = [(topic.name, _kind(topic, letters), topic.partitions) for topic in plan.external_topics.values()]
+    found += [(plan.internal_name(name), topic.kind, topic.partitions) for name, topic in plan.internal_topics.items()]
+    known = {name for name, _, _ in found}
+    changelogs = {plan.changelog_name(store): None for store in plan.stores}
+    found += [(name, "changelog", None) for name in changelogs if name is not None and name not in known]
+    return [
+        {
+            "topic": name,
+            "kind": kind,
+            "partitions": existing[name].partitions if name in existing else None,
+            "declared": declared,
+        }
+        for name, kind, declared in found
+    ]

@@ -1,1 +1,0 @@
-"""Commands for topology files: written, checked, shown, tried."""

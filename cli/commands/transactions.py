@@ -1,0 +1,111 @@
+"""`streamkit transactions`: the transactions whose end brokers have lost."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamkit.errors import UsageError
+from streamkit_cli.guard import FAILED, print_message
+from streamkit_cli.loading import load_plan
+from streamkit_cli.options import EnvFile, File, Format, Settings, Shown
+from streamkit_cli.tables import table
+
+if TYPE_CHECKING:
+    from streamkit.runtime.operations.lost_transactions import LostTransaction
+    from streamkit.serdes.plain import Json
+
+
+class Assumed(StrEnum):
+    """How a transaction is ended whose outcome is unknown."""
+
+    commit = "commit"
+    abort = "abort"
+
+
+End = Annotated[bool, typer.Option("--end", help="End them in their partitions as their coordinator has ended them.")]
+Assume = Annotated[
+    Assumed | None,
+    typer.Option(
+        "--assume", metavar="commit|abort", help="With --end: end so what has an unknown outcome.", show_default=False
+    ),
+]
+
+EXAMPLES = (
+    "streamkit transactions orders.yaml",
+    "streamkit transactions orders.yaml --end",
+)
+"""The examples of the help."""
+
+
+def command(
+    file: File,
+    end: End = False,
+    assume: Assume = None,
+    form: Shown = Format.text,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """List the transactions whose end brokers have lost, and end them.
+
+    A lost transaction is open in a partition, while its coordinator has ended it: nothing behind it can be read. Brokers of
+    Kafka 4.3.0 to 4.4.0 lose ends when they restart. Topics and committed offsets of the application are searched. The outcome is that
+    of the coordinator's log. An application may run meanwhile; a transaction that goes on is never ended. Exit code 1 where
+    lost ones remain.
+    """
+    from streamkit.runtime.operations.lost_transactions import lost_transactions
+    from streamkit_cli.logs import opened
+
+    if assume is not None and not end:
+        raise UsageError("--assume needs --end")
+    plan = load_plan(file, settings, env_file)
+    with opened(plan, creates=False) as transport:
+        found = lost_transactions(plan, transport, end=end, assume=None if assume is None else assume is Assumed.commit)
+    rows = [_row(each) for each in found]
+    if form is Format.json:
+        print(json.dumps(rows, indent=2))
+    elif rows:
+        names = ("TOPIC", "PARTITION", "OFFSET", "PRODUCER", "EPOCH", "TRANSACTIONAL ID", "OUTCOME", "ENDED")
+        print(table(names, [_shown(row) for row in rows], numbers=(1, 2, 3, 4)))
+    else:
+        print(f"{plan.application}: no lost transactions")
+    return _result(found, end)
+
+
+def _result(found: list[LostTransaction], end: bool) -> int:
+    left = [each for each in found if not each.ended]
+    if not left:
+        return 0
+    for each in left:
+        if each.outcome.committed is None:
+            topic, partition = each.transaction.partition
+            print_message(f"{topic}-{partition}: the outcome is unknown: {each.outcome.reason}")
+    advice = "--end --assume commit or abort ends them: an abort loses records that were committed"
+    what = "1 lost transaction remains" if len(left) == 1 else f"{len(left)} lost transactions remain"
+    print_message(f"{what}; {advice if end else '--end ends them'}")
+    return FAILED
+
+
+def _row(found: LostTransaction) -> dict[str, Json]:
+    transaction, outcome = found.transaction, found.outcome
+    words = {True: "commit", False: "abort", None: "unknown"}
+    return {
+        "topic": transaction.partition.topic,
+        "partition": transaction.partition.partition,
+        "offset": transaction.start,
+        "producer_id": transaction.producer_id,
+        "epoch": transaction.epoch,
+        "transactional_id": transaction.transactional_id or None,
+        "outcome": words[outcome.committed],
+        "reason": outcome.reason,
+        "ended": found.ended,
+    }
+
+
+def _shown(row: dict[str, Json]) -> tuple[object, ...]:
+    shown = {**row, "transactional_id": row["transactional_id"] or "unknown", "ended": "yes" if row["ended"] else "no"}
+    del shown["reason"]
+    return tuple(shown.values())

@@ -1,0 +1,87 @@
+"""`streamkit validate`: every problem of some files at once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from streamkit.errors import UsageError
+from streamkit_cli.options import EnvFile, Settings
+from streamkit_cli.problems import CheckOptions, validate_files
+
+
+class Format(StrEnum):
+    """How problems are shown."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    gitlab = "gitlab"
+
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE…", help="Topology files, test files, or folders; - is stdin.", show_default=False),
+]
+Excerpt = Annotated[
+    bool | None,
+    typer.Option(
+        "--excerpt/--no-excerpt", help="Show the place in the file below each problem; the default on a terminal."
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Also report what breaks a rule of docs/lint.md.")]
+Ignore = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="RULE", help="Leave a rule of --strict out; may be repeated.")
+]
+Form = Annotated[
+    Format,
+    typer.Option(
+        "--format", help="text; one JSON list; annotations of GitHub Actions; or a Code Quality report of GitLab."
+    ),
+]
+Online = Annotated[
+    bool,
+    typer.Option("--online", help="Ask the schema registry for the subjects' schemas, and whether those of files fit."),
+]
+
+Imports = Annotated[
+    bool,
+    typer.Option(
+        "--imports", help="Import the modules that the files name, which runs their code, and check the calls."
+    ),
+]
+EXAMPLES = (
+    "streamkit validate orders.yaml",
+    "streamkit validate topologies --strict --format github",
+)
+"""The examples of the help."""
+
+
+def command(
+    files: Files,
+    strict: Strict = False,
+    online: Online = False,
+    imports: Imports = False,
+    ignore: Ignore = None,
+    form: Form = Format.text,
+    excerpt: Excerpt = None,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """Find every mistake in topology files and test files.
+
+    A folder stands for the topologies and the tests (*.test.yaml) below it, a pattern such as '*.yaml' for its files.
+    No code of a file runs, unless with --imports. Each problem is a line FILE:LINE:COL: message. Exit code 0 for none, 1 for some, 2 for no such file.
+    """
+    ignored = frozenset(ignore or ())
+    if ignored:
+        from streamkit.lint import EVERY_RULE
+
+        unknown = sorted(ignored - EVERY_RULE.keys())
+        if unknown:
+            raise UsageError(f"--ignore {unknown[0]}: there is no such rule; known are {', '.join(EVERY_RULE)}")
+    return validate_files(
+        files, CheckOptions(excerpt, settings, env_file, strict, ignored, form.value, online, imports)
+    )

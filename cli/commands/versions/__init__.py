@@ -1,1 +1,0 @@
-"""The commands between two versions of an application."""
