@@ -97,7 +97,7 @@ def _problems(file: str, options: CheckOptions) -> list[ReportLine]:
         model = load_model(file, variables)
         if options.imports:
             from streamkit.spec.import_check import import_problems
-            from streamkit_cli.process import user_output
+            from streamkit_cli.command_process import user_output
 
             with user_output():
                 problems = import_problems(model)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-SCRIPTS = Path(__file__).parents[2] / "completions"
+SCRIPTS = Path(__file__).parents[1] / "completions"
 """The scripts, in a folder for each shell."""
 
 

@@ -139,8 +139,8 @@ def command(
     from streamkit.runtime.operations.opening import open_log
     from streamkit.runtime.operations.reading.topic_forms import TopicForms
     from streamkit.runtime.operations.reading.topic_reading import Reading, RecordFilter
+    from streamkit_cli.command_process import stopping
     from streamkit_cli.logs import silence_noticed
-    from streamkit_cli.process import stopping
 
     _refuse_contradictions(locals())
     span = read_range(offset, from_end, since, until, partitions)

@@ -24,12 +24,12 @@ from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError, TransportError, UsageError
 from streamkit.runtime.local.instance.supervisor import LIFELINE
 from streamkit.transport.reachability import silence
+from streamkit_cli.command_process import stopping
 from streamkit_cli.guard import call, print_message
 from streamkit_cli.loading import SETTINGS, STDIN, load_plan, overrides, require_file
 from streamkit_cli.logs import opened
 from streamkit_cli.options import EnvFile, File, Settings
 from streamkit_cli.problems import CheckOptions, validate_files
-from streamkit_cli.process import stopping
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan

@@ -89,7 +89,7 @@ def command(
         raise UsageError(f"the records of {endless} never end; give --count N or --rate N/s")
     records = islice(generated(generators, seed, first, pace), count)
     from streamkit.runtime.local.instance.supervisor import watch_lifeline
-    from streamkit_cli.process import stopping
+    from streamkit_cli.command_process import stopping
 
     with stopping() as stop_requested:
         watch_lifeline(stop_requested)

@@ -12,7 +12,7 @@ import typer
 from streamkit.errors import StateError, UsageError
 from streamkit_cli.packaged_files import SCHEMA
 
-TEMPLATES = Path(__file__).parents[2] / "templates"
+TEMPLATES = Path(__file__).parents[1] / "templates"
 _PLACE = "NAME"
 _SCHEMA = "topology.schema.json"
 

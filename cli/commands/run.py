@@ -29,9 +29,9 @@ from streamkit.errors import (
     UsageError,
 )
 from streamkit.repeats import Repeats
+from streamkit_cli.command_process import restarting, stopping, user_output
 from streamkit_cli.loading import SETTINGS, STDIN, load_plan, overrides
 from streamkit_cli.options import EnvFile, Settings
-from streamkit_cli.process import restarting, stopping, user_output
 from streamkit_cli.serving import NO_HTTP, HttpOptions, serving, shifted
 
 if TYPE_CHECKING:

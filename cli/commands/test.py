@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamkit.errors import Position, StateError
+from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import environment, overrides
 from streamkit_cli.options import EnvFile, Settings
-from streamkit_cli.process import user_log, user_output
 
 if TYPE_CHECKING:
     from streamkit.serdes.plain import Json

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from streamkit.errors import SerdeError, StateError, StreamkitError, UsageError
+from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.loading import STDIN, load_plan, refuse_stdin
 from streamkit_cli.options import EnvFile, File, Format, Settings
-from streamkit_cli.process import user_log, user_output
 from streamkit_cli.record_lines import input_lines, input_name, json_line
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tests.cli.support import LIMIT_S
 
 LATE = """\
 import os, signal, sys
-from streamkit_cli.process import stopping
+from streamkit_cli.command_process import stopping
 with stopping() as asked:
     os.kill(os.getpid(), signal.SIGTERM)
     assert asked.wait(300)
