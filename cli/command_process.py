@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from types import FrameType
 from typing import TextIO
 
-from streamkit.runtime.local.instance.signal_handlers import set_from_handler
+from streamkit.runtime.local.signal_handlers import set_from_handler
 
 
 @contextmanager

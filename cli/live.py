@@ -17,8 +17,8 @@ from rich.text import Text
 from streamkit_cli.summaries import count, eta
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.instance.client import Application
-    from streamkit.runtime.local.instance.status_model import ApplicationStatus, DropStatus, RestoreStatus, TaskStatus
+    from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.status_model import ApplicationStatus, DropStatus, RestoreStatus, TaskStatus
 
 _REFRESHES_A_SECOND = 2
 _HEADS = 12

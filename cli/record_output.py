@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
-from streamkit.runtime.operations.reading.topic_reading import Found, Row, record_json
+from streamkit.runtime.operations.topic_reading import Found, Row, record_json
 from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit_cli.record_lines import json_line, line_of_value
 

@@ -14,7 +14,7 @@ from streamkit.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from streamkit.http.server.http_server import HttpServer
     from streamkit.plan.model import Plan
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
 
 TOKEN = "STREAMKIT_HTTP_TOKEN"
 """The environment variable with the token."""

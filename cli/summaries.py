@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.instance.client import Application
-    from streamkit.runtime.local.instance.status_model import ApplicationStatus
+    from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.status_model import ApplicationStatus
 
 log = logging.getLogger("streamkit.run")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.runtime.tracing.visits import BATCH, COMMIT, EXPIRY, TIMER, Passed, RowChange, Visit
+from streamkit.runtime.tracing import BATCH, COMMIT, EXPIRY, TIMER, Passed, RowChange, Visit
 from streamkit.serdes.plain import Json
 from streamkit_cli.options import Format
 from streamkit_cli.record_lines import json_line

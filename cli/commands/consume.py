@@ -13,8 +13,7 @@ import typer
 from streamkit.durations import LONGEST, option_time
 from streamkit.errors import SerdeError, TopicError, UsageError
 from streamkit.record import TopicPartition
-from streamkit.runtime.operations.reading.record_range import Range, first_offsets
-from streamkit.runtime.operations.reset_targets import Target
+from streamkit.runtime.operations.topic_positions import Range, Target, first_offsets
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Settings, readable_topics
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from streamkit.plan.model import Plan
-    from streamkit.runtime.operations.reading.topic_forms import TopicForms
-    from streamkit.runtime.operations.reading.topic_reading import Found, KeyCondition, Reading, RecordFilter
+    from streamkit.runtime.operations.topic_reading import Found, KeyCondition, Reading, RecordFilter, TopicForms
     from streamkit.transport.log_interface import Consumer, TopicInfo, Transport
 
 
@@ -137,8 +135,7 @@ def command(
     """
     from streamkit.plan.lookup import find_readable
     from streamkit.runtime.operations.opening import open_log
-    from streamkit.runtime.operations.reading.topic_forms import TopicForms
-    from streamkit.runtime.operations.reading.topic_reading import Reading, RecordFilter
+    from streamkit.runtime.operations.topic_reading import Reading, RecordFilter, TopicForms
     from streamkit_cli.command_process import stopping
     from streamkit_cli.logs import silence_noticed
 
@@ -165,7 +162,7 @@ def command(
 
 def _key_condition(forms: TopicForms, key: str | None) -> KeyCondition | None:
     """Return the condition of `--key`. Raises UsageError where no form of the topic's keys has such a key."""
-    from streamkit.runtime.operations.reading.topic_reading import KeyCondition
+    from streamkit.runtime.operations.topic_reading import KeyCondition
 
     try:
         return None if key is None else KeyCondition(forms, key)

@@ -22,7 +22,7 @@ import typer
 
 from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError, TransportError, UsageError
-from streamkit.runtime.local.instance.supervisor import LIFELINE
+from streamkit.runtime.local.supervisor import LIFELINE
 from streamkit.transport.reachability import silence
 from streamkit_cli.command_process import stopping
 from streamkit_cli.guard import call, print_message

@@ -88,7 +88,7 @@ def command(
         endless = ", ".join(each.topic for each in generators if each.count is None)
         raise UsageError(f"the records of {endless} never end; give --count N or --rate N/s")
     records = islice(generated(generators, seed, first, pace), count)
-    from streamkit.runtime.local.instance.supervisor import watch_lifeline
+    from streamkit.runtime.local.supervisor import watch_lifeline
     from streamkit_cli.command_process import stopping
 
     with stopping() as stop_requested:

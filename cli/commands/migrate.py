@@ -14,7 +14,7 @@ from streamkit_cli.options import EnvFile, Format, Settings, Shown
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
-    from streamkit.runtime.operations.migration.migration import Migration
+    from streamkit.runtime.operations.migration import Migration
     from streamkit.serdes.plain import Json
 
 
@@ -55,7 +55,7 @@ def command(
     Copies changelogs to their new names, serdes and partitions, drains repartition topics, keeps offsets and task
     directories. It may be repeated after a crash. Exit code 1 where a step is refused or the group has members.
     """
-    from streamkit.runtime.operations.migration.migration import Migrator, shown_members
+    from streamkit.runtime.operations.migration import Migrator, shown_members
     from streamkit_cli.logs import opened
 
     if STDIN in (old, new):

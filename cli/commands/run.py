@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from streamkit.config import Config
     from streamkit.http.overview import Served
     from streamkit.plan.model import Plan
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
 
 
 class LogFormat(StrEnum):
@@ -212,8 +212,8 @@ def _run(
     # Before all other work, so that a signal during the start ends the application in order too.
     with stopping() as stop_requested:
         from streamkit.runtime.execution.collecting import collect_rarely, few_arenas
-        from streamkit.runtime.local.instance.client import Application
-        from streamkit.runtime.local.instance.supervisor import ENDS_ALL, watch_lifeline
+        from streamkit.runtime.local.client import Application
+        from streamkit.runtime.local.supervisor import ENDS_ALL, watch_lifeline
 
         collect_rarely()
         few_arenas()
@@ -369,7 +369,7 @@ def run_instances(plan: Plan, count: int, settings: list[str] | None) -> int:
 
     They get the settings of `--set` in their environment: all users of a machine can read command lines, and settings may be secrets.
     """
-    from streamkit.runtime.local.instance.supervisor import Supervisor
+    from streamkit.runtime.local.supervisor import Supervisor
 
     arguments = without(without(sys.argv[1:], "--processes"), "--set")
     numbers = range(1, count + 1)

@@ -45,7 +45,7 @@ def command(
     `create` does what `run` does at its start: topics are created where the file gives `partitions`, existing ones are
     checked and stay as they are.
     """
-    from streamkit.runtime.local.instance.internal_topics import prepare_topics
+    from streamkit.runtime.local.internal_topics import prepare_topics
     from streamkit_cli.logs import opened
 
     plan = load_plan(file, settings, env_file)

@@ -18,8 +18,7 @@ from streamkit_cli.record_lines import input_lines, input_name, json_line
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
     from streamkit.runtime.driver import Driver
-    from streamkit.runtime.tracing.tracer import Tracer
-    from streamkit.runtime.tracing.visits import Visit
+    from streamkit.runtime.tracing import Tracer, Visit
     from streamkit.serdes.plain import Json
 
 Input = Annotated[
@@ -80,7 +79,7 @@ def command(
 
 
 def _tracer(plan: Plan) -> Tracer:
-    from streamkit.runtime.tracing.tracer import Tracer
+    from streamkit.runtime.tracing import Tracer
 
     return Tracer(plan)
 

@@ -9,8 +9,8 @@ from types import TracebackType
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.record import Key, Value
-from streamkit.runtime.local.instance.client import Application as LocalApplication
-from streamkit.runtime.local.instance.queries import require_store
+from streamkit.runtime.local.client import Application as LocalApplication
+from streamkit.runtime.local.queries import require_store
 from streamkit.runtime.operations.opening import open_log
 from streamkit.serdes.plain import Json
 from streamkit.state.keys import MAX_LONG

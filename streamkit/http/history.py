@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import StreamkitError
 from streamkit.runtime.execution.reasons import one_line
-from streamkit.runtime.local.instance.status_model import total_lag
+from streamkit.runtime.local.status_model import total_lag
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
 
 INTERVAL_S = 5
 POINTS = 3600 // INTERVAL_S

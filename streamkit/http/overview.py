@@ -19,7 +19,7 @@ from streamkit.http.endpoints.endpoint import error_response, json_response
 from streamkit.plan.describe.drawing.page import page_style, policy
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
     from streamkit.serdes.plain import Json
 
 Served = tuple["Application", str]

@@ -16,7 +16,7 @@ from streamkit.http.json_client import JsonClient
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
 
 log = logging.getLogger(__name__)
 

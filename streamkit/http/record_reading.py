@@ -12,10 +12,15 @@ from streamkit.errors import QueryError, SerdeError, StoreUnavailableError, Stre
 from streamkit.http.event_stream import Event
 from streamkit.plan.lookup import internal_topics_on_log
 from streamkit.record import TopicPartition
-from streamkit.runtime.operations.reading.record_range import Range, first_offsets
-from streamkit.runtime.operations.reading.topic_forms import TopicForms
-from streamkit.runtime.operations.reading.topic_reading import Found, KeyCondition, Reading, RecordFilter, record_json
-from streamkit.runtime.operations.reset_targets import Target
+from streamkit.runtime.operations.topic_positions import Range, Target, first_offsets
+from streamkit.runtime.operations.topic_reading import (
+    Found,
+    KeyCondition,
+    Reading,
+    RecordFilter,
+    TopicForms,
+    record_json,
+)
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from streamkit.plan.describe.node_steps import node_steps
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
 
 READERS = 4
 """Requests that read topics at the same time."""

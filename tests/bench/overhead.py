@@ -30,8 +30,8 @@ from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.execution.store_opening import MemoryStores
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
-from streamkit.runtime.local.instance.status_model import ApplicationStatus, GroupStatus
-from streamkit.runtime.local.threads.stream_thread import MAX
+from streamkit.runtime.local.status_model import ApplicationStatus, GroupStatus
+from streamkit.runtime.local.stream_thread import MAX
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
 from tests.bench.engine import ENVIRONMENT, TOPOLOGIES, batches
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from streamkit.plan import load
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.collecting import collect_rarely, few_arenas
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import EARLIEST, NewTopic
 from tests.bench import report

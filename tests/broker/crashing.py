@@ -25,15 +25,14 @@ from typing import Any
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TaskId
-from streamkit.runtime.execution import expiry
-from streamkit.runtime.execution.expiry import Expiry
-from streamkit.runtime.execution.task import Task
-from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.local.tasks.local_task import LocalTask
-from streamkit.runtime.local.tasks.restore import Changelog
-from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
-from streamkit.runtime.local.tasks.task_manager import TaskManager
-from streamkit.runtime.local.threads.committer import Committer
+from streamkit.runtime.execution import task
+from streamkit.runtime.execution.task import Expiry, Task
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.committer import Committer
+from streamkit.runtime.local.local_task import LocalTask
+from streamkit.runtime.local.restore import Changelog
+from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.task_manager import TaskManager
 from streamkit.runtime.operations.opening import open_log
 from streamkit.state.engines.leveldb import LevelMap
 from streamkit.state.engines.overlay import OverlayMap
@@ -216,7 +215,7 @@ def prepare(run: Run) -> None:
     patch(Changelog, "apply", apply)
     patch(Task, "process", process)
     patch(Expiry, "run", expire)
-    expiry._AT_ONCE = PART
+    task._AT_ONCE = PART
 
 
 def run_once(plan: Plan, run: Run) -> None:

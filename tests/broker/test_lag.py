@@ -12,8 +12,8 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.instance.idle import is_behind
-from streamkit.runtime.local.instance.internal_topics import prepare_topics
+from streamkit.runtime.local.client import is_behind
+from streamkit.runtime.local.internal_topics import prepare_topics
 from tests.broker.support import Log, application, until
 from tests.cli.support import assert_one_clear_line, streamkit
 

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from streamkit.plan import load
 from streamkit.plan.describe import describe
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
 from streamkit_cli.live import render

@@ -15,10 +15,10 @@ from streamkit.operators.kernels.calls import lookups
 from streamkit.plan import load
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers
+from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings, Shared
-from streamkit.runtime.local.threads.states import ThreadState
-from streamkit.runtime.local.threads.stream_thread import StreamThread
-from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.runtime.local.states import ThreadState
+from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.state.files.directory import StateDirectory
 from tests.calls.support import write
 from tests.cli.support import LIMIT_S

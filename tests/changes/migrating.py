@@ -10,8 +10,8 @@ from pathlib import Path
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
-from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.operations.migration.migration import Migration, Migrator
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.operations.migration import Migration, Migrator
 from streamkit.runtime.operations.opening import open_log
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import Log, Raw, fresh

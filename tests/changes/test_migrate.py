@@ -15,10 +15,9 @@ from streamkit.changes.forms.of_plan import form_of
 from streamkit.errors import ActiveGroupError, MigrationError, UsageError
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution import metadata
-from streamkit.runtime.operations import reset
-from streamkit.runtime.operations.migration import migration_journal, record_copy
-from streamkit.runtime.operations.migration.migration import State
-from streamkit.runtime.operations.reset_targets import Target
+from streamkit.runtime.operations import migration_journal, record_copy, reset
+from streamkit.runtime.operations.migration import State
+from streamkit.runtime.operations.topic_positions import Target
 from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, until

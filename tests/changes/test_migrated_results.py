@@ -11,8 +11,8 @@ import yaml
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
-from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.operations.migration.migration import Migrator
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.operations.migration import Migrator
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.cases import _Loader
 from tests.broker.support import Log

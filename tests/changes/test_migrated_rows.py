@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import MigrationError
-from streamkit.runtime.operations.migration.migration import State
+from streamkit.runtime.operations.migration import State
 from tests.changes.migrating import LONG, SUMS, WINDOWS, Versions, shown
 
 

@@ -11,8 +11,8 @@ import pytest
 from streamkit.errors import IncompatibleStateError, MigrationError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.runtime.operations.migration import migration_journal, record_copy
-from streamkit.runtime.operations.migration.migration_journal import Journal
+from streamkit.runtime.operations import migration_journal, record_copy
+from streamkit.runtime.operations.migration_journal import Journal
 from streamkit.transport.log_interface import CommittedOffset
 from tests.changes.migrating import LONG, RENAMED, SUMS, Versions, shown
 

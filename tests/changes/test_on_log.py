@@ -17,7 +17,7 @@ from streamkit.errors import IncompatibleStateError
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.runtime.operations.opening import open_log
 from streamkit.transport.log_interface import CommittedOffset, NewTopic, Transport
 from tests.broker.kafka_broker import Broker

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.runtime.local.instance import supervisor
-from streamkit.runtime.local.instance.supervisor import Supervisor
+from streamkit.runtime.local import supervisor
+from streamkit.runtime.local.supervisor import Supervisor
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 from tests.ports import free_ports

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from streamkit.runtime.local.instance.signal_handlers import set_from_handler
+from streamkit.runtime.local.signal_handlers import set_from_handler
 from tests.cli.support import LIMIT_S
 
 LATE = """\

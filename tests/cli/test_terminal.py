@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from streamkit.runtime.local.instance.status_model import (
+from streamkit.runtime.local.status_model import (
     ApplicationStatus,
     DropStatus,
     GroupStatus,

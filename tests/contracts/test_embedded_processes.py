@@ -14,7 +14,7 @@ from streamkit.errors import FencedError, StreamkitError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.embedded.database import Database
-from streamkit.transport.embedded.embedded_membership import EmbeddedMembership
+from streamkit.transport.embedded.embedded_groups import EmbeddedMembership
 from streamkit.transport.log_interface import EARLIEST, CommittedOffset, NewTopic, Rebalance
 from tests.contracts.embedded_worker import PARTITIONS, TOPIC, spread
 from tests.contracts.records import PATIENCE, attempts

@@ -22,7 +22,7 @@ from kafka.structs import TopicPartition as KafkaPartition
 from streamkit.errors import UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
-from streamkit.transport.kafka.committed import CommittedOffsets
+from streamkit.transport.kafka.kafka_membership import CommittedOffsets
 
 KAFKA_PYTHON = ("kafka_membership.py", "committed.py", "python_client.py", "transaction_markers.py")
 PRIVATE = {

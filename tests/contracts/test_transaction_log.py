@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamkit.record import TopicPartition
-from streamkit.transport.kafka.transaction_log import (
+from streamkit.transport.kafka.transaction_markers import (
     Decision,
     Entry,
     History,

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from streamkit.config import Config
 from streamkit.http.server.http_server import HttpServer
 from streamkit.plan import load
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until

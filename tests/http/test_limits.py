@@ -24,7 +24,7 @@ from streamkit.http.server.acceptor import Acceptor
 from streamkit.http.server.http_server import HttpServer
 from streamkit.http.server.server_limits import BODY_BYTES, HEAD_BYTES, Limits, Traffic
 from streamkit.plan import load
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamkit.errors import ConfigError, ProcessingError, UsageError
 from streamkit.http.server.http_server import HttpServer, parse_address
 from streamkit.plan import load
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until

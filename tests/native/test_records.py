@@ -20,9 +20,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamkit.errors import ConfigError, ProductionError, TransportError
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.transport.kafka import KafkaTransport, native_client
-from streamkit.transport.kafka.kafka_consumer import KafkaConsumer
+from streamkit.transport.kafka.kafka_consumer import KafkaConsumer, NativeReader
 from streamkit.transport.kafka.native_client import AUTO, OFF, SWITCH, create_consumer, create_producer
-from streamkit.transport.kafka.native_reader import NativeReader
 from streamkit.transport.log_interface import Producer
 from tests.broker.kafka_broker import Broker
 from tests.contracts.records import attempts, create, numbered, produce, read

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings, Shared
-from streamkit.runtime.local.threads.states import ThreadState
-from streamkit.runtime.local.threads.stream_thread import StreamThread
-from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.runtime.local.states import ThreadState
+from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.serdes import serde as serdes
 from streamkit.state.definitions import StoreDef
 from streamkit.state.files.directory import StateDirectory

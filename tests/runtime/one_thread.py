@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from streamkit.record import TaskId
-from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
-from streamkit.runtime.local.threads.stream_thread import StreamThread
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S

@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 
 from streamkit.errors import UnreachableError
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.local.group.instances import InstanceMetadata
-from streamkit.runtime.local.group.leader import Leader
-from streamkit.runtime.local.group.subscription_codec import (
+from streamkit.runtime.local.internal_topics import TopicsOnLog
+from streamkit.runtime.local.local_task import RUNNING
+from streamkit.runtime.local.subscription_codec import (
     Assignment,
+    InstanceMetadata,
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from streamkit.runtime.local.group.task_assignor import Decision, Instance, Rules, decide
-from streamkit.runtime.local.tasks.local_task import RUNNING
-from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.runtime.local.task_assignor import Decision, Instance, Leader, Rules, decide
 from streamkit.transport.log_interface import Member
 
 MANY = 100_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamkit.record import TaskId
-from streamkit.runtime.local.group.coordinator import assign
+from streamkit.runtime.local.coordinator import assign
 
 
 def test_tasks_are_balanced_and_a_sub_topology_is_spread():

@@ -7,8 +7,8 @@ import pytest
 from streamkit.errors import ProducerLostError, RetriableTransportError
 from streamkit.metrics import DropReason
 from streamkit.record import TaskId
+from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings
-from streamkit.runtime.local.topics_on_log import TopicsOnLog
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import FakeProgram
 from tests.runtime.harness import IN, Harness

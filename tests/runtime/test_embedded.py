@@ -8,7 +8,7 @@ import pytest
 
 from streamkit.errors import DamagedLogError
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.embedded.database import FILE
 from streamkit.transport.embedded.log_tables import MAX_BATCH_BYTES, MAX_READ_BYTES

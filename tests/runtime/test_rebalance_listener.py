@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamkit.errors import FencedError, ForeignMembersError
-from streamkit.runtime.local.group import rebalance_listener as module
-from streamkit.runtime.local.group.rebalance_listener import RebalanceListener
+from streamkit.runtime.local import rebalance_listener as module
+from streamkit.runtime.local.rebalance_listener import RebalanceListener
 
 
 class Thread:

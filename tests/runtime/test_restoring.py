@@ -12,8 +12,8 @@ import pytest
 
 from streamkit.errors import TaskCorruptedError
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.local.tasks.local_task import LocalTask, TaskFiles, open_files
-from streamkit.runtime.local.tasks.restore import Changelog, restore
+from streamkit.runtime.local.local_task import LocalTask, TaskFiles, open_files
+from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, read_checkpoint, write_checkpoint
 from streamkit.state.files.directory import StateDirectory
 from tests.runtime.fake_log import FakeLog

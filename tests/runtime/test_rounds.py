@@ -12,7 +12,7 @@ from streamkit import rounds
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
 from streamkit.record import Columns, RecordBatch, TopicPartition
-from streamkit.runtime.execution.runs import MAX_OUTPUT_ROWS, MAX_RUN
+from streamkit.runtime.execution.queues import MAX_OUTPUT_ROWS, MAX_RUN
 from streamkit.runtime.execution.store_opening import MemoryStores
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamkit.errors import StateError
-from streamkit.runtime.local.threads.states import ClientState, ThreadState, check_transition, client_state
-from streamkit.runtime.local.threads.stream_thread import START, Iterations
+from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
+from streamkit.runtime.local.stream_thread import START, Iterations
 
 
 def test_states_follow_java():

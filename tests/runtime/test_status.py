@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from streamkit.errors import StateError
-from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.local.threads.gate import Gate
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.gate import Gate
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
 from tests.runtime.fake_log import FakeLog, FakeProducer
@@ -115,7 +115,7 @@ def test_those_who_wait_come_in_while_the_owner_is_busy():
 
 def test_the_owner_hears_of_those_who_waited_too_long(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("streamkit.runtime.local.threads.gate.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamkit.runtime.local.gate.monotonic", lambda: now[0])
     gate = Gate()
     gate.acquire()
     for waited, too_long in ((0.0, False), (1.0, True)):

@@ -8,10 +8,10 @@ import pytest
 
 from streamkit.errors import ProcessingError, RetriableTransportError, TaskCorruptedError, TransportError
 from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings
-from streamkit.runtime.local.threads.states import ThreadState
-from streamkit.runtime.local.threads.stream_thread import StreamThread
-from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.runtime.local.states import ThreadState
+from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.state.files.checkpoint import read_checkpoint
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import FakeProgram

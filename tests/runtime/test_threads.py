@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from streamkit.errors import FencedError, ProcessingError, StateError, StreamkitError, UsageError
-from streamkit.runtime.local.group import coordinator
-from streamkit.runtime.local.group.rebalance_listener import RebalanceListener
-from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.local.threads.states import ClientState, ThreadState
-from streamkit.runtime.local.threads.thread_set import failure_response
+from streamkit.runtime.local import coordinator
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.rebalance_listener import RebalanceListener
+from streamkit.runtime.local.states import ClientState, ThreadState
+from streamkit.runtime.local.thread_set import failure_response
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S

@@ -12,7 +12,7 @@ from streamkit.plan import load
 from streamkit.plan.partitions import lay_out
 from streamkit.record import TopicPartition
 from streamkit.runtime.driver import Driver, run_lines
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.topic_stores import PROCESSORS, TOPOLOGY
 

@@ -12,8 +12,7 @@ from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import ProcessingError
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver, Remains
-from streamkit.runtime.tracing.tracer import Tracer
-from streamkit.runtime.tracing.visits import Visit
+from streamkit.runtime.tracing import Tracer, Visit
 from tests.conformance_cases import every_case, plan_of
 
 

@@ -17,8 +17,8 @@ from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.driver import Driver, Remains
-from streamkit.runtime.execution import expiry
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.execution import task
+from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import EARLIEST, NewTopic
 from tests.broker.support import until
@@ -187,7 +187,7 @@ def test_timers_come_after_deletions(tmp_path: Path) -> None:
 
 
 def test_many_rows_are_deleted_in_parts_and_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "_AT_ONCE", 3)
+    monkeypatch.setattr(task, "_AT_ONCE", 3)
     with Driver(plan_of(tmp_path, statestore_cache_max_bytes=0)) as driver:
         for number in range(10):
             piped(driver, f"k{number}", "v", number)
@@ -266,7 +266,7 @@ def by_key(records: list[Written]) -> dict[str, list[Written]]:
 def test_an_application_deletes_what_the_model_deletes_through_restarts(
     kind: str, guarantee: str, log: EmbeddedTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "_AT_ONCE", 3)
+    monkeypatch.setattr(task, "_AT_ONCE", 3)
     text = COUNT.replace("ttl: 1s", "ttl: 1s, type: in_memory") if kind == "memory" else COUNT
     config = {
         "processing_guarantee": guarantee,

@@ -11,11 +11,11 @@ import pytest
 
 from streamkit.errors import RetriableTransportError, StateError
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.local.instance import store_status
-from streamkit.runtime.local.instance.client import Application
-from streamkit.runtime.local.tasks.local_task import RUNNING
-from streamkit.runtime.local.tasks.restore import Changelog
-from streamkit.runtime.local.tasks.restore_progress import RestoreProgress
+from streamkit.runtime.local import status_model
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.local_task import RUNNING
+from streamkit.runtime.local.restore import Changelog
+from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.state.files.checkpoint import read_checkpoint
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
@@ -84,7 +84,7 @@ def test_a_standby_whose_next_records_are_deleted_begins_again(log, tmp_path, ca
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_status_tells_what_stores_hold(log, tmp_path, guarantee, monkeypatch):
-    monkeypatch.setattr(store_status, "_SIZE_SECONDS", 0.0)
+    monkeypatch.setattr(status_model, "_SIZE_SECONDS", 0.0)
     with Started(log, tmp_path / "state", processing_guarantee=guarantee) as started:
         send(log, 2)
 
@@ -147,7 +147,7 @@ def test_progress_says_how_fast_and_how_long():
 @pytest.mark.parametrize("engine", EVERY_ENGINE)
 def test_much_is_restored_while_more_is_read(log, tmp_path, engine, guarantee, monkeypatch):
     """Active tasks and standbys that have much to read, however little there is here; they go on as all others do."""
-    monkeypatch.setattr("streamkit.runtime.local.tasks.restore.LOAD_FROM", 1)
+    monkeypatch.setattr("streamkit.runtime.local.restore.LOAD_FROM", 1)
     settings = {"processing_guarantee": guarantee, "state_engine": engine}
     with Started(log, tmp_path / "state", **settings):
         send(log, 2)

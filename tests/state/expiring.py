@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamkit.runtime.execution import expiry
+from streamkit.runtime.execution import task
 from streamkit.state.engines.ages import tick_of
 from streamkit.state.engines.overlay import METADATA_KEY
 from streamkit.state.stores.cache import DATA, TIME, VALUE
@@ -59,7 +59,7 @@ class Kept:
     def _open(self) -> None:
         self.store, context = make(self.variant, STORE, self.directory, max_bytes=400)
         self.store._log = self.changelog.log
-        self.expiry = expiry.Expiry([self.store], self.times)
+        self.expiry = task.Expiry([self.store], self.times)
         assert self.store.topic is context.topic
 
     def pass_time(self, time: int, commit: bool) -> None:

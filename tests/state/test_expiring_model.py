@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamkit.runtime.execution import expiry
+from streamkit.runtime.execution import task
 from streamkit.state.engines.overlay import METADATA_KEY
 from tests.state.expiring import AWKWARD, Kept, Model, end_all
 from tests.state.support import VARIANTS, Variant
@@ -79,8 +79,8 @@ CRASH_AFTER = [*BACK_AT_ONCE[:3], CRASH, ("write", b"b", 0, 1_000, False)]
 @example(steps=CRASH_AFTER)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_rows_are_deleted_as_the_model_does(variant: Variant, steps: list[tuple]) -> None:
-    before = expiry._AT_ONCE, expiry._LOOK_AFTER
-    expiry._AT_ONCE, expiry._LOOK_AFTER = 2, 1
+    before = task._AT_ONCE, task._LOOK_AFTER
+    task._AT_ONCE, task._LOOK_AFTER = 2, 1
     model = Model()
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -127,4 +127,4 @@ def test_rows_are_deleted_as_the_model_does(variant: Variant, steps: list[tuple]
             end_all(kept.store)
             kept.store.close()
     finally:
-        expiry._AT_ONCE, expiry._LOOK_AFTER = before
+        task._AT_ONCE, task._LOOK_AFTER = before

@@ -11,7 +11,7 @@ import pytest
 from streamkit.errors import ConfigError
 from streamkit.plan import load
 from streamkit.record import Headers, TopicPartition
-from streamkit.runtime.local.instance.client import Application
+from streamkit.runtime.local.client import Application
 from streamkit.runtime.telemetry import open_telemetry
 from streamkit.runtime.telemetry.task_tracing import TraceContext, decode, traceparent_of
 from streamkit.transport.embedded import EmbeddedTransport

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from streamkit.errors import InstanceGoneError, StreamkitError
 from streamkit.http.answers import INSTANCE
 from streamkit.http.service import Service
-from streamkit.runtime.local.instance.status_model import total_lag
+from streamkit.runtime.local.status_model import total_lag
 from streamkit.runtime.operations.group_lag import member_label
 from streamkit.serdes.plain import Json
 

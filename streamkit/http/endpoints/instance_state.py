@@ -11,7 +11,7 @@ from streamkit.errors import QueryError, StoreUnavailableError
 from streamkit.http.endpoints.application_state import application_state, local_state
 from streamkit.http.endpoints.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.service import Service
-from streamkit.runtime.local.threads.states import ClientState
+from streamkit.runtime.local.states import ClientState
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:

@@ -26,15 +26,15 @@ from streamkit.http.service import Service
 from streamkit.latency import COARSE
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import TaskId
-from streamkit.runtime.local.instance.status_model import ApplicationStatus, TaskStatus, ThreadStatus
-from streamkit.runtime.local.threads.states import ClientState, ThreadState
+from streamkit.runtime.local.states import ClientState, ThreadState
+from streamkit.runtime.local.status_model import ApplicationStatus, TaskStatus, ThreadStatus
 from streamkit.user_metrics import USER, MetricValue
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from starlette.requests import Request
 
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
 
 
 _CLIENT = "kafka_streams_stream_metrics_"

@@ -20,7 +20,7 @@ from streamkit.errors import InstanceError, QueryError, SerdeError, StoreUnavail
 from streamkit.http.answers import PARTITIONS, ROW
 from streamkit.http.endpoints.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.service import Service
-from streamkit.runtime.local.instance.queries import Row, is_global, require_store
+from streamkit.runtime.local.queries import Row, is_global, require_store
 from streamkit.runtime.records import row_writer
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde

@@ -13,10 +13,9 @@ from streamkit.http.event_stream import EventStream
 from streamkit.http.record_reading import NewRecords, PartitionOffsets, Selection, read_page, reader, shown
 from streamkit.http.service import Service
 from streamkit.plan.lookup import find_readable, internal_topics_on_log
-from streamkit.runtime.local.instance.queries import require_store
-from streamkit.runtime.operations.reading.record_range import Range
-from streamkit.runtime.operations.reading.topic_reading import Found
-from streamkit.runtime.operations.reset_targets import Target
+from streamkit.runtime.local.queries import require_store
+from streamkit.runtime.operations.topic_positions import Range, Target
+from streamkit.runtime.operations.topic_reading import Found
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:

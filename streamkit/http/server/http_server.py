@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamkit.config import Config
     from streamkit.http.overview import Served
     from streamkit.http.server.acceptor import Server
-    from streamkit.runtime.local.instance.client import Application
+    from streamkit.runtime.local.client import Application
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from streamkit.errors import StateError, TaskCorruptedError
-from streamkit.plan.model import Plan
+from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.steps.topics.topic_store import GlobalStoreUpdate
+from streamkit.plan.model import Plan, SubTopology
+from streamkit.record import RecordBatch
+from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
+from streamkit.runtime.local.restore import Changelog
 from streamkit.state.definitions import Store, create
 from streamkit.state.engines.overlay import text_of
 from streamkit.state.files.checkpoint import delete_checkpoint
@@ -110,3 +116,41 @@ class DirectoryStores:
 def cache_budget(max_bytes: int) -> CacheBudget | None:
     """Return a cache budget, None where there is no cache at all (statestore.cache.max.bytes = 0)."""
     return CacheBudget(max_bytes) if max_bytes > 0 else None
+
+
+# Restores global stores that have a custom processor through this processor, record by record (KIP-813, KAFKA-7663).
+
+
+def reprocesses(sub: SubTopology) -> bool:
+    """Return whether a global sub-topology has a custom processor."""
+    return any(
+        isinstance(node, ProcessorNode) and isinstance(node.processor, GlobalStoreUpdate) for node in sub.nodes.values()
+    )
+
+
+def reprocess(task: Task, batch: RecordBatch) -> None:
+    """Process a batch to restore a store; records without a key are left out, as in Java. Raises ProcessingError."""
+    if None in batch.keys:
+        columns = batch.columns.keep([key is not None for key in batch.keys])
+        batch = RecordBatch(batch.topic, batch.partition, columns)
+    task.update(batch)
+    del task.output[:]
+
+
+@dataclass(eq=False)
+class ReprocessedTopic(Changelog):
+    """A partition whose records restore a global store through the task's processor."""
+
+    task: Task | None = None
+
+    def apply(self, batch: RecordBatch, stop: int | None) -> int:
+        """Process the records of a batch before the offset `stop`; return how many. Raises ProcessingError."""
+        assert self.task is not None
+        batch = batch.before(stop)
+        if len(batch):
+            reprocess(self.task, batch)
+            self.task.flush_stores()
+            self.store.note_position(self.partition.partition, batch.offsets[-1] + 1)
+            self.store.commit()
+            self.restored += len(batch)
+        return len(batch)

@@ -19,7 +19,7 @@ from streamkit.runtime.execution.collecting import CycleCollector
 from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling
 from streamkit.runtime.execution.task_environment import EmitIntervals
-from streamkit.runtime.local.topics_on_log import TopicsOnLog
+from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
 from streamkit.state.engines.open_maps import check_engine, default_engine
 from streamkit.state.files.directory import StateDirectory
@@ -27,8 +27,8 @@ from streamkit.transport.log_interface import Transport
 
 if TYPE_CHECKING:
     from streamkit.config import Config
-    from streamkit.runtime.local.group.coordinator import Coordinator
-    from streamkit.runtime.local.tasks.restore_progress import Event, RestoreProgress
+    from streamkit.runtime.local.coordinator import Coordinator
+    from streamkit.runtime.local.restore_progress import Event, RestoreProgress
     from streamkit.state.definitions import Store
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from streamkit.errors import StateError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import Headers, TaskId, TopicPartition
-from streamkit.runtime.execution.reprocess import reprocesses
-from streamkit.runtime.local.tasks.restore import Changelog, restore
+from streamkit.runtime.execution.store_opening import reprocesses
+from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.state.definitions import BytesMap, CurrentTopic, StoreDef, create
 from streamkit.state.engines.ages import rows_of
 from streamkit.state.engines.open_maps import ENGINES, open_map

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from streamkit.distribution import install_command
 from streamkit.errors import ConfigError
 from streamkit.plan.model import SubTopology
-from streamkit.runtime.local.instance.status_model import ApplicationStatus
-from streamkit.runtime.local.threads.states import ClientState
+from streamkit.runtime.local.states import ClientState
+from streamkit.runtime.local.status_model import ApplicationStatus, Recent
 from streamkit.runtime.telemetry.task_tracing import Span, TaskTracing, TraceContext
 
 if TYPE_CHECKING:
@@ -130,8 +130,6 @@ def _sdk_context(context: TraceContext) -> api_trace.SpanContext:
 def _observe(meter: api_metrics.Meter, status: Callable[[], ApplicationStatus]) -> None:
     """Register the metrics; all metrics of one export are those of the same status."""
     from opentelemetry.metrics import CallbackOptions, Observation
-
-    from streamkit.runtime.local.recent import Recent
 
     recent = Recent(status)
 

@@ -44,22 +44,22 @@ class EmbeddedTransport(Transport):
     def consumer(
         self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
     ) -> Consumer:
-        from streamkit.transport.embedded.embedded_consumer import EmbeddedConsumer
+        from streamkit.transport.embedded.embedded_clients import EmbeddedConsumer
 
         return EmbeddedConsumer(self.directory, group)
 
     def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
-        from streamkit.transport.embedded.embedded_producer import EmbeddedProducer
+        from streamkit.transport.embedded.embedded_clients import EmbeddedProducer
 
         return EmbeddedProducer(self.directory, transactional_id)
 
     def admin(self) -> Admin:
-        from streamkit.transport.embedded.embedded_admin import EmbeddedAdmin
+        from streamkit.transport.embedded.embedded_clients import EmbeddedAdmin
 
         return EmbeddedAdmin(self.directory)
 
     def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
-        from streamkit.transport.embedded.embedded_membership import EmbeddedMembership
+        from streamkit.transport.embedded.embedded_groups import EmbeddedMembership
 
         return EmbeddedMembership(self.directory, group, member_id, assign, self._timeouts)
 

@@ -19,7 +19,7 @@ from streamkit.transport.log_interface import (
 )
 
 if TYPE_CHECKING:
-    from streamkit.transport.kafka.committed import CommittedOffsets
+    from streamkit.transport.kafka.kafka_membership import CommittedOffsets
 
 DEFAULT_TIMEOUT_MS = 15_000
 TIMEOUT_SETTING = "default.api.timeout.ms"
@@ -122,7 +122,7 @@ class KafkaTransport(Transport):
 
     def _committed_of(self, group: str, read_committed: bool) -> CommittedOffsets:
         """Return the reader of committed offsets that all consumers of a group share: it has its own connection and thread."""
-        from streamkit.transport.kafka.committed import CommittedOffsets
+        from streamkit.transport.kafka.kafka_membership import CommittedOffsets
 
         with self._lock:
             found = self._committed.get((group, read_committed))

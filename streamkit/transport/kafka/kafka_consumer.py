@@ -6,8 +6,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
 
+from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -19,16 +20,16 @@ from streamkit.errors import (
     UnknownTopicError,
     UnreachableError,
 )
-from streamkit.record import RecordBatch, TopicPartition
-from streamkit.transport.kafka.columns import Event, MessageReader, Reader
+from streamkit.record import Columns, Headers, RecordBatch, TopicPartition
 from streamkit.transport.kafka.kafka_errors import UNKNOWN, kafka_error, logger, translate
 from streamkit.transport.kafka.native_client import create_consumer
-from streamkit.transport.kafka.native_reader import NativeReader
 from streamkit.transport.kafka.oauth import for_librdkafka
 from streamkit.transport.log_interface import EARLIEST, LATEST, CommittedOffset, Consumer
 
 if TYPE_CHECKING:
-    from streamkit.transport.kafka.committed import CommittedOffsets
+    from streamkit import _native
+    from streamkit.transport.kafka.kafka_membership import CommittedOffsets
+
 
 log = logging.getLogger(__name__)
 
@@ -324,3 +325,199 @@ class KafkaConsumer(Consumer):
 
 def _kafka(partitions: Iterable[TopicPartition]) -> list[KafkaPartition]:
     return [KafkaPartition(partition.topic, partition.partition) for partition in partitions]
+
+
+# Reads columns through the native extension, from a queue of its own.
+#
+# Partitions are forwarded from the client's queue to that of the extension, so that nothing but records, ends of partitions
+# and errors of partitions is there. The client's own queue keeps what confluent-kafka serves: log lines, statistics, errors
+# of the client, tokens. Each `take` lets it serve them.
+
+SLICE_SECONDS = 0.1
+"""The longest wait for records before the client's own queue is served again."""
+MAX_CLIENT_EVENTS = 100
+
+
+class NativeReader:
+    """Reads through a link of the extension, which belongs to the client."""
+
+    def __init__(self, client: Client, link: _native.Consumer):
+        self._consume = cast("Callable[[int, float], list[ConsumedMessage]]", client.consume)
+        self._link = link
+        self._unproven: set[TopicPartition] = set()
+        """Partitions of which nothing came so far: the end of an earlier assignment may still take them back."""
+
+    def forward(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forward partitions before they are assigned: librdkafka then leaves them where they are."""
+        for partition in partitions:
+            self._link.forward(*partition)
+        self._unproven.update(partitions)
+
+    def forget(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forward these partitions no more."""
+        self._unproven.difference_update(partitions)
+
+    def take(self, max_records: int, seconds: float) -> Taken:
+        """Return available records and events; wait for the first one of either. Raises KafkaException."""
+        end = monotonic() + seconds
+        while True:
+            # Runs callbacks. A record is here only where it came before its partition was forwarded.
+            messages = self._consume(min(MAX_CLIENT_EVENTS, max_records), 0)
+            if messages:
+                return self._proven(split(messages))
+            for partition in self._unproven:
+                self._link.forward(*partition)
+            left = max(end - monotonic(), 0)
+            groups, events = self._link.take(max_records, round(min(left, SLICE_SECONDS) * 1000))
+            if groups or events:
+                return self._proven(_taken(groups, events))
+            if left <= SLICE_SECONDS:
+                return [], []
+
+    def close(self) -> None:
+        """Free the queue, before the client is closed."""
+        self._link.close()
+
+    def _proven(self, taken: Taken) -> Taken:
+        if self._unproven:
+            batches, events = taken
+            self._unproven.difference_update([(batch.topic, batch.partition) for batch in batches])
+            self._unproven.difference_update([(event.topic, event.partition) for event in events])
+        return taken
+
+
+def _taken(groups: Sequence[_native.Group], events: Sequence[_native.Event]) -> Taken:
+    batches = [
+        RecordBatch(topic, partition, Columns(keys, values, timestamps, headers, offsets), times)
+        for topic, partition, keys, values, timestamps, headers, offsets, times in groups
+    ]
+    found = [Event(topic, place, offset, KafkaError(code, reason)) for topic, place, offset, code, reason in events]
+    return batches, found
+
+
+# Columns of librdkafka's messages: the hottest code of the project, therefore one comprehension for each column.
+
+NO_TIMESTAMP = -1
+
+
+class Event(NamedTuple):
+    """An error, or the end of a partition, among the records; `topic` is None where it is the client's."""
+
+    topic: str | None
+    partition: int
+    offset: int
+    error: KafkaError
+
+
+Taken = tuple[list[RecordBatch], list[Event]]
+"""Records as batches, and the events among them."""
+
+
+class Reader(Protocol):
+    """Takes what a client has fetched."""
+
+    def forward(self, partitions: Sequence[TopicPartition]) -> None:
+        """Prepare for partitions that are about to be assigned."""
+
+    def forget(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note that partitions are no longer assigned."""
+
+    def take(self, max_records: int, seconds: float) -> Taken:
+        """Return available records and events; wait for the first one of either. Raises KafkaException."""
+
+    def close(self) -> None:
+        """Free what the reader has, before the client is closed."""
+
+
+class ConsumedMessage(Protocol):
+    """confluent_kafka.Message with the types of a record; only an event (see `error`) has None in place of some."""
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def error(self) -> KafkaError | None: ...
+
+
+class MessageReader:
+    """Reads through confluent-kafka's messages."""
+
+    def __init__(self, client: Client):
+        # The stub of a message allows None in each field, which only events have.
+        self._consume = cast("Callable[[int, float], list[ConsumedMessage]]", client.consume)
+        self._assigned: set[TopicPartition] = set()
+
+    def forward(self, partitions: Sequence[TopicPartition]) -> None:
+        self._assigned.update(partitions)
+
+    def forget(self, partitions: Sequence[TopicPartition]) -> None:
+        self._assigned.difference_update(partitions)
+
+    def take(self, max_records: int, seconds: float) -> Taken:
+        # With a timeout consume() waits for all max_records; therefore take available records, then wait for one.
+        messages = self._consume(max_records, 0)
+        if not messages and seconds > 0:
+            messages = self._consume(1, seconds)
+            if messages and max_records > 1:
+                messages += self._consume(max_records - 1, 0)
+        only = next(iter(self._assigned)) if len(self._assigned) == 1 else None
+        return split(messages, only) if messages else ([], [])
+
+    def close(self) -> None:
+        """Do nothing: the client has everything."""
+
+
+def split(messages: Sequence[ConsumedMessage], only: TopicPartition | None = None) -> Taken:
+    """Return the records among messages as one batch a partition, in the order of first appearance, and the events.
+
+    only: the one partition that is assigned; None where there are several.
+    """
+    batches = _to_batches(messages) if only is None else [_batch(*only, messages)]
+    # Events, and few records, have no timestamp.
+    if not any(NO_TIMESTAMP in batch.timestamps for batch in batches):
+        return batches, []
+    records, events = [], []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            records.append(message)
+        else:
+            events.append(Event(message.topic(), message.partition(), message.offset(), error))
+    return _to_batches(records) if records else [], events
+
+
+def _to_batches(messages: Sequence[ConsumedMessage]) -> list[RecordBatch]:
+    numbers = [m.partition() for m in messages]
+    topics = [m.topic() for m in messages]
+    first = (topics[0], numbers[0])
+    if numbers.count(first[1]) == len(numbers) and topics.count(first[0]) == len(topics):
+        return [_batch(*first, messages)]
+    groups: dict[tuple[str, int], list[ConsumedMessage]] = {}
+    last: tuple[str, int] | None = None
+    add: Callable[[ConsumedMessage], None] = list[ConsumedMessage]().append
+    # Messages come in runs of one partition: most rounds are a comparison and an append.
+    for place, message in zip(zip(topics, numbers, strict=True), messages, strict=True):
+        if place != last:
+            last, add = place, groups.setdefault(place, []).append
+        add(message)
+    return [_batch(topic, number, group) for (topic, number), group in groups.items()]
+
+
+def _batch(topic: str, partition: int, messages: Sequence[ConsumedMessage]) -> RecordBatch:
+    first, last = messages[0].offset(), messages[-1].offset()
+    # Offsets ascend: where the first and the last fit the count, there is no gap. An error of the client has no offset.
+    gapless = first is not None and last is not None and last - first + 1 == len(messages)
+    return RecordBatch(
+        topic,
+        partition,
+        Columns(
+            [m.key() for m in messages],
+            [m.value() for m in messages],
+            [m.timestamp()[1] for m in messages],
+            [m.headers() for m in messages],
+            list(range(first, last + 1)) if gapless else [m.offset() for m in messages],
+        ),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka import ConsumerRebalanceListener
@@ -20,11 +20,10 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from kafka.structs import MemberState, OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 
-from streamkit.errors import FencedError, TransportError
+from streamkit.errors import ConfigError, FencedError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.groups import NO_GENERATION, Generation, encode_generation, withhold
-from streamkit.transport.kafka.membership_config import client_config
-from streamkit.transport.kafka.membership_errors import translated
+from streamkit.transport.kafka.python_client import python_settings, translated
 from streamkit.transport.log_interface import (
     Assign,
     CommittedOffset,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from kafka.cluster import ClusterMetadata
     from kafka.coordinator.consumer import ConsumerCoordinator
     from kafka.protocol.consumer import JoinGroupResponse
+
 
 log = logging.getLogger(__name__)
 
@@ -293,3 +293,101 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def _encoded(assignment: MemberAssignment) -> ConsumerProtocolAssignment:
     return ConsumerProtocolAssignment(_VERSION, list(_by_topic(assignment.partitions).items()), assignment.data)
+
+
+# Converts librdkafka's settings of a group member to those of kafka-python.
+
+# kafka-python rejects a request time-out as long as the time after which it closes idle connections (9 minutes).
+_MAX_REQUEST_MS = 500_000
+_NUMBERS = {
+    "session.timeout.ms": "session_timeout_ms",
+    "max.poll.interval.ms": "max_poll_interval_ms",
+    "socket.timeout.ms": "request_timeout_ms",
+    "retry.backoff.ms": "retry_backoff_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
+}
+# The response to a heartbeat announces a rebalance: with Kafka's 3 s a task that moves would pause for that long.
+_HEARTBEAT_MS, _SESSION_MS = 500, 45_000
+
+
+def client_config(settings: Mapping[str, str], timeout: float) -> dict[str, object]:
+    """Return the arguments of KafkaConsumer, without group and assignor.
+
+    `timeout`: seconds to wait for the first broker. Raises ConfigError.
+    """
+    config: dict[str, object] = {
+        **python_settings(settings),
+        "bootstrap_timeout_ms": int(timeout * 1000),
+        "enable_auto_commit": False,
+        "allow_auto_create_topics": False,
+        "metrics_enabled": False,
+    }
+    for name, target in _NUMBERS.items():
+        if name in settings:
+            number = int(settings[name])
+            config[target] = min(number, _MAX_REQUEST_MS) if target == "request_timeout_ms" else number
+    if settings.get("group.instance.id"):
+        config["group_instance_id"] = settings["group.instance.id"]
+    config["heartbeat_interval_ms"] = _heartbeat(settings)
+    return config
+
+
+def _heartbeat(settings: Mapping[str, str]) -> int:
+    session = int(settings.get("session.timeout.ms", _SESSION_MS))
+    if "heartbeat.interval.ms" not in settings:
+        return min(_HEARTBEAT_MS, max(1, session // 3))
+    interval = int(settings["heartbeat.interval.ms"])
+    if interval >= session:
+        raise ConfigError(f"heartbeat.interval.ms is {interval}; it must be less than session.timeout.ms, {session}")
+    return interval
+
+
+# Committed offsets with their metadata, through kafka-python.
+#
+# confluent-kafka can't read metadata: it treats what another client has written as a C string, and reads memory after its
+# end up to a zero byte. It writes such a byte after each metadata itself, which is removed here.
+
+
+class CommittedOffsets:
+    """Reads a group's offsets without a membership. Every thread may call it; it connects on first use."""
+
+    def __init__(self, settings: Mapping[str, str], timeout: float, group: str, read_committed: bool):
+        """`read_committed`: wait for transactions that have sent offsets and not ended (KIP-447)."""
+        self._address = settings["bootstrap.servers"]
+        self._timeout_ms = int(timeout * 1000)
+        # Only the membership may use the static member's id.
+        plain = {name: value for name, value in settings.items() if name != "group.instance.id"}
+        self._config: dict[str, object] = {
+            **client_config(plain, timeout),
+            "group_id": group,
+            "isolation_level": "read_committed" if read_committed else "read_uncommitted",
+        }
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets; partitions without one are missing. Raises UnreachableError, TransportError."""
+        wanted = [KafkaPartition(*partition) for partition in partitions]
+        with translated("committed offsets could not be read", self._address):
+            with self._lock:
+                self._client = self._client or Client(**self._config)
+            coordinator = self._client._coordinator
+            try:
+                found = coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
+            except BaseException:
+                # kafka-python would give a late answer to the next read of these partitions, whose offsets may be newer.
+                coordinator._offset_fetch_futures.pop(frozenset(wanted), None)
+                raise
+        return {
+            TopicPartition(*place): CommittedOffset(offset.offset, (offset.metadata or "").rstrip("\0"))
+            for place, offset in found.items()
+        }
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close(autocommit=False)
+                self._client = None

@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamkit.errors import ConfigError, TransportError
+from kafka import errors as kafka_errors
+
+from streamkit.errors import (
+    ConfigError,
+    FencedError,
+    ForeignMembersError,
+    RetriableTransportError,
+    StreamkitError,
+    TransportError,
+    UnreachableError,
+)
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import oauth
 from streamkit.transport.log_interface import GroupDescription, GroupMember
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.admin.groups import DescribeGroupsResponse
+
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 
@@ -160,8 +171,6 @@ def connected_admin(config: Mapping[str, str], timeout: float) -> KafkaAdminClie
     """Return a client of kafka-python for what librdkafka has no call for, or none that works. Raises TransportError."""
     from kafka import KafkaAdminClient
 
-    from streamkit.transport.kafka.membership_errors import translated
-
     limits = {"request_timeout_ms": int(timeout * 1000), "bootstrap_timeout_ms": int(timeout * 1000)}
     with translated("brokers could not be reached", config["bootstrap.servers"]):
         return KafkaAdminClient(**python_settings(config), **limits)
@@ -171,8 +180,6 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
     """Return the members of a group, None if no group of the classic protocol has this name. Raises TransportError."""
     from kafka.errors import GroupIdNotFoundError, NoError, for_code
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-
-    from streamkit.transport.kafka.membership_errors import translated
 
     async def ask() -> DescribeGroupsResponse.DescribedGroup:
         coordinators = await admin._find_coordinator_ids([group])
@@ -197,10 +204,51 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
 
 def is_consumer_group(admin: KafkaAdminClient, group: str, address: str) -> bool:
     """Return whether brokers list a group of this name of the protocol of KIP-848. Raises TransportError."""
-    from streamkit.transport.kafka.membership_errors import translated
 
     with translated(f"group {group} could not be found", address):
         coordinators = admin._manager.run(admin._find_coordinator_ids, [group])
         listed = admin.list_groups([coordinators[group]])
     # Brokers that do not name the type have groups of the classic protocol only.
     return any(each["group_id"] == group and each.get("group_type") == "consumer" for each in listed)
+
+
+# Translation of kafka-python's errors to those of streamkit.
+
+
+@contextmanager
+def translated(what: str, address: str) -> Iterator[None]:
+    """Translate kafka-python's errors to those of streamkit; their messages begin with `what`."""
+    try:
+        yield
+    except kafka_errors.KafkaError as error:
+        raise _translate(error, what, address) from error
+
+
+_UNREACHABLE = (
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.MetadataEmptyBrokerList,
+)
+_FENCED = (kafka_errors.UnknownMemberIdError, kafka_errors.IllegalGenerationError, kafka_errors.CommitFailedError)
+_MESSAGES = {
+    kafka_errors.FencedInstanceIdError: "another process has taken over this group.instance.id",
+    kafka_errors.InvalidSessionTimeoutError: "the brokers do not allow this session.timeout.ms",
+}
+
+
+def _translate(error: kafka_errors.KafkaError, what: str, address: str) -> StreamkitError:
+    inner = error.args[0] if error.args and isinstance(error.args[0], kafka_errors.KafkaError) else error
+    text = f"{what}: {inner}"
+    if isinstance(inner, kafka_errors.InconsistentGroupProtocolError):
+        return ForeignMembersError(f"{what}: its members are not streamkit's; stop them first")
+    for kind, message in _MESSAGES.items():
+        if isinstance(inner, kind):
+            return TransportError(f"{what}: {message}")
+    if isinstance(inner, kafka_errors.RebalanceInProgressError):
+        return RetriableTransportError(text)
+    if isinstance(inner, _FENCED):
+        return FencedError(text)
+    if isinstance(inner, _UNREACHABLE):
+        return UnreachableError(f"{what}: no Kafka broker answers at {address} ({inner})")
+    return RetriableTransportError(text) if inner.retriable else TransportError(text)

@@ -17,9 +17,9 @@ from streamkit.changes.finding import Verdict
 from streamkit.changes.forms.of_plan import rows_of
 from streamkit.errors import ActiveGroupError, MigrationError
 from streamkit.plan.model import Plan
-from streamkit.runtime.operations.migration.migration import Migrator, State, shown_members
-from streamkit.runtime.operations.migration.migration_journal import HISTORY, Entry, Journal
-from streamkit.runtime.operations.migration.record_copy import TRANSACTION_SECONDS, LogAccess, new_id
+from streamkit.runtime.operations.migration import Migrator, State, shown_members
+from streamkit.runtime.operations.migration_journal import HISTORY, Entry, Journal
+from streamkit.runtime.operations.record_copy import TRANSACTION_SECONDS, LogAccess, new_id
 from streamkit.runtime.operations.reset import locked_state
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint

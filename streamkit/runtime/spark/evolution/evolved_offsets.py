@@ -7,7 +7,7 @@ from contextlib import closing
 from streamkit.errors import MigrationError
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution import metadata
-from streamkit.runtime.operations.migration.record_copy import LogAccess
+from streamkit.runtime.operations.record_copy import LogAccess
 from streamkit.runtime.spark.checkpoint.manifest import Manifest
 from streamkit.runtime.spark.evolution.new_stores import NewStores
 from streamkit.runtime.spark.submission.submit_job import global_topics

@@ -12,7 +12,7 @@ from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.steps.extensions.enrich import Enrich
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.plan.partitions import Layout, lay_out, source_topics
-from streamkit.runtime.operations.migration.store_moves import matched_stores
+from streamkit.runtime.operations.store_moves import matched_stores
 from streamkit.runtime.spark.evolution.reduced_plan import Graph, reduced
 from streamkit.runtime.spark.stages.stage_plan import refuse_clocks, where
 from streamkit.transport.log_interface import NewTopic, Transport

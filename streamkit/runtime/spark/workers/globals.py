@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers
-from streamkit.runtime.execution.reprocess import reprocess
-from streamkit.runtime.execution.store_opening import MemoryStores
+from streamkit.runtime.execution.store_opening import MemoryStores, reprocess
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 

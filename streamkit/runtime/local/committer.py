@@ -1,0 +1,344 @@
+"""Sends the output of tasks, and commits: in a transaction, or first the records and then the offsets (TaskExecutor)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+
+from streamkit.errors import (
+    ProducerLostError,
+    ProductionError,
+    RetriableTransportError,
+    TaskCorruptedError,
+    TransportError,
+    UnreachableError,
+)
+from streamkit.metrics import DroppedRecords, DropWarnings
+from streamkit.record import OutputTuple, TopicPartition
+from streamkit.runtime.execution.dead_letters import dead_letters_of_rows
+from streamkit.runtime.execution.handlers import CONTINUE
+from streamkit.runtime.local.gate import Gate
+from streamkit.runtime.local.local_task import LocalTask
+from streamkit.runtime.local.setup import Shared
+from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, OpenTransaction, Producer
+
+log = logging.getLogger(__name__)
+
+
+class Committer:
+    """The producer of a stream thread, and its commits."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        consumer: Consumer,
+        make_producer: Callable[[], Producer],
+        gate: Gate,
+        own: OwnTransactions | None = None,
+    ):
+        """`gate`: the gate of the thread; others may read its stores while it waits for the log. `own`: where brokers may lose ends."""
+        self._shared = shared
+        self._gate = gate
+        self._settings = shared.settings
+        self._consumer = consumer
+        self._make_producer = make_producer
+        self._producer = make_producer()
+        self._begun = False
+        self._own = own
+        self._unsettled = own is not None
+        """Whether the last transaction ended otherwise than by a commit, so that brokers may have lost its end."""
+        self.postponed = False
+        """Whether the last commit was postponed because of a rebalance."""
+        self._lost: Counter[TopicPartition] = Counter()
+        """Records since the last commit that were dropped because the log rejected them."""
+        self.rejected = DroppedRecords()
+        """Records that the log rejected and that were dropped."""
+        self._warnings = DropWarnings(log)
+        self._admin: Admin | None = None
+        self._last_commit = self._last_purge = shared.elapsed()
+        self._repartitions = {
+            shared.plan.internal_name(name)
+            for name, topic in shared.plan.internal_topics.items()
+            if topic.kind == "repartition"
+        }
+
+    def begin(self) -> None:
+        """Begin a transaction under exactly-once; the first one of a producer fences the previous producer of its id.
+
+        Raises TransportError; then it may be tried again, and nothing may be sent before.
+        """
+        if self._settings.exactly_once and not self._begun:
+            try:
+                self._producer.begin()
+            except ProducerLostError:
+                self._replace_producer()
+                raise
+            self._begun = True
+        if self._unsettled and self._own is not None:
+            with self._gate.opened():
+                self._own.settle()
+            self._unsettled = False
+
+    def send(self, local_task: LocalTask) -> None:
+        """Send a task's output. Raises ProductionError unless the handler is CONTINUE."""
+        output = local_task.task.output
+        if output:
+            self._send(output)
+            local_task.count_output(output)
+            del output[:]
+
+    def send_rest(self) -> None:
+        """Let the log have output that it could not take at once, where no more output follows. Raises as `send` does."""
+        self._send(())
+
+    def _send(self, output: Sequence[OutputTuple]) -> None:
+        try:
+            with self._gate.opened():
+                self._producer.send(output)
+        except ProductionError as error:
+            self._handle_rejected(error, output)
+
+    def commit_if_due(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
+        """Commit when the interval has passed or a task has requested it; return the committed tasks."""
+        interval, now = self._settings.commit_interval_ms, self._shared.elapsed()
+        self._warnings.write(now)
+        # 0 commits after each round; Java compares milliseconds, so that rounds within one have no commit.
+        if now - self._last_commit > interval or not interval:
+            done = self.commit(tasks)
+            if self.postponed:
+                return []
+            # The interval begins at the end of a commit: where one takes longer, tasks would process a record in between.
+            now = self._shared.elapsed()
+            self._purge(tasks, now)
+            self._last_commit = now
+            return done
+        if any(each.task.commit_requested for each in tasks):
+            # Exactly-once has one transaction for the whole thread; Java commits every task that needs it then.
+            return self.commit(tasks)
+        return []
+
+    def commit(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
+        """Commit the running tasks; return those that had anything to commit.
+
+        During a rebalance the commit is postponed, no task is returned, and it may be tried again. Raises TransportError,
+        ProductionError, and TaskCorruptedError where a transaction may be committed or not.
+        """
+        self.postponed = False
+        dirty = [each for each in tasks if each.task.commit_needed]
+        if not dirty:
+            for each in tasks:
+                each.task.commit_requested = False
+            return []
+        coordinator = self._shared.coordinator
+        if coordinator is None:
+            self._commit(dirty)
+            return dirty
+        with coordinator.committing() as free:
+            self.postponed = not free
+            if not free:
+                return []
+            self._commit(dirty)
+        return dirty
+
+    def _commit(self, dirty: Collection[LocalTask]) -> None:
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        for each in dirty:
+            each.task.leave_record()
+            offsets.update(each.task.prepare_commit(self._consumer.position))
+            self.send(each)
+        with self._gate.opened():
+            self._commit_to_log(offsets)
+        lost, self._lost = self._lost, Counter()
+        marks = self._settings.exactly_once and self._shared.transport.marks_commits
+        for each in dirty:
+            each.note_positions(lost, marks=marks)
+            each.task.post_commit()
+            each.commits += 1
+            self._count_dropped(each)
+        self.begin()
+
+    def _commit_to_log(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
+        if self._settings.exactly_once:
+            self._commit_transaction(offsets)
+            return
+        self._flush()
+        coordinator = self._shared.coordinator
+        if coordinator is None or not coordinator.commit(offsets):
+            self._consumer.commit(offsets)
+
+    def _commit_transaction(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
+        """Commit offsets, output and changelogs in one transaction."""
+        try:
+            self._producer.commit(offsets, self._group_metadata())
+        except ProductionError as error:
+            self._handle_rejected(error)
+            raise
+        except (RetriableTransportError, UnreachableError) as error:
+            raise TaskCorruptedError(f"a transaction may or may not be committed: {error}", on_disk=False) from error
+        self._begun = False
+
+    def restart(self) -> None:
+        """Abort the transaction. A producer that can't, or is fenced, is replaced: `begin` of the new one ends its transaction."""
+        if not self._settings.exactly_once:
+            return
+        self._begun = False
+        self._unsettled = True
+        try:
+            self._producer.abort()
+        except TransportError as error:
+            log.info("%s; the producer is replaced", error)
+            self._replace_producer()
+
+    def close(self) -> None:
+        """Close the producer; the output of an open transaction is aborted."""
+        try:
+            if self._begun:
+                try:
+                    self._producer.abort()
+                except TransportError:
+                    log.debug("aborting failed", exc_info=True)
+            self._producer.close()
+        finally:
+            self._warnings.close(self._shared.elapsed())
+            if self._admin is not None:
+                self._admin.close()
+
+    def _replace_producer(self) -> None:
+        self._unsettled = True
+        try:
+            self._producer.close()
+        except TransportError:
+            log.debug("closing the producer failed", exc_info=True)
+        finally:
+            # librdkafka's threads end with the client object, which its own callbacks refer to.
+            self._shared.cycles.note_closed()
+        self._producer = self._make_producer()
+
+    def _count_dropped(self, local_task: LocalTask) -> None:
+        task = local_task.task
+        dropped, task.dropped_total = task.dropped_total, 0
+        if dropped:
+            local_task.dropped += dropped
+            self._shared.metrics.add("dropped-records-total", dropped, task.task_id)
+            for count in task.drops.view():
+                new = count.dropped - local_task.drops_noted.get(count.reason, 0)
+                if new:
+                    local_task.drops_noted[count.reason] = count.dropped
+                    self._warnings.add(task.task_id, count, new)
+            self._warnings.write(self._shared.elapsed())
+
+    def _group_metadata(self) -> bytes:
+        coordinator = self._shared.coordinator
+        return (coordinator and coordinator.group_metadata()) or self._consumer.group_metadata()
+
+    def _flush(self) -> None:
+        while True:
+            try:
+                return self._producer.flush()
+            except ProductionError as error:
+                # Where processing continues without the record, the other records have to be acknowledged too.
+                self._handle_rejected(error)
+
+    def _handle_rejected(self, error: ProductionError, sent: Sequence[OutputTuple] = ()) -> None:
+        """Handle rows that the log rejected: write dead letters where their topic is set, then apply the production handler.
+
+        Where a retry may succeed, FAIL restarts the tasks from their last commit (RETRY in Java's handler).
+        `sent`: the rows that may be lost where the error does not name its rows.
+        """
+        handlers = self._settings.handlers
+        goes_on = handlers.production == CONTINUE and not self._settings.exactly_once
+        if error.retriable and not goes_on:
+            raise TaskCorruptedError(str(error), on_disk=False) from error
+        if self._settings.exactly_once:
+            # The transaction is aborted, which would include the dead letters.
+            raise error
+        topic = handlers.dead_letter_topic
+        letters = topic is not None and all(row[0] != topic for row in error.rows)
+        if topic is not None and letters:
+            self._producer.send(dead_letters_of_rows(topic, error, error.rows, self._shared.clock()))
+            self._producer.flush()
+        if not goes_on:
+            raise error
+        self._lost.update(TopicPartition(row[0], row[5]) for row in error.rows or sent)
+        for row in error.rows or sent:
+            reason = f"the log rejects records of topic {row[0]}"
+            self.rejected.add(reason, str(error), dead_letters=int(letters and bool(error.rows)))
+        log.warning("%s; the record is given up", error)
+
+    def _purge(self, tasks: Collection[LocalTask], now: int) -> None:
+        """Delete committed records of repartition topics (repartition.purge.interval.ms)."""
+        if now - self._last_purge <= self._settings.purge_interval_ms:
+            return
+        self._last_purge = now
+        before = {
+            partition: offset + 1
+            for each in tasks
+            for partition, offset in each.task.consumed().items()
+            if partition.topic in self._repartitions
+        }
+        if before:
+            try:
+                self._admin = self._admin or self._shared.transport.admin()
+                self._admin.delete_records(before)
+            except TransportError as error:
+                # The records only take space, and are deleted next time.
+                log.info("%s; trying again later", error)
+
+
+# Ends what brokers have lost of a thread's transactions, before its next one in the same partitions ends it in another way.
+
+
+class OwnTransactions:
+    """The transactions of one transactional id, between the end of one and the first record of the next.
+
+    Then none of them is alive: the id is that of one thread, and its coordinator has fenced every other producer of the id.
+    """
+
+    def __init__(self, shared: Shared, transactional_id: str):
+        self._shared = shared
+        self._id = transactional_id
+
+    def settle(self) -> None:
+        """End the lost transactions as their coordinator did.
+
+        Raises RetriableTransportError where one is open and can't be ended, UnreachableError: then nothing may be written.
+        """
+        plan = self._shared.plan
+        with closing(self._shared.transport.admin()) as admin:
+            try:
+                topics = admin.topics(plan.topic_names())
+                places = [
+                    TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)
+                ]
+                found = admin.open_transactions(places, plan.application)
+            except (RetriableTransportError, UnreachableError):
+                raise
+            except TransportError as error:
+                # An application may have no right to read the topics that it writes.
+                log.info("lost transactions can't be looked for: %s", error)
+                return
+            for each in found:
+                if each.transactional_id == self._id:
+                    self._end(admin, each)
+
+    def _end(self, admin: Admin, found: OpenTransaction) -> None:
+        place = f"{found.partition.topic}-{found.partition.partition}"
+        if not found.hanging:
+            raise RetriableTransportError(f"{place}: brokers are still ending the last transaction of {self._id}")
+        try:
+            outcome = admin.outcome_of(found)
+            if outcome.committed is None:
+                raise TransportError(f"its outcome is unknown: {outcome.reason}")
+            admin.end_transaction(found, outcome.committed)
+        except (RetriableTransportError, UnreachableError):
+            raise
+        except TransportError as error:
+            # To go on would end it as the next transaction ends.
+            raise RetriableTransportError(
+                f"{place}: brokers have lost the end of the last transaction of {self._id}, and it can't be ended: {error}; "
+                f"`streamkit transactions {self._shared.plan.file} --end` ends it, until then this thread waits"
+            ) from error
+        done = "committed" if outcome.committed else "aborted"
+        log.warning("%s: brokers had lost the end of the last transaction of %s; it is %s now", place, self._id, done)

@@ -1,1 +1,0 @@
-"""The group of an application's instances: membership, leader, assignment."""

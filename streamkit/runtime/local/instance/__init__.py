@@ -1,1 +1,0 @@
-"""An instance of an application: start and stop, status, queries, processes."""

@@ -1,0 +1,178 @@
+"""Creates or checks every topic of a topology, and returns the tasks that result (InternalTopicManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from time import monotonic
+
+from streamkit.errors import InvalidTopologyError, RetriableTransportError, TopicError, TransportError, UnreachableError
+from streamkit.plan.model import Plan
+from streamkit.plan.partitions import lay_out, task_inputs, tasks_of
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.execution.dead_letters import SETTING
+from streamkit.transport.log_interface import Admin, NewTopic, Transport
+
+log = logging.getLogger(__name__)
+
+
+def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
+    """Create missing topics as far as allowed; check the others.
+
+    The file's topics are created where it gives `partitions`; on the embedded log also those that it writes, with one
+    partition. Raises TopicError for other missing sources, InvalidTopologyError for partition counts that do not fit
+    (TopologyException), TransportError.
+    """
+    with closing(transport.admin()) as admin:
+        return prepare(plan, admin, admin.partition_counts(), {}, create_written=transport.creates_written_topics)
+
+
+def prepare(
+    plan: Plan, admin: Admin, on_log: Mapping[str, int], ids: Mapping[str, str], *, create_written: bool
+) -> TopicsOnLog:
+    """Create or check topics as prepare_topics does, given the partition counts of existing topics, and known ids.
+
+    create_written: whether topics that the file writes are created too.
+    """
+    existing = dict(on_log)
+    for declared in plan.external_topics.values():
+        found = existing.get(declared.name, declared.partitions)
+        # Validation, above all of co-partitioning, has used the declared counts.
+        if declared.partitions is not None and found != declared.partitions:
+            raise InvalidTopologyError(
+                f"topic {declared.name} has {found} partitions, but {plan.file} declares {declared.partitions}; "
+                f"write `partitions: {found}`, or leave `partitions` out"
+            )
+    missing = [topic for topic in plan.external_topics.values() if topic.name not in existing]
+    create = [
+        NewTopic(topic.name, topic.partitions or 1, topic.config, topic.replication_factor or -1)
+        for topic in missing
+        # Brokers mostly create topics at the first write; the embedded log leaves that to the application.
+        if topic.partitions is not None or (create_written and topic.written)
+    ]
+    dead = plan.config.get(SETTING)
+    if create_written and dead and dead not in existing and dead not in plan.external_topics:
+        create.append(NewTopic(dead, 1))
+    admin.create_topics(create)
+    existing.update({topic.name: topic.partitions for topic in create})
+    lost = sorted(topic.name for topic in missing if topic.read and topic.name not in existing)
+    if lost:
+        raise TopicError(
+            f"source topics are missing: {', '.join(lost)}; create them, or give them `partitions` in {plan.file}"
+        )
+    layout = lay_out(plan, existing)
+    _create_internal(admin, existing, (*layout.repartitions, *layout.changelogs))
+    changelogs = {plan.changelog_name(name) for name in plan.stores}
+    new = admin.topic_ids([name for name in existing if name in changelogs and name not in ids])
+    known = {name: each for name, each in ids.items() if name in changelogs}
+    _warn_of_unwritten(plan, existing)
+    return TopicsOnLog(existing, layout.sources, {**known, **new})
+
+
+def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
+    """Log which topics that the file writes do not exist: a setting of the broker decides whether it creates them."""
+    missing = sorted(each.name for each in plan.external_topics.values() if each.written and each.name not in existing)
+    if missing:
+        log.warning(
+            "topics to write are missing: %s; unless the broker creates topics (auto.create.topics.enable), create them, "
+            "or give them `partitions` in %s",
+            ", ".join(missing),
+            plan.file,
+        )
+
+
+def _create_internal(admin: Admin, existing: dict[str, int], wanted: Sequence[NewTopic]) -> None:
+    """Create repartition topics and changelogs, or check the counts of those that exist; `existing` is updated."""
+    for topic in wanted:
+        found = existing.get(topic.name)
+        if found is not None and found != topic.partitions:
+            raise InvalidTopologyError(
+                f"existing internal topic {topic.name} has {found} partitions, but the topology needs {topic.partitions}; "
+                "reset the application to create it again"
+            )
+    admin.create_topics([topic for topic in wanted if topic.name not in existing])
+    existing.update({topic.name: topic.partitions for topic in wanted})
+
+
+def changelogs_of(plan: Plan, topics: TopicsOnLog) -> dict[TaskId, list[TopicPartition]]:
+    """Return the changelog partitions of the tasks that have state."""
+    by_sub = {
+        sub.id: [name for store in sub.stores if (name := plan.changelog_name(store)) is not None]
+        for sub in plan.sub_topologies
+    }
+    return {
+        task: [TopicPartition(name, task.partition) for name in dict.fromkeys(by_sub[task.sub_topology])]
+        for task in topics.tasks()
+        if by_sub[task.sub_topology]
+    }
+
+
+class TopicWatch:
+    """Detects partitions that are added to inputs while the application runs, every metadata.max.age.ms."""
+
+    def __init__(self, plan: Plan, transport: Transport, topics: TopicsOnLog):
+        self._plan = plan
+        self._transport = transport
+        self._topics = topics
+        self._every = int(plan.config.get("metadata.max.age.ms") or 300_000) / 1000
+        self._next = monotonic() + self._every
+
+    def check(self) -> None:
+        """Raise InvalidTopologyError when an input has more partitions than there are tasks; every thread may call it.
+
+        State and internal topics have the old count. Without any of those, the next start creates the new tasks.
+        """
+        if monotonic() < self._next:
+            return
+        self._next = monotonic() + self._every
+        admin = self._transport.admin()
+        try:
+            found = admin.topics({topic for inputs in self._topics.inputs.values() for topic in inputs})
+        except TransportError as error:
+            log.info("%s; the inputs are looked at again later", error)
+            return
+        finally:
+            admin.close()
+        changed = {
+            name: info.partitions for name, info in found.items() if info.partitions != self._topics.partitions[name]
+        }
+        if changed:
+            # Where state depends on the count, the error has the remedy, as at the start.
+            try:
+                prepare_topics(self._plan, self._transport)
+            except (RetriableTransportError, UnreachableError) as error:
+                log.info("%s; the inputs are looked at again later", error)
+                return
+            text = ", ".join(
+                f"{name} from {self._topics.partitions[name]} to {count}" for name, count in changed.items()
+            )
+            raise InvalidTopologyError(f"the number of partitions has changed: {text}; start again to read them all")
+
+
+# The topics that an application's start has found or made.
+
+
+@dataclass(frozen=True)
+class TopicsOnLog:
+    """The existing topics, and the tasks that result from them."""
+
+    partitions: Mapping[str, int]
+    """Partition counts by name on the log."""
+    inputs: Mapping[int, tuple[str, ...]]
+    """Source topics on the log by sub-topology, patterns resolved."""
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the changelogs (Admin.topic_ids)."""
+
+    def count(self, topic: str) -> int:
+        """Return a topic's partition count, 1 for one that is not known (a routed topic)."""
+        return self.partitions.get(topic, 1)
+
+    def tasks(self) -> list[TaskId]:
+        """Return all tasks: for each sub-topology as many as the most partitions of its source topics (PartitionGrouper)."""
+        return list(tasks_of(self.inputs, self.partitions))
+
+    def partitions_of(self, task: TaskId) -> tuple[TopicPartition, ...]:
+        """Return a task's input partitions: the one with its number of every source topic that has it."""
+        return task_inputs(self.inputs[task.sub_topology], task.partition, self.partitions)

@@ -1,0 +1,270 @@
+"""A task of this process, active or standby: its stores' changelogs, and its checkpoint (ProcessorStateManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+
+from streamkit.errors import StateError, TransportError
+from streamkit.record import OutputTuple, TaskId, TopicPartition
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.local.restore import Changelog
+from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, read_checkpoint, write_checkpoint
+from streamkit.state.files.directory import StateDirectory
+from streamkit.transport.log_interface import CommittedOffset
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_AFTER = 10_000
+"""Changelog records since the last checkpoint, beyond which the next commit writes one (StateManagerUtil)."""
+RUNNING = -2
+"""The offset sum of a running task, whose stores are up to date (Task.LATEST_OFFSET)."""
+
+
+_topic_of = itemgetter(0)
+
+ChangelogNames = Mapping[str, tuple[TopicPartition, bool]]
+"""By store: the partition of the log that is its changelog, and whether that is an input of the task."""
+
+
+@dataclass
+class TaskFiles:
+    """The directory of a task, if it has persistent stores.
+
+    `stores`: the directories of stores with a changelog, by name. `offsets`: those of the checkpoint, where stores of an
+    older release do not have their offsets yet; else None.
+    """
+
+    directory: Path | None
+    stores: Mapping[str, Path] = field(default_factory=dict)
+    offsets: dict[TopicPartition, int] | None = None
+
+
+def open_files(directory: StateDirectory, task_id: str, changelogs: ChangelogNames, eos: bool) -> TaskFiles:
+    """Return a task's files; `changelogs`: those of its persistent stores.
+
+    Stores have their offsets themselves. Those of an older release do not: their offsets are read from the checkpoint once.
+    A store that it does not name is deleted and restored from the beginning: it may belong to another application, or have
+    keys whose tombstones are deleted. Under exactly-once all state of the task is deleted then, as it may have changes that
+    were never committed. Raises StateError.
+    """
+    if not changelogs:
+        return TaskFiles(None)
+    path = directory.claim(task_id)
+    stores = {store: directory.store(task_id, store) for store in changelogs}
+    if directory.keeps_offsets(task_id):
+        return TaskFiles(path, stores)
+    places = {store: partition for store, (partition, _) in changelogs.items()}
+    offsets = {place: offset for place, offset in read_checkpoint(path).items() if place in places.values()}
+    unknown = [store for store, place in places.items() if place not in offsets or not stores[store].exists()]
+    if unknown and eos:
+        directory.wipe(task_id)
+        path, offsets = directory.claim(task_id), {}
+    for store in unknown:
+        directory.wipe_store(task_id, store)
+        offsets.pop(places[store], None)
+    return TaskFiles(path, stores, offsets)
+
+
+def offset_sum(offsets: Iterable[int]) -> int:
+    """Return the sum of changelog offsets, unknown ones left out, no more than a long holds (TaskManager).
+
+    >>> offset_sum([5, OFFSET_UNKNOWN, 7])
+    12
+    """
+    return min(sum(offset for offset in offsets if offset != OFFSET_UNKNOWN), 2**63 - 1)
+
+
+def sums_on_disk(directory: StateDirectory) -> dict[TaskId, int]:
+    """Return the offset sums of tasks that have a checkpoint on disk; one that can't be read counts as none."""
+    sums = {}
+    for name in directory.tasks():
+        try:
+            offsets = read_checkpoint(directory.path / name)
+        except StateError as error:
+            # The next owner of the task reports the error; here the task is left out.
+            log.info("%s", error)
+            continue
+        if offsets:
+            sums[TaskId.parse(name)] = offset_sum(offsets.values())
+    return sums
+
+
+def _entry(last: int) -> int:
+    """Return what a checkpoint has for the last offset of a store, which is -1 where its changelog has no records."""
+    return last if last >= 0 else OFFSET_UNKNOWN
+
+
+class LocalTask:
+    """A task with its files and changelogs. One thread at a time owns it: a stream thread or its state updater."""
+
+    def __init__(self, task_id: TaskId, task: Task, files: TaskFiles, changelogs: ChangelogNames):
+        self.id = task_id
+        self.task = task
+        self.files = files
+        self.active = True
+        """Whether it runs once its stores are restored; the stores of a standby follow their changelogs."""
+        self.running = False
+        self.produced: Counter[str] = Counter()
+        """Records written by topic, changelogs included."""
+        self.commits = 0
+        self.process_seconds = 0.0
+        self.dropped = 0
+        """Dropped records up to the last commit; the task counts those since."""
+        self.drops_noted: dict[str, int] = {}
+        """The dropped records, by reason, that the committer has noted for the log."""
+        self.committed: dict[TopicPartition, CommittedOffset] = {}
+        """The committed offsets of its inputs, as of the end of restoring."""
+        self.start_positions: dict[TopicPartition, int] = {}
+        """The offsets from which its inputs are read."""
+        self.at_end: list[TopicPartition] = []
+        """Inputs without a committed offset that are read from their ends on, by their reset policy."""
+        self._set_offsets(changelogs)
+        self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
+        self._written = {
+            each.partition: _entry(each.checkpoint) for each in self.changelogs if each.checkpoint is not None
+        }
+
+    @property
+    def name(self) -> str:
+        """The task's id as text, such as 0_1."""
+        return self.task.task_id
+
+    def _set_offsets(self, changelogs: ChangelogNames) -> None:
+        """Set the offsets of stores of an older release from the checkpoint."""
+        for name, (partition, _) in changelogs.items():
+            offset = (self.files.offsets or {}).get(partition, OFFSET_UNKNOWN)
+            if offset >= 0:
+                self.task.stores[name].note_position(partition.partition, offset + 1)
+                self.task.stores[name].commit()
+
+    def _changelog(self, name: str, partition: TopicPartition, is_input: bool) -> Changelog:
+        store = self.task.stores[name]
+        position = store.position(partition.partition)
+        checkpoint = None if position is None else position - 1
+        path = self.files.stores.get(name)
+        # Uncommitted records of an input reach the store when they are processed.
+        return Changelog(store, partition, path, checkpoint, limit=0 if is_input else None)
+
+    def offset_sum(self) -> int:
+        """Return RUNNING, or the sum of the changelogs' next offsets."""
+        return RUNNING if self.running else offset_sum(changelog.position or 0 for changelog in self.changelogs)
+
+    def follow(self, *, active: bool) -> None:
+        """Become a standby, or an active task that is restored, with the stores as they are (Task.prepareRecycle)."""
+        self.active = active
+        if self.running:
+            self.task.reset()
+            self.running = False
+        for changelog in self.changelogs:
+            changelog.start, changelog.end, changelog.restored = None, None, 0
+
+    def count_output(self, rows: Sequence[OutputTuple]) -> None:
+        """Count a batch of rows by topic, and record the latencies at the sinks that wrote them."""
+        topics = [*map(_topic_of, rows)]
+        first = topics[0]
+        same = topics.count(first)
+        counts = {first: same} if same == len(topics) else Counter(topics)
+        self.produced.update(counts)
+        self.task.record_written(counts, topics, rows)
+
+    # -- Offsets ------------------------------------------------------------------------------------------------------
+
+    def commit_end_positions(self) -> None:
+        """Include the positions of inputs that are read from their ends in the next commit.
+
+        Otherwise each of several runs that stop when they are idle would begin at a later end, and process nothing.
+        """
+        if self.at_end:
+            self.task.touch(self.at_end)
+            self.at_end = []
+
+    def run(self) -> None:
+        """Start to count the records that the task writes to its changelogs; the stores are restored to their ends."""
+        self.running = True
+        for changelog in self.changelogs:
+            changelog.produced, changelog.marked = self.produced[changelog.partition.topic], False
+
+    def note_positions(self, lost: Mapping[TopicPartition, int], *, marks: bool) -> None:
+        """Set the positions of the stores after a commit that the log has acknowledged; the stores are committed next.
+
+        In a changelog the position is after the records that the task has written, in a source topic after those that it
+        has processed. `lost`: records of changelogs that were dropped since the last commit; `marks`: see Changelog.wrote.
+        """
+        consumed = self.task.consumed()
+        for changelog in self.changelogs:
+            partition = changelog.partition
+            if changelog.limit is None:
+                changelog.wrote(self.produced[partition.topic], lost=lost.get(partition, 0), marks=marks)
+            elif partition in consumed:
+                changelog.position = changelog.limit = consumed[partition] + 1
+            if changelog.position is not None:
+                changelog.store.note_position(partition.partition, changelog.position)
+
+    def checkpoint(self, *, enforce: bool) -> bool:
+        """Write the changelogs' positions to the checkpoint if that is due, or in any case with `enforce`.
+
+        Returns whether it was written. Raises StateError.
+        """
+        if self.files.directory is None:
+            return False
+        offsets = dict(self._written)
+        for changelog in self.changelogs:
+            if changelog.store.persistent and changelog.position is not None:
+                offsets[changelog.partition] = _entry(changelog.position - 1)
+        progress = sum(max(offset, -1) - max(self._written.get(at, -1), -1) for at, offset in offsets.items())
+        if not enforce and progress <= CHECKPOINT_AFTER:
+            return False
+        write_checkpoint(self.files.directory, offsets)
+        self._written = offsets
+        return True
+
+
+# Tolerates transient errors for task.timeout.ms (KIP-572).
+
+WARN_AFTER_MS = 5_000
+WARN_EVERY_MS = 30_000
+
+
+class TaskTimeout:
+    """The time since which each task has made no progress; `clock`: a monotonic clock in milliseconds."""
+
+    def __init__(self, limit_ms: int, clock: Callable[[], int]):
+        self._limit_ms = limit_ms
+        self._clock = clock
+        self._since: dict[str, int] = {}
+        self._failing_since: int | None = None
+        self._warn_at = 0
+
+    def note_error(self, error: TransportError, tasks: Iterable[str] = ()) -> None:
+        """Note a transient error that blocks these tasks; without tasks it only delays them.
+
+        Logs a warning only where errors continue for WARN_AFTER_MS, and then every WARN_EVERY_MS: most are over at once.
+        Raises TransportError once a task has made no progress for longer than task.timeout.ms.
+        """
+        now = self._clock()
+        self._since = {task: self._since.get(task, now) for task in tasks}
+        for task, since in self._since.items():
+            if now - since > self._limit_ms:
+                text = f"task {task} made no progress within {self._limit_ms} ms (task.timeout.ms): {error}"
+                raise TransportError(text) from error
+        if self._failing_since is None:
+            self._failing_since, self._warn_at = now, now + WARN_AFTER_MS
+        if now >= self._warn_at:
+            log.warning("%s; trying again", error)
+            self._warn_at = now + WARN_EVERY_MS
+        else:
+            log.info("%s; trying again", error)
+
+    def note_progress(self, waiting: Iterable[str] = ()) -> None:
+        """Note that there was no error this time; of the tasks that were blocked, those in `waiting` still are.
+
+        A task that is not among them has made progress, or has moved away: if it comes back, its time begins again.
+        """
+        self._failing_since = None
+        if self._since:
+            self._since = {task: self._since[task] for task in waiting if task in self._since}

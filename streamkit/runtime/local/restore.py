@@ -1,0 +1,222 @@
+"""Restores stores from their changelogs, in batches (StoreChangelogReader)."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from streamkit.errors import (
+    IncompatibleStateError,
+    OffsetOutOfRangeError,
+    SerdeError,
+    TaskCorruptedError,
+    TransportError,
+)
+from streamkit.record import RecordBatch, TopicPartition
+from streamkit.state.definitions import Store
+from streamkit.transport.log_interface import Consumer
+
+log = logging.getLogger(__name__)
+
+BATCH = 10_000
+LOAD_FROM = 100_000
+"""Number of records from which `begin_load` is used, for which RocksDB opens its files twice."""
+_POLL_MS = 100
+
+
+@dataclass(eq=False)
+class Changelog:
+    """A store that follows its changelog: its positions and counts."""
+
+    store: Store
+    partition: TopicPartition
+    path: Path | None = None
+    """The directory of the store."""
+    checkpoint: int | None = None
+    """The last offset that was applied to the store when it was opened."""
+    marked: bool = False
+    """Whether a control record follows the last record that this process wrote to it."""
+    produced: int = 0
+    """Records that this process has written to it up to `position`."""
+    limit: int | None = None
+    """Stop before this offset: the committed offset of a source topic that serves as the changelog."""
+    restored: int = 0
+    """Records applied since `start`."""
+    start: int | None = None
+    position: int | None = None
+    """The next offset to apply; None: not looked up."""
+    end: int | None = None
+    """The offset up to which the store is restored; None: not looked up. Of a standby: the end of the log when looked up."""
+
+    loading: bool = False
+    """Whether `begin_load` of the store is in force."""
+    began: float = 0.0
+    """The time at which restoring began, by the monotonic clock in seconds."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the store is restored to the end."""
+        return self.end is not None and self.position is not None and self.position >= self.end
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether no record may be applied before a further commit."""
+        return self.limit is not None and self.position is not None and self.position >= self.limit
+
+    def begin(self, first: int, end: int) -> None:
+        """Set the bounds of the changelog. Raises TaskCorruptedError for a position that the log does not have."""
+        where = f"{self.partition.topic}-{self.partition.partition}"
+        if self.position is None:
+            known = self.checkpoint is not None and self.checkpoint >= 0
+            self.position = self.checkpoint + 1 if known and self.checkpoint is not None else first
+            if self.position > end:
+                self._refuse(f"which ends at {end}")
+            if self.position < first:
+                self._refuse(f"and its records from {self.position} to {first - 1} were deleted since, {DELETED}")
+        if self.start is None:
+            self.start, self.began = self.position, monotonic()
+        self.end = end if self.limit is None else min(end, self.limit)
+        log.debug("restoring %s from %s to %s", where, self.position, self.end)
+
+    def begin_load(self, executor: Executor) -> None:
+        """Prepare the store for many records, if there are; `executor` writes them while further ones are read."""
+        if not self.loading and (self.end or 0) - (self.position or 0) >= LOAD_FROM:
+            self.loading = True
+            self.store.begin_load(executor)
+
+    def end_load(self) -> None:
+        """End the load, and commit the store. Raises the error of a commit that failed."""
+        if self.loading:
+            self.loading = False
+            self.store.end_load()
+            self.store.commit()
+
+    def _refuse(self, bound: str) -> None:
+        where = f"{self.partition.topic}-{self.partition.partition}"
+        text = f"the state of store {self.store.name} goes up to offset {self.checkpoint} of {where}, {bound}"
+        raise TaskCorruptedError(text, path=self.path)
+
+    def wrote(self, total: int, *, lost: int, marks: bool) -> None:
+        """Advance the position by the records that a commit wrote.
+
+        `total`: the number of records that this process has written to the changelog, of which the log rejected `lost` since
+        the last commit. Offsets follow from this number: only this task writes here, one commit after the other. Records
+        of other processes before they were fenced make the real offsets higher: then some records are read again. The
+        control record of this commit may be written after its response, so that it counts with the next one.
+        """
+        written = total - self.produced - lost
+        self.produced = total
+        if written > 0 and self.position is not None:
+            self.position += written + self.marked
+            self.marked = marks
+
+    def seconds(self) -> float:
+        """Return the seconds since restoring began."""
+        return monotonic() - self.began if self.began else 0.0
+
+    def _misread(self, batch: RecordBatch, error: Exception) -> str:
+        definition = self.store.definition
+        return (
+            f"store {definition.name} holds {definition.kind.rows} with the key serde {definition.key_serde.spec} and the value "
+            f"serde {definition.value_serde.spec}, and records {batch.offsets[0]} to {batch.offsets[-1]} of its changelog "
+            f"{batch.topic}, partition {batch.partition}, have others ({error}): the store had another kind or other serdes "
+            "under this name. Give it another name, or set the application back with `streamkit reset-offsets`; `streamkit "
+            "diff OLD NEW` shows all that changes between two versions"
+        )
+
+    def apply(self, batch: RecordBatch, stop: int | None) -> int:
+        """Apply the records of a batch before the offset `stop`, durably; return how many."""
+        batch = batch.before(stop)
+        if len(batch):
+            try:
+                # Stores skip records without a key, which only source topics have.
+                self.store.restore_batch(batch.keys, batch.values, batch.timestamps, batch.headers)  # type: ignore[arg-type]
+            except (struct.error, ValueError, IndexError, SerdeError) as error:
+                raise IncompatibleStateError(self._misread(batch, error)) from error
+            self.store.note_position(self.partition.partition, batch.offsets[-1] + 1)
+            self.store.commit()
+            self.restored += len(batch)
+        return len(batch)
+
+
+def restore(changelogs: Iterable[Changelog], consumer: Consumer, stopped: Callable[[], bool]) -> bool:
+    """Restore stores up to the present ends of their changelogs; False when `stopped` returned true before the end.
+
+    Raises TaskCorruptedError where a checkpoint is outside of the log, TransportError.
+    """
+    by_partition = {changelog.partition: changelog for changelog in changelogs}
+    with ThreadPoolExecutor(1, thread_name_prefix="restore-writer") as writer:
+        if not _restore(by_partition, consumer, stopped, writer):
+            return False
+    for changelog in by_partition.values():
+        log_restored(changelog)
+    return True
+
+
+def _restore(
+    by_partition: dict[TopicPartition, Changelog], consumer: Consumer, stopped: Callable[[], bool], writer: Executor
+) -> bool:
+    partitions = list(by_partition)
+    ends, firsts = consumer.end_offsets(partitions), consumer.beginning_offsets(partitions)
+    for partition, changelog in by_partition.items():
+        changelog.begin(firsts[partition], ends[partition])
+        changelog.begin_load(writer)
+    pending = {partition: changelog for partition, changelog in by_partition.items() if not changelog.complete}
+    consumer.assign({partition: changelog.position or 0 for partition, changelog in pending.items()})
+    try:
+        while pending:
+            if stopped():
+                return False
+            for batch in consumer.poll(BATCH, _POLL_MS):
+                changelog = by_partition[TopicPartition(batch.topic, batch.partition)]
+                changelog.apply(batch, changelog.end)
+            for partition, changelog in pending.items():
+                # The end may be a control record of a transaction, which poll never returns.
+                changelog.position = min(consumer.position(partition), changelog.end or 0)
+            pending = {partition: changelog for partition, changelog in pending.items() if not changelog.complete}
+    finally:
+        consumer.assign({})
+        for changelog in by_partition.values():
+            changelog.end_load()
+    return True
+
+
+def log_restored(changelog: Changelog) -> None:
+    """Log how many records of a changelog were restored."""
+    if changelog.restored:
+        noun = "record" if changelog.restored == 1 else "records"
+        partition = changelog.partition
+        place = f"{partition.topic}-{partition.partition} from offset {changelog.start}"
+        log.info("restored %d %s of %s in %.2f s", changelog.restored, noun, place, changelog.seconds())
+
+
+# What became of the records at an offset that a partition does not have.
+
+DELETED = "by the topic's retention (retention.ms, retention.bytes) or on request (delete-records)"
+
+
+def describe_lost(consumer: Consumer, error: OffsetOutOfRangeError) -> str:
+    """Return what became of the records at the position of a partition, and its place; the error's text where no broker tells."""
+    partition = TopicPartition(error.topic, error.partition)
+    try:
+        first = consumer.beginning_offsets([partition])[partition]
+        end = consumer.end_offsets([partition])[partition]
+        position = consumer.position(partition)
+    except (TransportError, KeyError):
+        return str(error)
+    place = f"{partition.topic}-{partition.partition}"
+    if position < first:
+        return (
+            f"{place}: the records from offset {position} to {first - 1} were deleted before they were read, {DELETED}"
+        )
+    if position > end:
+        return (
+            f"{place}: the next offset is {position}, and the partition ends at {end}: the topic was deleted and created "
+            "again, or its log was truncated"
+        )
+    return str(error)

@@ -1,0 +1,365 @@
+"""Restores active tasks and updates standbys in a thread of its own (DefaultStateUpdater, StoreChangelogReader)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from streamkit.errors import (
+    OffsetOutOfRangeError,
+    RetriableTransportError,
+    StateError,
+    TaskCorruptedError,
+    UnreachableError,
+)
+from streamkit.record import RecordBatch, TaskId, TopicPartition
+from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
+from streamkit.runtime.local.restore import BATCH, Changelog, describe_lost, log_restored
+from streamkit.runtime.local.restore_progress import Event, RestoreProgress, progress_of
+from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.start_positions import StartPositions
+from streamkit.state.definitions import Store
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 100
+RETRY_SECONDS = 0.1
+LOG_EVERY_MS = 10_000
+
+
+class StateUpdater:
+    """A thread with its own consumer. It owns a task from `add` until `restored`, `failed` or `take` returns it.
+
+    Standbys wait while active tasks are restored. As in Java a checkpoint is written after a commit interval with enough
+    new records, and whenever a task is returned.
+    """
+
+    def __init__(self, name: str, shared: Shared):
+        self.name = name
+        self._shared = shared
+        self._settings = shared.settings
+        self._timeout = TaskTimeout(shared.settings.task_timeout_ms, shared.elapsed)
+        self._start_positions = StartPositions(shared, name)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._tasks: dict[TaskId, LocalTask] = {}
+        self._restored: list[LocalTask] = []
+        self._failed: list[tuple[LocalTask, BaseException]] = []
+        # Changelogs that the consumer reads, and partitions whose records are discarded: they were returned, or are read again.
+        self._reading: dict[TopicPartition, Changelog] = {}
+        self._discarded: set[TopicPartition] = set()
+        self._last_checkpoint = self._last_limits = self._last_log = shared.elapsed()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # Its thread starts with the first store that is loaded.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
+
+    # -- From the stream thread, and for status ------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def add(self, task: LocalTask) -> None:
+        """Restore an active task, or follow the changelogs of a standby."""
+        with self._lock:
+            self._tasks[task.id] = task
+        self._wake.set()
+
+    def restored(self) -> list[LocalTask]:
+        """Return the active tasks that are restored, with their start positions; they leave the updater."""
+        if not self._restored:
+            return []
+        with self._lock:
+            done, self._restored = self._restored, []
+        return done
+
+    def failed(self) -> list[tuple[LocalTask, BaseException]]:
+        """Return the tasks that failed, each with its error; they leave the updater."""
+        if not self._failed:
+            return []
+        with self._lock:
+            failed, self._failed = self._failed, []
+        return failed
+
+    def take(self, ids: Collection[TaskId]) -> list[LocalTask]:
+        """Remove and return tasks in any state, after their checkpoints are written. Raises StateError."""
+        with self._lock:
+            taken = [task for task in self._all_tasks() if task.id in ids]
+            for task in taken:
+                for changelog in task.changelogs:
+                    changelog.end_load()
+            for task in taken:
+                self._remove(task, "suspend")
+            self._restored = [task for task in self._restored if task.id not in ids]
+            self._failed = [entry for entry in self._failed if entry[0].id not in ids]
+            for task in taken:
+                task.checkpoint(enforce=True)
+        return taken
+
+    def tasks(self) -> list[LocalTask]:
+        """Return the tasks of the updater."""
+        with self._lock:
+            return self._all_tasks()
+
+    @contextmanager
+    def entered(self, timeout: float) -> Iterator[None]:
+        """Lock the stores of the updater, for a read. Raises StateError when it was busy for `timeout` seconds."""
+        if not self._lock.acquire(timeout=timeout):
+            raise StateError(f"the state updater was busy for {timeout:g} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def stores(self, name: str) -> list[tuple[int, Store, bool]]:
+        """Return (partition, store, False) of a store in the updater's tasks; the caller has the lock."""
+        tasks = [local_task.task for local_task in self._all_tasks()]
+        return [(task.partition, task.stores[name], False) for task in tasks if name in task.stores]
+
+    def progress(self) -> list[RestoreProgress]:
+        """Return the progress of the tasks' changelogs, as far as their bounds are known."""
+        with self._lock:
+            tasks = list(self._tasks.values())
+        return [
+            progress_of(task, changelog)
+            for task in tasks
+            for changelog in task.changelogs
+            if changelog.start is not None
+        ]
+
+    def stop(self) -> None:
+        """Make the thread end; its tasks stay here for `take`."""
+        self._stop.set()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Wait for the end of the thread, and close the consumers."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._writer.shutdown()
+        self._leave()
+
+    # -- The thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if not self.round():
+                if not self._tasks:
+                    # Without tasks, which is mostly so, no connection is kept.
+                    self._leave()
+                self._wake.wait(RETRY_SECONDS if self._tasks else None)
+                self._wake.clear()
+
+    def round(self) -> bool:
+        """Run one round; return False where the thread should wait: for a task, the end of a pause, or after an error."""
+        try:
+            return self._round()
+        except OffsetOutOfRangeError as error:
+            self._out_of_range(error)
+            return True
+        except (RetriableTransportError, UnreachableError) as error:
+            with self._lock:
+                # The consumer's positions may be past records that were not applied.
+                self._discarded.update(self._reading)
+            try:
+                self._timeout.note_error(error, [task.name for task in self._tasks.values() if task.active])
+            except Exception as final:
+                self._fail_all(final)
+            return False
+        except BaseException as error:
+            self._fail_all(error)
+            return False
+
+    def _round(self) -> bool:
+        if self._shared.paused.is_set():
+            return False
+        with self._lock:
+            tasks = list(self._tasks.values())
+            discarded, self._discarded = self._discarded, set()
+        restoring = any(task.active for task in tasks)
+        self._find_bounds([task for task in tasks if task.active or not restoring])
+        wanted = {
+            changelog.partition: changelog
+            for task in tasks
+            if task.active or not restoring
+            for changelog in task.changelogs
+            if not changelog.at_limit and not (task.active and changelog.complete) and changelog.start is not None
+        }
+        self._read(wanted, discarded)
+        if wanted:
+            self._apply(self._start_positions.consumer.poll(BATCH, POLL_MS))
+        self._end_loads(tasks)
+        self._finish_restored()
+        # All that was asked in this round was answered.
+        self._timeout.note_progress()
+        self._checkpoint()
+        self._log_progress()
+        return bool(wanted)
+
+    def _find_bounds(self, tasks: list[LocalTask]) -> None:
+        """Look up the bounds of new changelogs, and the committed offsets of source topics."""
+        fresh = [task for task in tasks if any(changelog.start is None for changelog in task.changelogs)]
+        now = self._shared.elapsed()
+        # A standby may apply a source topic up to the committed offset of its active task.
+        due = now - self._last_limits > self._settings.commit_interval_ms
+        limited = [
+            changelog
+            for task in tasks
+            if task in fresh or (due and not task.active)
+            for changelog in task.changelogs
+            if changelog.limit is not None
+        ]
+        if limited:
+            committed = self._start_positions.committed([changelog.partition for changelog in limited])
+            for changelog in limited:
+                offset = committed.get(changelog.partition)
+                changelog.limit = max(changelog.limit or 0, offset.offset if offset else 0)
+            self._last_limits = now
+        if not fresh:
+            return
+        bounds = self._start_positions.bounds([changelog.partition for task in fresh for changelog in task.changelogs])
+        for task in fresh:
+            try:
+                # A load opens the files of a store again: no query reads it meanwhile, and the task must still be here.
+                with self._lock:
+                    if self._tasks.get(task.id) is not task:
+                        continue
+                    for changelog in task.changelogs:
+                        changelog.begin(*bounds[changelog.partition])
+                        changelog.begin_load(self._writer)
+            except TaskCorruptedError as error:
+                self._fail([task], error)
+                continue
+            self._notify("start", task)
+
+    def _read(self, wanted: dict[TopicPartition, Changelog], discarded: set[TopicPartition]) -> None:
+        """Make the consumer read exactly these changelogs, each from its position."""
+        consumer = self._start_positions.consumer
+        gone = [at for at, changelog in self._reading.items() if at in discarded or wanted.get(at) is not changelog]
+        if gone:
+            consumer.remove(gone)
+            for at in gone:
+                del self._reading[at]
+        more = {at: changelog for at, changelog in wanted.items() if at not in self._reading}
+        if more:
+            consumer.add({at: changelog.position or 0 for at, changelog in more.items()})
+            self._reading.update(more)
+
+    def _apply(self, batches: Iterable[RecordBatch]) -> None:
+        with self._lock:
+            owners = {changelog: task for task in self._tasks.values() for changelog in task.changelogs}
+            for batch in batches:
+                partition = TopicPartition(batch.topic, batch.partition)
+                changelog = self._reading[partition]
+                if partition in self._discarded or changelog not in owners:
+                    continue
+                task = owners[changelog]
+                stop = changelog.end if task.active else changelog.limit
+                count = changelog.apply(batch, stop)
+                self._shared.metrics.add("restore-total" if task.active else "update-total", count, task.name)
+                if stop is not None and batch.offsets[-1] >= stop:
+                    # The other records are read again once they may be applied.
+                    self._discarded.add(partition)
+                    changelog.position = stop
+                else:
+                    changelog.position = batch.offsets[-1] + 1
+                self._notify("batch", task, [changelog])
+            for partition, changelog in self._reading.items():
+                if partition not in self._discarded:
+                    # Includes markers of transactions, which poll never returns.
+                    changelog.position = self._start_positions.consumer.position(partition)
+
+    def _end_loads(self, tasks: list[LocalTask]) -> None:
+        """End the load of stores that are restored."""
+        loaded = [each for task in tasks for each in task.changelogs if each.loading and each.complete]
+        if loaded:
+            with self._lock:
+                for changelog in loaded:
+                    changelog.end_load()
+
+    def _finish_restored(self) -> None:
+        """Move active tasks whose stores are restored to `restored`."""
+        with self._lock:
+            done = [t for t in self._tasks.values() if t.active and all(each.complete for each in t.changelogs)]
+        for task in done:
+            self._start_positions.set_start(task)
+            with self._lock:
+                if self._tasks.get(task.id) is not task:
+                    continue
+                task.checkpoint(enforce=True)
+                self._remove(task, "end")
+                self._restored.append(task)
+            for changelog in task.changelogs:
+                log_restored(changelog)
+
+    def _checkpoint(self) -> None:
+        now = self._shared.elapsed()
+        if now - self._last_checkpoint > self._settings.commit_interval_ms:
+            with self._lock:
+                for task in self._tasks.values():
+                    task.checkpoint(enforce=False)
+            self._last_checkpoint = now
+
+    def _log_progress(self) -> None:
+        now = self._shared.elapsed()
+        if now - self._last_log > LOG_EVERY_MS:
+            self._last_log = now
+            for progress in self.progress():
+                if progress.active:
+                    log.info("restoring %s", progress)
+
+    def _leave(self) -> None:
+        self._reading = {}
+        self._start_positions.close()
+
+    # -- Errors -------------------------------------------------------------------------------------------------------
+
+    def _out_of_range(self, error: OffsetOutOfRangeError) -> None:
+        partition = TopicPartition(error.topic, error.partition)
+        with self._lock:
+            tasks = [t for t in self._tasks.values() if any(each.partition == partition for each in t.changelogs)]
+        for task in tasks:
+            paths = [each.path for each in task.changelogs if each.partition == partition]
+            corrupted = TaskCorruptedError(describe_lost(self._start_positions.consumer, error), path=paths[0])
+            corrupted.__cause__ = error
+            self._fail([task], corrupted)
+
+    def _fail_all(self, error: BaseException) -> None:
+        log.debug("%s: updating failed", self.name, exc_info=error)
+        self._fail(self.tasks(), error)
+
+    def _fail(self, tasks: list[LocalTask], error: BaseException) -> None:
+        with self._lock:
+            for task in tasks:
+                if self._tasks.get(task.id) is task:
+                    self._abort_loads(task)
+                    self._remove(task, "suspend")
+                    self._failed.append((task, error))
+
+    # -- The caller has the lock ----------------------------------------------------------------------------------------
+
+    def _all_tasks(self) -> list[LocalTask]:
+        return [*self._tasks.values(), *self._restored, *(task for task, _ in self._failed)]
+
+    def _abort_loads(self, task: LocalTask) -> None:
+        for changelog in task.changelogs:
+            try:
+                changelog.end_load()
+            except StateError as error:
+                # The error of the task, or its consequence; the store accepts no further commit.
+                log.debug("%s: %s", self.name, error)
+
+    def _remove(self, task: LocalTask, event: Event) -> None:
+        if self._tasks.pop(task.id, None) is not None:
+            self._discarded.update(changelog.partition for changelog in task.changelogs)
+            self._notify(event, task)
+
+    def _notify(self, event: Event, task: LocalTask, changelogs: list[Changelog] | None = None) -> None:
+        listener = self._shared.restore_listener
+        if listener is not None:
+            for changelog in task.changelogs if changelogs is None else changelogs:
+                listener(event, progress_of(task, changelog))

@@ -1,0 +1,457 @@
+"""A stream thread: its consumer and producer, and the loop: poll, process, punctuate, commit (StreamThread)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic, perf_counter
+
+from streamkit.errors import (
+    FencedError,
+    OffsetOutOfRangeError,
+    RetriableTransportError,
+    StoppedError,
+    TaskCorruptedError,
+    UnreachableError,
+)
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.committer import Committer, OwnTransactions
+from streamkit.runtime.local.counters import ThreadCounters
+from streamkit.runtime.local.gate import Gate
+from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
+from streamkit.runtime.local.restore import describe_lost
+from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.setup import Settings, Shared
+from streamkit.runtime.local.start_positions import reset_positions
+from streamkit.runtime.local.state_updater import StateUpdater
+from streamkit.runtime.local.states import ThreadState, check_transition
+from streamkit.runtime.local.task_manager import TaskManager
+from streamkit.state.definitions import Store
+from streamkit.transport.log_interface import EARLIEST, LATEST, Consumer, Producer
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.1
+"""How long a thread waits after a transient error."""
+
+
+class StreamThread:
+    """Runs its assigned tasks until it is stopped, or fails."""
+
+    def __init__(self, name: str, shared: Shared, transactional_id: str | None = None, number: int = 1):
+        self.name = name
+        self.number = number
+        self.state = ThreadState.CREATED
+        self.error: BaseException | None = None
+        self.activity = 0
+        """Grows with everything that the thread does: unchanged between two reads means idle in between."""
+        self.idle = False
+        """Whether the last round had no records and left nothing to commit."""
+        self.positions: dict[TopicPartition, int] = {}
+        """The next offsets to read, as of the last idle round."""
+        self.polled_at = monotonic()
+        """The time of the thread's last poll, by the monotonic clock."""
+        self.on_change: Callable[[StreamThread], None] = lambda thread: None
+        """Called by the thread after its state changed."""
+        self.counters = ThreadCounters()
+        self.gate = Gate()
+        """Locked whenever the thread may use its tasks and their stores."""
+        self.lost = threading.Event()
+        """Set: the thread has closed its active tasks because the group may have removed this member."""
+        self._shared = shared
+        self._settings = shared.settings
+        self._tasks = TaskManager(name, shared)
+        self._timeout = TaskTimeout(self._settings.task_timeout_ms, shared.elapsed)
+        self._iterations = Iterations(self._settings.max_poll_interval_ms)
+        self._assigned: tuple[list[TaskId], list[TaskId]] | None = None
+        self._last_assignment: tuple[list[TaskId], list[TaskId]] = [], []
+        self._lose = False
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._tasks.stopping = self._stop.is_set
+        self._settled = threading.Event()
+        self._transactional_id = transactional_id
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    # -- From other threads ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.polled_at = monotonic()
+        self._thread.start()
+
+    def assign(self, active: Sequence[TaskId], standby: Sequence[TaskId] = ()) -> None:
+        """Assign the thread exactly these active tasks and standbys, from its next round on."""
+        with self._lock:
+            self._assigned = self._last_assignment = list(active), list(standby)
+            self._settled.clear()
+            self.idle = False
+
+    @property
+    def assignment(self) -> tuple[list[TaskId], list[TaskId]]:
+        """The last assignment: active tasks and standbys."""
+        return self._last_assignment
+
+    def resize_cache(self, cache_bytes: int) -> None:
+        """Set the size of the thread's caches; the next writes evict entries above it."""
+        self._tasks.stores.resize(cache_bytes)
+
+    def lose(self) -> None:
+        """Make the thread close all active tasks without a commit: others own them now (TaskManager.handleLostAll)."""
+        with self._lock:
+            self._lose = True
+            self._assigned = None
+            self._settled.clear()
+            self.idle = False
+
+    def settled(self) -> bool:
+        """Return whether the last assignment is applied: revoked tasks are closed, assigned ones exist here."""
+        return self._settled.is_set()
+
+    def stores(self, name: str) -> list[tuple[int, Store, bool]]:
+        """Return (partition, store, True) of a store in the running tasks; the caller has the lock of the gate."""
+        tasks = [local_task.task for local_task in self._tasks.running.values()]
+        return [(task.partition, task.stores[name], True) for task in tasks if name in task.stores]
+
+    def offset_sums(self) -> dict[TaskId, int]:
+        """Return the offset sum of each stateful task of the thread, or RUNNING."""
+        return self._tasks.offset_sums()
+
+    @property
+    def updater(self) -> StateUpdater:
+        """The state updater, which restores the thread's tasks and updates its standbys."""
+        return self._tasks.updater
+
+    def tasks(self) -> list[LocalTask]:
+        """Return the tasks of the thread, active and standby."""
+        return self._tasks.tasks()
+
+    def restore_progress(self) -> list[RestoreProgress]:
+        """Return the progress of stores that are being restored, or updated as standbys."""
+        return self._tasks.updater.progress()
+
+    def stop(self) -> None:
+        """Make the thread commit, close its tasks and end."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the thread is stopping, or has ended."""
+        return self._stop.is_set() or self.state in (ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end, at most `timeout` seconds; return whether the thread has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- The thread ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until stopped; `error` is the exception that ended the thread otherwise."""
+        clean = False
+        self.gate.acquire()
+        try:
+            self._open()
+            self._tasks.updater.start()
+            self._to(ThreadState.STARTING)
+            while not self._stop.is_set():
+                self._round()
+            clean = True
+        except StoppedError as error:
+            if not self._stop.is_set():
+                self.error = error
+            log.warning("%s: %s", self.name, error)
+        except BaseException as error:
+            self.error = error
+            log.debug("%s failed", self.name, exc_info=True)
+        finally:
+            try:
+                self._shut_down(clean)
+            finally:
+                self.gate.release()
+
+    def _open(self) -> None:
+        shared, transport = self._shared, self._shared.transport
+        self._consumer = transport.consumer(
+            shared.plan.application, read_committed=self._settings.read_committed, client_id=f"{self.name}-consumer"
+        )
+        name = self._transactional_id if transport.marks_commits else None
+        own = None if name is None else OwnTransactions(shared, name)
+        self._committer = Committer(shared, self._consumer, self._make_producer, self.gate, own)
+        self._tasks.connect(self._consumer, self._committer)
+        self._fetching = Fetching(self._consumer, self._tasks, self._settings)
+
+    def _make_producer(self) -> Producer:
+        client_id = f"{self.name}-producer"
+        return self._shared.transport.producer(transactional_id=self._transactional_id, client_id=client_id)
+
+    def _round(self) -> None:
+        tasks = self._tasks
+        self.polled_at = monotonic()
+        try:
+            # Fences a predecessor and ends its transaction before committed offsets are read.
+            self._committer.begin()
+            self._take_assignment()
+            started = tasks.collect_restored()
+            self.counters.add("task-created-total", started)
+            self._set_running()
+            self._publish()
+            with self.gate.opened(), self.counters.timed("poll"):
+                batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
+            if not batches:
+                self._committer.send_rest()
+            polled_at = self._shared.elapsed()
+            for batch in batches:
+                tasks.by_partition[TopicPartition(batch.topic, batch.partition)].add(batch)
+                self.counters.add("poll-records-total", len(batch.offsets))
+            self.counters.add("poll-total")
+            self._fetching.update_lags()
+            with self.counters.timed("process"):
+                worked = not self._shared.paused.is_set() and self._process(polled_at)
+            self._fetching.balance()
+            self._note_idleness(bool(batches or worked or started))
+        except TaskCorruptedError as error:
+            if not error.on_disk:  # else the line is that of the store
+                log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
+            self._committer.restart()
+            tasks.handle_corruption(error)
+        except FencedError as error:
+            self._fenced(error)
+        except OffsetOutOfRangeError as error:
+            self._reset(error)
+        except (RetriableTransportError, UnreachableError) as error:
+            # A failed read only delays; but tasks with uncommitted records must not be delayed without a limit.
+            self._timeout.note_error(error, self._uncommitted())
+            with self.gate.opened():
+                self._stop.wait(RETRY_SECONDS)
+
+    def _uncommitted(self) -> Iterator[str]:
+        """Return the names of the tasks that have processed what they have not committed."""
+        return (task.name for task in self._tasks.running.values() if task.task.commit_needed)
+
+    def _fenced(self, error: FencedError) -> None:
+        """Close all active tasks: others may own them. The group assigns tasks again (TaskMigratedException)."""
+        if not self._has_group():
+            raise error
+        log.warning("%s: %s; its tasks are given up, the group assigns them again", self.name, error)
+        with self._lock:
+            # The last assignment is no longer valid.
+            self._assigned = None
+        self._close_active()
+        self._settled.set()
+        self.lost.set()
+
+    def _has_group(self) -> bool:
+        coordinator = self._shared.coordinator
+        return coordinator is not None and coordinator.group_metadata() is not None
+
+    def _close_active(self) -> None:
+        self._committer.restart()
+        self._tasks.lose_all()
+
+    def _reset(self, error: OffsetOutOfRangeError) -> None:
+        """Continue at the position of the topic's reset policy: the committed offset is out of range. Raises StreamkitError."""
+        partition = TopicPartition(error.topic, error.partition)
+        position = reset_positions(self._shared, self._consumer, [partition])[partition]
+        where = {LATEST: "the end", EARLIEST: "the beginning"}.get(position, f"offset {position}")
+        log.warning("%s; going on from %s", describe_lost(self._consumer, error), where)
+        self._consumer.remove([partition])
+        self._consumer.add({partition: position})
+
+    def _process(self, polled_at: int) -> bool:
+        """Process, punctuate and commit until no record is left; return whether anything was done."""
+        worked = False
+        iterations, committer, elapsed = self._iterations, self._committer, self._shared.elapsed
+        tasks = list(self._tasks.running.values())
+        add = self.counters.add
+        while True:
+            count, interrupted = 0, False
+            for local_task in tasks:
+                began = perf_counter()
+                count += local_task.task.process(iterations.records)
+                local_task.process_seconds += perf_counter() - began
+                committer.send(local_task)
+                # Readers of stores must not wait for long batches.
+                interrupted = self.gate.admit_waiting() or interrupted
+            add("process-total", count)
+            for local_task in tasks:
+                if local_task.task.punctuate():
+                    interrupted = True
+                    add("punctuate-total")
+                    committer.send(local_task)
+            began = perf_counter()
+            if self._tasks.commit_if_due():
+                interrupted = True
+                add("commit-total")
+                add("commit-seconds", perf_counter() - began)
+                self._timeout.note_progress()
+            expiring = any(local_task.task.expiring for local_task in tasks)
+            worked = worked or interrupted or count > 0 or expiring
+            if not (count or expiring) or self._stop.is_set():
+                return worked
+            iterations.adapt(interrupted=interrupted, since_poll_ms=elapsed() - polled_at)
+
+    def _publish(self, *, now: bool = False) -> None:
+        self.counters.publish(self._tasks.running.values(), self._consumer.position, self._committer.rejected, now=now)
+
+    def _note_idleness(self, worked: bool) -> None:
+        self._timeout.note_progress(self._uncommitted())
+        if worked:
+            self.activity += 1
+            self.idle = False
+            return
+        tasks = self._tasks
+        if self._shared.until_idle.is_set():
+            for local_task in tasks.running.values():
+                local_task.commit_end_positions()
+            if tasks.commit():
+                self.activity += 1
+            self.positions = {tp: self._consumer.position(tp) for tp in tasks.by_partition}
+        with self._lock:
+            self.idle = (
+                self._assigned is None
+                and tasks.restored
+                and not any(
+                    local_task.task.commit_needed or local_task.task.has_records()
+                    for local_task in tasks.running.values()
+                )
+            )
+
+    # -- Assignment ---------------------------------------------------------------------------------------------------
+
+    def _take_assignment(self) -> None:
+        with self._lock:
+            wanted, self._assigned = self._assigned, None
+            lose, self._lose = self._lose, False
+        if lose:
+            self._close_active()
+        if wanted is None:
+            if not self._settled.is_set():
+                self._tasks.create_missing()
+        else:
+            self.activity += 1
+            try:
+                self._change_to(*wanted)
+                self._publish(now=True)
+            except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError):
+                # Tried again in the next round, unless there is a newer assignment.
+                with self._lock:
+                    self._assigned = wanted if self._assigned is None else self._assigned
+                raise
+        with self._lock:
+            if self._assigned is None and self._tasks.settled:
+                self._settled.set()
+
+    def _change_to(self, active: list[TaskId], standby: list[TaskId]) -> None:
+        leaving = sum(task not in active for task in self._tasks.running)
+        if leaving:
+            self._to(ThreadState.PARTITIONS_REVOKED)
+        self._tasks.change_to(active, standby)
+        self.counters.add("task-closed-total", leaving)
+        self._to(ThreadState.PARTITIONS_ASSIGNED)
+
+    def _set_running(self) -> None:
+        """Change to RUNNING once all active tasks run; those that run already are processed before."""
+        if self.state is ThreadState.PARTITIONS_ASSIGNED and self._tasks.restored and not self._stop.is_set():
+            self._to(ThreadState.RUNNING)
+
+    # -- End ----------------------------------------------------------------------------------------------------------
+
+    def _shut_down(self, clean: bool) -> None:
+        self._to(ThreadState.PENDING_SHUTDOWN)
+        if not clean and not self._settings.exactly_once:
+            # Send the output before the failure, dead letters included; offsets are not committed.
+            self._send_rest()
+        committer, consumer = getattr(self, "_committer", None), getattr(self, "_consumer", None)
+        if committer is not None and consumer is not None:
+            # The last counts, which the status of an ended application and the last export of metrics show.
+            self._publish(now=True)
+        close_tasks = partial(self._tasks.close, clean=clean)
+        for close in (close_tasks, *(resource.close for resource in (committer, consumer) if resource is not None)):
+            try:
+                close()
+            except BaseException as error:
+                if isinstance(error, FencedError) and self._has_group():
+                    # The group removed this member while the tasks were closed: their next owner begins at their last commit.
+                    log.warning("%s: %s; its tasks go on from their last commit", self.name, error)
+                else:
+                    self.error = self.error or error
+        self._to(ThreadState.DEAD)
+
+    def _send_rest(self) -> None:
+        try:
+            for local_task in self._tasks.running.values():
+                self._committer.send(local_task)
+        except Exception:
+            log.debug("%s: sending the rest failed", self.name, exc_info=True)
+
+    def _to(self, state: ThreadState) -> None:
+        check_transition(self.state, state)
+        self.state = state
+        self.on_change(self)
+
+
+# The fetching of a stream thread: pauses full partitions, and looks up the lags of empty ones.
+
+
+class Fetching:
+    """The paused partitions of a thread's consumer, and the lags that its tasks wait for."""
+
+    def __init__(self, consumer: Consumer, tasks: TaskManager, settings: Settings):
+        self._consumer = consumer
+        self._tasks = tasks
+        self._settings = settings
+        self._paused: set[TopicPartition] = set()
+
+    def update_lags(self) -> None:
+        """Set the lags of empty partitions, for tasks that wait for them (max.task.idle.ms)."""
+        if self._settings.max_idle_ms < 0:
+            return
+        for local_task in self._tasks.running.values():
+            task = local_task.task
+            inputs = task.inputs
+            if len(inputs) == 1 or not task.has_records():
+                continue
+            empty = [partition for partition in inputs if not task.buffered(partition)]
+            if empty:
+                task.set_lags(self._consumer.lags(empty))
+
+    def balance(self) -> None:
+        """Pause partitions with enough buffered records, and resume the others (buffered.records.per.partition).
+
+        Once a round, not once a batch: queues are nearly always empty by now, and a pause costs a request.
+        """
+        limit = self._settings.buffered_records
+        full = {tp for tp, task in self._tasks.by_partition.items() if task.buffered(tp) > limit}
+        if full != self._paused:
+            self._consumer.resume((self._paused - full) & self._tasks.by_partition.keys())
+            self._consumer.pause(full - self._paused)
+            self._paused = full
+
+
+# The number of records that a task processes between punctuation and commits (StreamThread's numIterations).
+
+START = 256
+MAX = 65_536
+
+
+@dataclass
+class Iterations:
+    """Doubles after each round, and halves after a punctuator, a commit, or half of max.poll.interval.ms.
+
+    Java starts at 1 and adds 1; each round costs Python calls, so that the number starts higher and doubles.
+    """
+
+    max_poll_interval_ms: int = 300_000
+    records: int = START
+
+    def adapt(self, *, interrupted: bool, since_poll_ms: int) -> None:
+        """Adapt after a round: `interrupted` by a punctuator or a commit, `since_poll_ms` after the last poll."""
+        if interrupted or since_poll_ms > self.max_poll_interval_ms // 2:
+            self.records = max(1, self.records // 2)
+        else:
+            self.records = min(MAX, self.records * 2)

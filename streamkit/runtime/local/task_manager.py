@@ -1,0 +1,281 @@
+"""The tasks of a stream thread: creates, restores, runs and closes them (TaskManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from streamkit.errors import RetriableTransportError, TaskCorruptedError
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.execution.store_opening import DirectoryStores
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
+from streamkit.runtime.local.committer import Committer
+from streamkit.runtime.local.local_task import LocalTask, open_files
+from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.state_updater import StateUpdater
+from streamkit.state.files.checkpoint import delete_checkpoint
+from streamkit.transport.log_interface import Consumer
+
+log = logging.getLogger(__name__)
+
+
+class TaskManager:
+    """The assigned tasks of a stream thread: running ones here, the others in the state updater."""
+
+    def __init__(self, owner: str, shared: Shared):
+        self.running: dict[TaskId, LocalTask] = {}
+        self.by_partition: dict[TopicPartition, Task] = {}
+        self.updater = StateUpdater(owner.replace("StreamThread", "StateUpdater"), shared)
+        self.stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes, shared.topics.ids)
+        self._owner = owner
+        self._shared = shared
+        self._settings = shared.settings
+        self.stopping: Callable[[], bool] = lambda: False
+        """Returns whether the thread is stopping."""
+        self._wanted: dict[TaskId, bool] = {}
+        self._consumer: Consumer
+        self._committer: Committer
+
+    def connect(self, consumer: Consumer, committer: Committer) -> None:
+        """Set the main consumer and the committer of the thread, which closes them."""
+        self._consumer = consumer
+        self._committer = committer
+
+    def offset_sums(self) -> dict[TaskId, int]:
+        """Return the offset sum of each stateful task (LocalTask.offset_sum); every thread may call it."""
+        tasks = [*self.updater.tasks(), *list(self.running.values())]
+        return {task.id: task.offset_sum() for task in tasks if task.changelogs}
+
+    def tasks(self) -> list[LocalTask]:
+        """Return all tasks, running or in the updater; every thread may call it."""
+        return [*list(self.running.values()), *self.updater.tasks()]
+
+    @property
+    def settled(self) -> bool:
+        """Whether all assigned tasks exist here, restored or not."""
+        return len(self._wanted) == len(self.running) + len(self.updater.tasks())
+
+    @property
+    def restored(self) -> bool:
+        """Whether all active tasks that were assigned run."""
+        return len(self.running) == sum(self._wanted.values())
+
+    # -- Assignment ---------------------------------------------------------------------------------------------------
+
+    def change_to(self, active: Sequence[TaskId], standby: Sequence[TaskId]) -> None:
+        """Change to exactly these tasks. Raises TransportError before any task is closed; then it may be tried again."""
+        wanted = {**dict.fromkeys(standby, False), **dict.fromkeys(active, True)}
+        leaving = [task for task in self.running.values() if not wanted.get(task.id)]
+        if leaving:
+            # Before a task is closed: a commit that fails with a transient error is tried again.
+            self.commit()
+            if self._committer.postponed:
+                raise RetriableTransportError("the group is about to change again")
+        self._wanted = wanted
+        for task in leaving:
+            self._remove_running(task)
+            task.checkpoint(enforce=True)
+            self._follow_or_close(task)
+        wrong = [task.id for task in self.updater.tasks() if wanted.get(task.id) is not task.active]
+        for task in self.updater.take(wrong):
+            self._follow_or_close(task)
+        self.create_missing()
+
+    def create_missing(self) -> None:
+        """Create the assigned tasks that are missing, unless another thread of the process still owns them."""
+        if self.settled:
+            return
+        here = {*self.running, *(task.id for task in self.updater.tasks())}
+        for task_id, active in self._wanted.items():
+            if task_id not in here and self._shared.claims.claim(task_id, self._owner):
+                try:
+                    task = self._create(task_id)
+                except BaseException:
+                    self._shared.claims.release(task_id, self._owner)
+                    raise
+                task.active = active
+                self.updater.add(task)
+
+    def collect_restored(self) -> int:
+        """Start the tasks that the updater has restored, and handle failed ones; return how many were started.
+
+        Raises the error of a failed task; a corrupted task is restored from the beginning instead.
+        """
+        failed = self.updater.failed()
+        fatal = [error for _, error in failed if not isinstance(error, TaskCorruptedError)]
+        for task, error in failed:
+            self._close(task, quietly=True)
+            if isinstance(error, TaskCorruptedError):
+                self._wipe_damaged(task.id, error)
+        if fatal:
+            raise fatal[0]
+        if failed:
+            self.create_missing()
+        restored = self.updater.restored()
+        for task in restored:
+            self._start(task)
+        return len(restored)
+
+    # -- Commit -------------------------------------------------------------------------------------------------------
+
+    def commit_if_due(self) -> bool:
+        """Commit when the interval has passed or a task has requested it; return whether anything was committed."""
+        return self._checkpoint(self._committer.commit_if_due(self.running.values()))
+
+    def commit(self) -> bool:
+        """Commit all tasks; return whether there was anything to commit.
+
+        Under exactly-once they share a transaction, which makes the output of all of them visible.
+        """
+        return self._checkpoint(self._committer.commit(self.running.values()))
+
+    def _checkpoint(self, committed: list[LocalTask]) -> bool:
+        for task in committed:
+            task.checkpoint(enforce=False)
+        return bool(committed)
+
+    # -- Failures -----------------------------------------------------------------------------------------------------
+
+    def handle_corruption(self, error: TaskCorruptedError) -> None:
+        """Close the running tasks without a commit, and restart them from their last commit (TaskManager.handleCorruption).
+
+        The stores on disk are as of that commit, unless the error reports damage. Raises it for a store that can't be
+        restored.
+        """
+        tasks = list(self.running.values())
+        self._drop(tasks)
+        if error.on_disk:
+            wiped = [self._wipe_damaged(task.id, error) for task in tasks]
+            if not any(wiped):
+                raise error  # a global store
+        self.create_missing()
+
+    def lose_all(self) -> None:
+        """Close all active tasks without a commit: others may own them already. Standbys stay (TaskManager.handleLostAll)."""
+        self._wanted = {task_id: active for task_id, active in self._wanted.items() if not active}
+        self._drop(list(self.running.values()))
+        for task in self.updater.take([task.id for task in self.updater.tasks() if task.active]):
+            self._close(task, quietly=True)
+
+    def close(self, *, clean: bool) -> None:
+        """Close all tasks; `clean`: commit and write checkpoints first. Raises the error of a clean close."""
+        try:
+            if clean:
+                self.commit()
+                for task in self.running.values():
+                    task.checkpoint(enforce=True)
+        except BaseException:
+            clean = False
+            raise
+        finally:
+            for task in list(self.running.values()):
+                self._remove_running(task)
+                self._close(task, quietly=not clean)
+            self.updater.stop()
+            self.updater.close()
+            for task in self.updater.take([task.id for task in self.updater.tasks()]):
+                self._close(task, quietly=not clean)
+            self._wanted = {}
+
+    def _drop(self, tasks: Iterable[LocalTask]) -> None:
+        for task in tasks:
+            self._remove_running(task)
+            self._close(task, quietly=True)
+
+    def _wipe_damaged(self, task_id: TaskId, error: TaskCorruptedError) -> bool:
+        """Delete the damaged store of a task, so that it is restored; all stores with changelogs where none is named.
+
+        Returns whether the damaged store belongs to this task. Raises the error for a store without a changelog.
+        """
+        directory, name = self._shared.directory, str(task_id)
+        folder = directory.task(name)
+        if error.path is not None and folder not in error.path.parents:
+            return False
+        stores = self._changelogs(task_id, persistent=True)
+        damaged = [store for store in stores if error.path in (None, directory.store(name, store))]
+        if error.path is not None and not damaged:
+            raise error
+        log.warning("task %s: %s; it is restored from its changelogs", name, error)
+        delete_checkpoint(folder)
+        for store in damaged:
+            directory.wipe_store(name, store)
+        return True
+
+    # -- Inside -------------------------------------------------------------------------------------------------------
+
+    def _create(self, task_id: TaskId) -> LocalTask:
+        shared = self._shared
+        plan = shared.plan
+        sub = next(each for each in plan.sub_topologies if each.id == task_id.sub_topology)
+        name = str(task_id)
+        persistent = self._changelogs(task_id, persistent=True)
+        spec = TaskSpec(name, task_id.partition, sub, shared.program(sub), shared.topics.partitions_of(task_id))
+        environment = TaskEnvironment(
+            plan,
+            clock=shared.clock,
+            open_store=self.stores.open,
+            partitions=shared.topics.count,
+            handlers=self._settings.handlers,
+            idling=self._settings.idling,
+            emit_intervals=self._settings.emit_intervals,
+            global_stores=shared.global_stores,
+            print_line=shared.print_line,
+            stopping=self.stopping,
+            max_request_size=self._settings.max_request_size,
+            tracing=None if shared.telemetry is None else shared.telemetry.tracing,
+            measures_latency=True,
+        )
+        files = open_files(shared.directory, name, persistent, self._settings.exactly_once)
+        local_task = LocalTask(task_id, Task(spec, environment), files, self._changelogs(task_id))
+        if files.offsets is not None:
+            shared.directory.upgrade(name)
+        return local_task
+
+    def _changelogs(self, task_id: TaskId, *, persistent: bool = False) -> dict[str, tuple[TopicPartition, bool]]:
+        """Return a task's changelogs by store: the partition, and whether it is an input of the task."""
+        plan = self._shared.plan
+        sub = next(each for each in plan.sub_topologies if each.id == task_id.sub_topology)
+        return {
+            name: (TopicPartition(topic, task_id.partition), plan.stores[name].source_topic is not None)
+            for name in sub.stores
+            if (topic := plan.changelog_name(name)) is not None and (plan.stores[name].persistent or not persistent)
+        }
+
+    def _start(self, task: LocalTask) -> None:
+        self.running[task.id] = task
+        self.by_partition.update(dict.fromkeys(task.start_positions, task.task))
+        task.run()
+        self._consumer.add(task.start_positions)
+        task.task.start(task.committed)
+        self._committer.send(task)
+
+    def _follow_or_close(self, task: LocalTask) -> None:
+        active = self._wanted.get(task.id)
+        if active is None:
+            self._close(task, quietly=False)
+        else:
+            task.follow(active=active)
+            self.updater.add(task)
+
+    def _remove_running(self, task: LocalTask) -> None:
+        """Remove a task from the running ones."""
+        del self.running[task.id]
+        partitions = [partition for partition, owner in self.by_partition.items() if owner is task.task]
+        for partition in partitions:
+            del self.by_partition[partition]
+        self._consumer.remove(partitions)
+
+    def _close(self, task: LocalTask, *, quietly: bool) -> None:
+        try:
+            task.task.close()
+            if task.files.directory is not None:
+                self._shared.directory.release(task.name)
+        except Exception:
+            # An error of the close must not hide an earlier one.
+            if not quietly:
+                raise
+            log.debug("closing %s failed", task.name, exc_info=True)
+        finally:
+            self._shared.claims.release(task.id, self._owner)
+            self._shared.cycles.note_closed()

@@ -1,1 +1,0 @@
-"""The tasks of a stream thread: assigned, restored, standby, closed."""

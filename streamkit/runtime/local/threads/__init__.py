@@ -1,1 +1,0 @@
-"""Stream threads, the global thread, and how they commit."""

@@ -1,0 +1,491 @@
+"""Moves the state of an application from one version to the next, while no instance runs."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from streamkit.changes.compare_versions import compare
+from streamkit.changes.finding import Finding, Verdict
+from streamkit.changes.forms.form import OnLog
+from streamkit.changes.forms.of_log import read_log
+from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.forms.serde_forms import Reads, reads
+from streamkit.changes.match import match_topics
+from streamkit.errors import ActiveGroupError, MigrationError, UsageError
+from streamkit.plan.model import Plan
+from streamkit.plan.partitions import Layout, lay_out, source_topics
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.execution import metadata
+from streamkit.runtime.local.client import Application
+from streamkit.runtime.operations.migration_journal import OFFSETS, Entry, Journal
+from streamkit.runtime.operations.opening import address
+from streamkit.runtime.operations.record_copy import Copy, LogAccess, Replacement
+from streamkit.runtime.operations.reset import locked_state
+from streamkit.runtime.operations.store_moves import Version, matched_stores, store_moves
+from streamkit.state.engines.open_maps import ENGINES
+from streamkit.state.files.directory import stored
+from streamkit.state.files.mark import translated
+from streamkit.transport.log_interface import Admin, CommittedOffset, NewTopic, Transport
+
+
+class State(StrEnum):
+    """The state of a step."""
+
+    TO_DO = "to do"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. count: of records, offsets or directories, None where there is none; reason: why it is refused."""
+
+    kind: str
+    """drain, delete, copy, offsets or directories."""
+    subject: str
+    """The store or the topic; for offsets the group, for directories the path of the application's directory."""
+    text: str
+    count: int | None
+    state: State = State.TO_DO
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What a migration does, in order. members: by group, those that are active; left: findings that remain for the user."""
+
+    application: str
+    steps: tuple[Step, ...]
+    members: Mapping[str, tuple[str, ...]]
+    left: tuple[Finding, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether no step is refused."""
+        return all(step.state is not State.REFUSED for step in self.steps)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no step is left."""
+        return all(step.state is State.DONE for step in self.steps)
+
+
+class Migrator:
+    """The migration of a log from one version of an application to the next.
+
+    Both plans name the same log. renames: stores that are to be matched, new names by old ones. Raises UsageError.
+    """
+
+    def __init__(self, old: Plan, new: Plan, transport: Transport, renames: Mapping[str, str]):
+        _check_one_log(old, new)
+        self.old, self.new = old, new
+        self._transport, self._renames = transport, renames
+
+    def prepare(self) -> Migration:
+        """Return the steps and their counts; nothing is changed. Rows that change are converted, to find those that do not.
+
+        Raises UsageError, InvalidTopologyError, TransportError, StateError.
+        """
+        with closing(self._transport.admin()) as admin:
+            log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
+            found = _Comparison(self.old, self.new, log, self._renames)
+            steps = [*found.drains(), *found.copies(), *found.offsets(), *self._directories()]
+            return Migration(self.new.application, tuple(steps), self._members(admin), tuple(found.left(steps)))
+
+    def execute(self) -> None:
+        """Take all steps that are not done. It may be repeated after a failure or a crash at any point.
+
+        Raises ActiveGroupError, MigrationError where a step is refused, StateLockedError where a process on this machine
+        uses the state directory, TransportError, StateError, and what the old version raises while it drains topics.
+        """
+        self._check(self.prepare())
+        self._drain()
+        with ExitStack() as stack:
+            for plan in (self.old, self.new)[: 1 if self._has_one_directory() else 2]:
+                stack.enter_context(locked_state(plan, self._directory(plan)))
+            admin = stack.enter_context(closing(self._transport.admin()))
+            log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
+            found = _Comparison(self.old, self.new, log, self._renames)
+            unread = [topic for topic, count in found.unread().items() if count]
+            if unread:
+                raise MigrationError(
+                    f"{', '.join(unread)} has unread records: stop all instances and producers, and repeat"
+                )
+            copies = [each.copy for each in found.moves if each.copy is not None]
+            moves: list[Copy | Replacement | OffsetMove] = [*copies, found.offset_move]
+            todo = [each for each in moves if not each.is_done(log)]
+            for each in todo:
+                each.begin(log)
+            admin.delete_topics(found.recreated())
+            for each in todo:
+                each.run(log)
+            _check_members(self._members(admin))
+            if self._has_one_directory():
+                directory = self._directory(self.new)
+                move(directory, find_moves(self.new, directory))
+
+    def _check(self, migration: Migration) -> None:
+        _check_members(migration.members)
+        refused = [step for step in migration.steps if step.state is State.REFUSED]
+        if refused:
+            raise MigrationError("; ".join(f"{step.kind} {step.subject}: {step.reason}" for step in refused))
+
+    def _members(self, admin: Admin) -> dict[str, tuple[str, ...]]:
+        """Return the active members of both groups, without the groups that have none."""
+        found = {group: tuple(admin.group_members(group)) for group in (self.old.application, self.new.application)}
+        return {group: members for group, members in found.items() if members}
+
+    def _drain(self) -> None:
+        """Let the old version read its repartition topics to their ends, where the new one does not read them."""
+        with closing(self._transport.admin()) as admin:
+            log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
+            unread = _Comparison(self.old, self.new, log, self._renames).unread()
+        if any(unread.values()):
+            self.run_old()
+
+    def run_old(self) -> None:
+        """Run the old version until it is idle. Raises what it raises."""
+        Application(self.old, self._transport).run(until_idle=True, stop=threading.Event())
+
+    @staticmethod
+    def _directory(plan: Plan) -> Path:
+        return Path(plan.config["state.dir"]) / plan.application
+
+    def _has_one_directory(self) -> bool:
+        return self._directory(self.old) == self._directory(self.new)
+
+    def _directories(self) -> Iterator[Step]:
+        directory = self._directory(self.new)
+        moves = find_moves(self.new, directory) if self._has_one_directory() else {}
+        if moves:
+            names = ", ".join(f"{name} to {target}" for name, target in moves.items())
+            yield Step("directories", str(directory), f"rename {names}: their state is not restored", len(moves))
+
+
+def shown_members(groups: Mapping[str, Sequence[str]]) -> str:
+    """Return groups and their active members as text."""
+    return "; ".join(
+        f"group {group} is active with {len(members)} members ({', '.join(members)})"
+        for group, members in groups.items()
+    )
+
+
+def _check_members(groups: Mapping[str, Sequence[str]]) -> None:
+    if groups:
+        raise ActiveGroupError(f"{shown_members(groups)}; stop all instances")
+
+
+def _check_one_log(old: Plan, new: Plan) -> None:
+    places = [(address(plan), plan.config["state.dir"] if address(plan) == "embedded" else "") for plan in (old, new)]
+    if places[0] != places[1]:
+        shown = [" in ".join(filter(None, place)) for place in places]
+        raise UsageError(f"both versions need one log: {old.file} names {shown[0]}, {new.file} names {shown[1]}")
+
+
+class _Comparison:
+    """Both versions beside what is on the log."""
+
+    def __init__(self, old: Plan, new: Plan, log: LogAccess, renames: Mapping[str, str]):
+        self._on_log: OnLog
+        self._on_log, _, self._existing = read_log(old, log.transport)
+        declared = {t.name: t.partitions for p in (old, new) for t in p.external_topics.values() if t.partitions}
+        counts = {**declared, **self._existing}
+        self.old = Version(old, form_of(old, old.file, counts))
+        self.new = Version(new, form_of(new, new.file, counts))
+        self._log = log
+        self._layout: Layout = lay_out(new, counts)
+        self._names = matched_stores(self.old.form, self.new.form, renames)
+        targets = {topic.name: topic for topic in self._layout.changelogs}
+        self._topics = match_topics(self.old.form.topics, self.new.form.topics)
+        self.moves = list(store_moves(self.old, self.new, self._names, self._existing, targets, self._has_run))
+
+    def _has_run(self) -> bool:
+        """Return whether the group of the old version has committed offsets."""
+        inputs = self.offset_move.inputs
+        places = [TopicPartition(topic, number) for topic, count in inputs.items() for number in range(count)]
+        with closing(self._log.transport.consumer(self.old.plan.application)) as consumer:
+            return bool(consumer.committed(places))
+
+    # -- Repartition topics ---------------------------------------------------------------------------------------------
+
+    def unread(self) -> dict[str, int]:
+        """Return the numbers of unread records by topic, of those on the log that the new version reads otherwise or not at all."""
+        names = [self.old.form.log_name(each.name) for each in self._topics.gone]
+        names += [self.old.form.log_name(one.name) for one, _ in self._topics.renamed]
+        for one, other in self._topics.kept:
+            is_other = one.value_kind != other.value_kind or any(
+                reads(*pair)[0] is not Reads.YES for pair in ((one.key, other.key), (one.value, other.value))
+            )
+            if is_other or self.old.plan.application != self.new.plan.application:
+                names.append(self.old.form.log_name(one.name))
+        return {name: self._on_log.unread[name] for name in (*names, *self.recreated()) if name in self._on_log.unread}
+
+    def recreated(self) -> list[str]:
+        """Return the repartition topics of the log that need another number of partitions."""
+        return [
+            topic.name
+            for topic in self._layout.repartitions
+            if self._existing.get(topic.name, topic.partitions) != topic.partitions
+        ]
+
+    def drains(self) -> Iterator[Step]:
+        """Yield the steps of repartition topics."""
+        for name, count in self.unread().items():
+            if count:
+                text = f"let {self.old.plan.file} read what is left in {name}, until it is idle"
+                yield Step("drain", name, text, count)
+        for topic in self._layout.repartitions:
+            if topic.name in self.recreated():
+                text = (
+                    f"delete {topic.name}: it has {self._existing[topic.name]} partitions, and needs {topic.partitions}"
+                )
+                yield Step("delete", topic.name, text, None)
+
+    # -- Changelogs and offsets -----------------------------------------------------------------------------------------
+
+    def copies(self) -> Iterator[Step]:
+        """Yield the steps of changelogs."""
+        for each in self.moves:
+            if each.copy is None:
+                yield Step("copy", each.new, "copy its changelog", None, State.REFUSED, each.refused)
+                continue
+            text = self._text(each.source, each.copy)
+            try:
+                if each.copy.is_done(self._log):
+                    yield Step("copy", each.new, text, None, State.DONE)
+                    continue
+                each.copy.check(self._log)
+                yield Step("copy", each.new, text, each.copy.count(self._log))
+            except MigrationError as error:
+                yield Step("copy", each.new, text, None, State.REFUSED, str(error))
+
+    def _text(self, source: str, copy: Copy | Replacement) -> str:
+        target = copy.target
+        old = self._existing.get(source, target.partitions)
+        where = "over itself" if isinstance(copy, Replacement) else f"to {target.name}"
+        changes = []
+        if not copy.conversion.copies_bytes:
+            changes.append("rows get the new serdes")
+        if old != target.partitions:
+            changes.append(f"{old} partitions become {target.partitions}")
+        return f"copy {source} {where}{': ' if changes else ''}{', '.join(changes)}"
+
+    @property
+    def offset_move(self) -> OffsetMove:
+        """The move of committed offsets."""
+        old, new = self.old.plan, self.new.plan
+        read = {
+            topic: self._existing[topic]
+            for sub in old.sub_topologies
+            if not sub.is_global
+            for topic in source_topics(old, sub, self._existing)
+            if topic in self._existing
+        }
+        internal = {old.internal_name(topic) for topic in old.internal_topics}
+        wanted: dict[str, NewTopic] = {topic.name: topic for topic in self._layout.repartitions}
+        topics = {
+            self.old.form.log_name(before): wanted[self.new.form.log_name(after)]
+            for before, after in self._topics.names.items()
+            if self.old.form.log_name(before) != self.new.form.log_name(after)
+        }
+        return OffsetMove(
+            old.application,
+            new.application,
+            {name: count for name, count in read.items() if name not in internal},
+            {name: count for name, count in read.items() if name in internal},
+            topics,
+            {one: other for one, other in self._names.items() if one != other},
+        )
+
+    def offsets(self) -> Iterator[Step]:
+        """Yield the step of committed offsets."""
+        group = self.new.plan.application
+        move = self.offset_move
+        try:
+            if move.is_done(self._log):
+                return
+            pending = move.pending(self._log)
+        except MigrationError as error:
+            yield Step("offsets", group, "commit the offsets of the old version", None, State.REFUSED, str(error))
+            return
+        topics = ", ".join(sorted({place.topic for place in pending}))
+        text = f"commit the offsets and times of the old version for {topics}"
+        yield Step("offsets", group, text if pending else "note that the offsets are committed", len(pending))
+
+    def left(self, steps: Sequence[Step]) -> Iterator[Finding]:
+        """Yield the findings of `diff` that need an action that is no step."""
+        refused = {step.subject for step in steps if step.state is State.REFUSED}
+        solved = {each.new for each in self.moves if each.new not in refused}
+        roots = {root for each in self.moves for root in self.new.form.stores[each.new].roots}
+        for each in compare(self.old.form, self.new.form, self._on_log, offers_migration=False):
+            is_open = each.verdict in (Verdict.UNKNOWN, Verdict.RESTORE, Verdict.RENAMED, Verdict.INCOMPATIBLE)
+            if not is_open or each.subject in ("application", "sub-topology"):
+                continue
+            if each.subject == "store" and (each.name in solved or each.name in refused):
+                continue
+            if each.subject == "topic" and (each.name in roots or each.name in self.new.form.topics):
+                continue
+            yield each
+
+
+# Keeps the committed offsets of a group where the application, its repartition topics or its stores have other names.
+
+Offsets = dict[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True)
+class OffsetMove:
+    """The groups of both versions, the inputs of the old one, and new names.
+
+    inputs: partition counts by external topic; internals: by internal one; topics: the new repartition topics by the old
+    ones; stores: new names by old ones, for the times in the metadata of offsets.
+    """
+
+    old_group: str
+    new_group: str
+    inputs: Mapping[str, int]
+    internals: Mapping[str, int]
+    topics: Mapping[str, NewTopic]
+    stores: Mapping[str, str]
+
+    def pending(self, log: LogAccess) -> Offsets:
+        """Return the offsets to commit for the new group. Raises MigrationError where it has others."""
+        inputs, internals = self._read(log, self.inputs), self._read(log, self.internals)
+        # A new repartition topic is read from its beginning; stream time and the times of stores go on.
+        begun = {
+            TopicPartition(self.topics[place.topic].name, place.partition): CommittedOffset(0, each.metadata)
+            for place, each in internals.items()
+            if place.topic in self.topics and self.topics[place.topic].partitions == self.internals[place.topic]
+        }
+        present = self._present(log, [*inputs, *internals, *begun])
+        found = {place: each for place, each in begun.items() if place not in present}
+        if self.old_group == self.new_group:
+            kept = {place: each for place, each in internals.items() if place.topic not in self.topics}
+            return {**found, **{p: each for p, each in {**inputs, **kept}.items() if present.get(p) != each}}
+        return {**found, **self._of_inputs(log, inputs, present)}
+
+    def _of_inputs(self, log: LogAccess, inputs: Offsets, present: Offsets) -> Offsets:
+        """Return the offsets of inputs for another group, unless it has them or has read on from them."""
+        entry, offsets = log.journal.get(OFFSETS), _offsets(inputs)
+        is_own = entry is not None and entry.form == self.form
+        if entry is not None and is_own and entry.done and entry.source_ends == offsets:
+            return {}
+        have = {place: present[place] for place in inputs if place in present}
+        # After a complete move the old version may have run again; the new one may not have.
+        untouched = entry is not None and is_own and (not entry.done or entry.source_ends == _offsets(have))
+        if have and not untouched and _offsets(have) != offsets:
+            raise MigrationError(
+                f"group {self.new_group} has committed offsets already: delete the group, or its offsets stay"
+            )
+        return {place: each for place, each in inputs.items() if have.get(place) != each}
+
+    @property
+    def form(self) -> str:
+        """The move as text, for the journal."""
+        return f"{self.old_group} -> {self.new_group}"
+
+    def _read(self, log: LogAccess, topics: Mapping[str, int]) -> Offsets:
+        """Return the old group's offsets, with the new names of stores."""
+        places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+        with closing(log.transport.consumer(self.old_group)) as consumer:
+            found = consumer.committed(places)
+        return {place: CommittedOffset(each.offset, self._renamed(each.metadata)) for place, each in found.items()}
+
+    def _renamed(self, text: str) -> str:
+        time, times = metadata.decode(text)
+        if not times.keys() & self.stores.keys():
+            return text
+        return metadata.encode(time, {self.stores.get(name, name): each for name, each in times.items()})
+
+    def _present(self, log: LogAccess, places: list[TopicPartition]) -> Offsets:
+        existing = log.admin.topics({place.topic for place in places})
+        with closing(log.transport.consumer(self.new_group)) as consumer:
+            return consumer.committed([place for place in places if place.topic in existing])
+
+    def is_done(self, log: LogAccess) -> bool:
+        """Return whether nothing is pending, and the journal has that. Raises MigrationError where the new group has others."""
+        entry = log.journal.get(OFFSETS)
+        is_open = entry is not None and not entry.done and entry.form == self.form
+        return not is_open and not self.pending(log)
+
+    def begin(self, log: LogAccess) -> None:
+        """Note that another group has no offsets so far, so that it does not start. Raises TransportError."""
+        entry = log.journal.get(OFFSETS)
+        if self.old_group != self.new_group and (entry is None or entry.form != self.form):
+            log.journal.put(OFFSETS, Entry(False, self.old_group, self.form))
+
+    def run(self, log: LogAccess) -> None:
+        """Commit the pending offsets, and create the topics that need one. Raises MigrationError, TransportError."""
+        pending = self.pending(log)
+        names = {place.topic for place in pending}
+        log.admin.create_topics([topic for topic in self.topics.values() if topic.name in names])
+        if pending:  # a crash after the commit leaves the entry only
+            with closing(log.transport.consumer(self.new_group)) as consumer:
+                consumer.commit(pending)
+        if self.old_group != self.new_group:
+            offsets = _offsets(self._read(log, self.inputs))
+            log.journal.put(OFFSETS, Entry(True, self.old_group, self.form, source_ends=offsets))
+
+
+def _offsets(found: Offsets) -> tuple[int, ...]:
+    return tuple(found[place].offset for place in sorted(found))
+
+
+# Renames the directories of tasks whose sub-topology has another number, so that their state is not restored.
+
+_MOVING = ".moving-"
+"""The prefix of the name of a directory between its old and its new name: two directories may change places."""
+
+
+def find_moves(plan: Plan, directory: Path) -> dict[str, str]:
+    """Return the new names of task directories by their present ones. Raises StateError.
+
+    The stores in a directory decide, so that a repeated migration moves nothing twice. A directory stays where it is if its
+    stores are none of the plan's, and if its new name is taken by one that stays.
+    """
+    homes = {store: sub.id for sub in plan.sub_topologies if not sub.is_global for store in sub.stores}
+    with translated(directory):
+        names = [name for name in stored(directory) if name[0].isdigit() and any((directory / name).iterdir())]
+    moves = {}
+    for name in names:
+        task = TaskId.parse(name)
+        ids = {homes[store] for store in _stores(directory / name) if store in homes}
+        if len(ids) == 1 and task.sub_topology not in ids:
+            moves[name] = str(TaskId(ids.pop(), task.partition))
+    with translated(directory):
+        left = {path.name: path.name.removeprefix(_MOVING) for path in directory.glob(f"{_MOVING}*")}
+    return _free({**left, **moves}, set(names))
+
+
+def move(directory: Path, moves: Mapping[str, str]) -> None:
+    """Rename directories. It may be repeated after a crash. Raises StateError."""
+    with translated(directory):
+        for name, target in moves.items():
+            if not name.startswith(_MOVING):
+                between = directory / f"{_MOVING}{target}"
+                if between.exists():
+                    shutil.rmtree(between)  # the old version has restored the task since it was left there
+                (directory / name).rename(between)
+        for target in dict.fromkeys(moves.values()):
+            if (directory / target).exists():
+                (directory / target).rmdir()  # an empty one, by `find_moves`
+            (directory / f"{_MOVING}{target}").rename(directory / target)
+
+
+def _free(moves: dict[str, str], names: set[str]) -> dict[str, str]:
+    """Return the moves whose target is free, or becomes free by another move."""
+    while blocked := [name for name, target in moves.items() if target in names and target not in moves]:
+        for name in blocked:
+            del moves[name]
+    return moves
+
+
+def _stores(task: Path) -> set[str]:
+    with translated(task):
+        return {path.name for engine in ENGINES for path in (task / engine).glob("*") if path.is_dir()}

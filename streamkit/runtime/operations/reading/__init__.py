@@ -1,1 +1,0 @@
-"""Reads the records of a topic outside of the application: ranges, conditions, forms."""

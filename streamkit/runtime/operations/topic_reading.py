@@ -1,0 +1,487 @@
+"""Reads the records of a topic without a group: without end, up to end offsets, or only the last ones."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamkit.compile.changed import split_changed
+from streamkit.errors import Position, Problem, SerdeError, TopologyError
+from streamkit.expressions.analysis.types import ANY, INTEGER, TEXT, Type
+from streamkit.plan.model import Plan, SinkNode, SourceNode
+from streamkit.record import Headers, Key, RecordBatch, TopicPartition, Value, WindowedKey
+from streamkit.runtime.execution.reasons import human_reason
+from streamkit.runtime.records import RecordJson, headers_to_json, raw_json
+from streamkit.serdes.plain import Json
+from streamkit.serdes.serde import Serde
+from streamkit.state.definitions import StoreDef
+from streamkit.state.keys import split_combined_key, split_session_key, unpack_long
+from streamkit.state.record_context import decode_buffer_value
+
+if TYPE_CHECKING:
+    from streamkit.runtime.operations.topic_positions import Range
+    from streamkit.transport.log_interface import Consumer
+
+
+POLL_RECORDS = 1000
+POLL_MS = 200
+_FURTHER = 4
+"""The factor by which the search for the last records goes back further, where it has not found enough."""
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class Row(NamedTuple):
+    """A record as it lies on the log."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+
+
+class Found(NamedTuple):
+    """A record that meets the conditions."""
+
+    row: Row
+    decoded: Decoded
+
+
+def record_json(found: Found, *, offsets: bool = False) -> dict[str, Json]:
+    """Return a record as an object; `error` has the reason where a side did not decode, which is {"base64": …} then."""
+
+    row, decoded = found
+    record: dict[str, Json] = {
+        "topic": row.topic,
+        "key": decoded.sides[0].json(decoded.key),
+        "value": decoded.sides[1].json(decoded.value),
+        "timestamp": row.timestamp,
+    }
+    if row.headers:
+        record["headers"] = headers_to_json(row.headers)
+    record["partition"] = row.partition
+    if offsets:
+        record["offset"] = row.offset
+    if decoded.problems:
+        record["error"] = "; ".join(f"{name}: {reason}" for name, reason in decoded.problems.items())
+    return record
+
+
+class Reading:
+    """Reads assigned partitions; nothing is committed. stopped: returns whether to end now."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        record_filter: RecordFilter,
+        stopped: Callable[[], bool],
+        poll_records: int = POLL_RECORDS,
+    ):
+        self._poll_records = poll_records
+        self._consumer = consumer
+        self._filter = record_filter
+        self._stopped = stopped
+
+    def follow(self, first: Offsets, *, until_idle: bool = False, most: int | None = None) -> Iterator[list[Found]]:
+        """Yield the selected records as they arrive, a list for each poll; with `until_idle` up to the current end."""
+        self._consumer.assign(first)
+        # Where every record is selected, none is fetched that is not printed.
+        size = self._poll_records
+        if most is not None and self._filter.is_open:
+            size = min(size, most)
+        while not self._stopped():
+            batches = self._consumer.poll(size, POLL_MS)
+            yield list(self._wanted(batches))
+            if not batches and until_idle and self._is_past(self._consumer.end_offsets(list(first))):
+                return
+
+    def between(
+        self, first: Offsets, ends: Offsets, enough: Callable[[TopicPartition], bool] = lambda place: False
+    ) -> Iterator[list[Found]]:
+        """Yield the selected records before these ends; of a partition none after the poll that was enough."""
+        left = {place: offset for place, offset in first.items() if offset < ends[place]}
+        self._consumer.assign(left)
+        while left and not self._stopped():
+            yield list(self._wanted(self._consumer.poll(POLL_RECORDS, POLL_MS), ends))
+            done = [place for place in left if self._consumer.position(place) >= ends[place] or enough(place)]
+            self._consumer.remove(done)
+            for place in done:
+                del left[place]
+
+    def first(self, number: int, first: Offsets, ends: Offsets) -> list[Found]:
+        """Return the first of the selected records before these ends.
+
+        Of the first `number` of each partition, by offset, the `number` with the earliest timestamps; in the order of
+        timestamp, partition and offset.
+        """
+        kept: dict[TopicPartition, list[Found]] = {place: [] for place in first}
+        for found in self.between(first, ends, lambda place: len(kept[place]) >= number):
+            for each in found:
+                kept[TopicPartition(each.row.topic, each.row.partition)].append(each)
+        return sorted((each for rows in kept.values() for each in rows[:number]), key=_order)[:number]
+
+    def last(self, number: int, first: Offsets, ends: Offsets) -> list[Found]:
+        """Return the last of the selected records before these ends.
+
+        Of the last `number` of each partition, by offset, the `number` with the latest timestamps; in the order of
+        timestamp, partition and offset. Since offsets may be missing and records may not be selected, the search goes back
+        until each partition has `number` records or is at `first`.
+        """
+        kept: dict[TopicPartition, deque[Found]] = {place: deque(maxlen=number) for place in first}
+        distance = max(number, POLL_RECORDS if not self._filter.is_open else number)
+        incomplete = list(first) if number else []
+        while incomplete and not self._stopped():
+            positions = {place: max(first[place], ends[place] - distance) for place in incomplete}
+            for place in incomplete:
+                kept[place].clear()
+            for found in self.between(positions, ends):
+                for each in found:
+                    kept[TopicPartition(each.row.topic, each.row.partition)].append(each)
+            incomplete = [
+                place for place in incomplete if len(kept[place]) < number and positions[place] > first[place]
+            ]
+            distance *= _FURTHER
+        found = sorted((each for rows in kept.values() for each in rows), key=_order)
+        return found[-number:] if number else []
+
+    def _is_past(self, ends: Offsets) -> bool:
+        return all(self._consumer.position(place) >= end for place, end in ends.items())
+
+    def _wanted(self, batches: list[RecordBatch], ends: Offsets | None = None) -> Iterator[Found]:
+        for batch in batches:
+            end = None if ends is None else ends[TopicPartition(batch.topic, batch.partition)]
+            columns = (batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers)
+            for fields in zip(*columns, strict=True):
+                if end is not None and fields[0] >= end:
+                    break
+                row = Row(batch.topic, batch.partition, *fields)
+                decoded = self._filter.decode_matching(row)
+                if decoded is not None:
+                    yield Found(row, decoded)
+
+
+def _order(found: Found) -> tuple[int, int, int]:
+    return found.row.timestamp, found.row.partition, found.row.offset
+
+
+# Selects records of a topic: by time, by key, by an expression.
+
+NAMES = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
+_TEXTS = ("string", "uuid")
+"""Serdes whose JSON form is text: a key is written without quotes."""
+
+
+class RecordFilter:
+    """The range, a key and an expression, in the order of their costs. Raises TopologyError for a wrong expression."""
+
+    def __init__(self, plan: Plan, forms: TopicForms, span: Range, key: KeyCondition | None, where: str | None):
+        self._forms = forms
+        self._span = span
+        self._key = key
+        self._names: frozenset[str] = frozenset()
+        self._predicate: Callable[..., bool] | None = None
+        if where is not None:
+            self._compile(plan, where)
+        self.is_open = key is None and where is None and span.until is None
+        """Whether it accepts nearly every record."""
+        self.failed = 0
+        """Records for which the expression raised an error; they are left out."""
+        self.failure = ""
+        """The reason of the first of these errors."""
+
+    def _compile(self, plan: Plan, where: str) -> None:
+        import time
+
+        from streamkit.expressions import parse
+        from streamkit.expressions.analysis.infer import infer
+
+        expression = parse(where, NAMES, Position("--where", 1, 1), plan.functions)
+        types: dict[str, Type] = {"timestamp": INTEGER, "partition": INTEGER, "offset": INTEGER, "topic": TEXT}
+        if len(self._forms.pairs) == 1:
+            key, value = self._forms.pairs[0]
+            types |= {"key": key.type, "value": value.type}
+        problems: list[Problem] = []
+        infer(expression, types, problems)
+        if problems:
+            raise TopologyError(problems)
+        self._names = expression.names
+        test = expression.function((*NAMES, "now"))
+        self._predicate = lambda *facts: test(*facts, lambda: time.time_ns() // 1_000_000)
+
+    def decode_matching(self, row: Row) -> Decoded | None:
+        """Return the decoded record if it meets the conditions. Raises RegistryError."""
+        span = self._span
+        if row.offset < span.first_offset:
+            return None
+        if span.since is not None and row.timestamp < span.since:
+            return None
+        if span.until is not None and row.timestamp >= span.until:
+            return None
+        found = self._forms.read(row.key, row.value)
+        if self._key is not None and not self._key.matches(found):
+            return None
+        return found if self._predicate is None or self._is_true(self._predicate, row, found) else None
+
+    def _is_true(self, predicate: Callable[..., bool], row: Row, found: Decoded) -> bool:
+        unreadable = self._names & found.problems.keys()
+        try:
+            if unreadable:
+                name = min(unreadable)
+                raise SerdeError(f"{name}: {found.problems[name]}")
+            facts = (row.timestamp, row.headers, row.topic, row.partition, row.offset)
+            return bool(predicate(found.key, found.value, *facts))
+        except Exception as error:
+            # The handlers of the topology do not apply to a condition: its errors are counted and reported.
+            self.failed += 1
+            self.failure = self.failure or human_reason(error)
+            return False
+
+
+class KeyCondition:
+    """A key as text or JSON, compared decoded in each form that the topic's keys may have."""
+
+    def __init__(self, forms: TopicForms, text: str):
+        """Raises SerdeError where no form has such a key."""
+        self._keys: dict[int, Json] = {}
+        """The JSON form of the key by the id of each form."""
+        reason = None
+        for side, _ in forms.pairs:
+            try:
+                self._keys[id(side)] = _wanted_key(side, text)
+            except SerdeError as error:
+                reason = reason or error
+        if not self._keys:
+            raise reason or SerdeError("the topic has no keys that can be compared")
+
+    def matches(self, found: Decoded) -> bool:
+        """Return whether a record has the key; of a windowed key also the key alone."""
+        wanted = self._keys.get(id(found.sides[0]), _NOTHING)
+        if wanted is _NOTHING or found.key is None:
+            return False
+        key = found.sides[0].to_json(found.key)
+        if found.sides[0].is_windowed:
+            return all(_text(key[name]) == _text(part) for name, part in wanted.items())
+        return _text(key) == _text(wanted)
+
+
+_NOTHING = object()
+
+
+def _text(value: Json) -> str:
+    """Return a JSON form as text that is equal for equal data, whatever the order of fields."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _wanted_key(side: Side, text: str) -> Json:
+    serde = side.serde
+    if serde is not None and serde.spec in _TEXTS and not side.is_windowed:
+        return serde.to_json(serde.from_json(text))
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        # A key that is no JSON is text.
+        value = text
+    if side.is_windowed:
+        is_complete = isinstance(value, dict) and {"key", "start"} <= value.keys() <= {"key", "start", "end"}
+        if not is_complete:
+            value = {"key": text if serde is not None and serde.spec in _TEXTS else value}
+        return {name: _normal(serde, part) if name == "key" else part for name, part in value.items()}
+    return _normal(serde, value)
+
+
+def _normal(serde: Serde | None, value: Json) -> Json:
+    """Return the JSON form of a value after a round trip through the serde. Raises SerdeError where it does not encode."""
+    if serde is None:
+        return value
+    if serde.spec == "bytes" and isinstance(value, (str, int, float)):
+        value = serde.to_json(str(value).encode())
+    return serde.to_json(serde.decode(serde.encode(serde.from_json(value))))
+
+
+# Reads the records of any topic of a topology: those of the file, and the application's internal ones.
+
+
+class Side(NamedTuple):
+    """The form of the keys or the values of a topic.
+
+    serde: the serde of the bytes, or of the key within a window where `is_windowed`; None: the bytes have a layout of their own.
+    """
+
+    decode: Callable[[bytes], Value]
+    to_json: Callable[[Value], Json]
+    serde: Serde | None = None
+    is_windowed: bool = False
+    type: Type = ANY
+
+    def json(self, value: Value) -> Json:
+        """Return the JSON form of a decoded value; None is an absent one."""
+        return None if value is None else self.to_json(value)
+
+
+class Decoded(NamedTuple):
+    """A record's key and value as objects; bytes where `problems` has a reason, by `key` and `value`."""
+
+    key: Key
+    value: Value
+    sides: tuple[Side, Side]
+    problems: dict[str, str]
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+RAW = Side(_same, raw_json)
+_WITHOUT_PROBLEMS: dict[str, str] = {}
+
+
+class TopicForms:
+    """The forms of the records of one topic, by its name on the log; the first form that decodes is used."""
+
+    def __init__(self, plan: Plan, topic: str):
+        self.pairs = _pairs(plan, topic)
+
+    def read(self, key: bytes | None, value: bytes | None) -> Decoded:
+        """Return a record decoded. Raises RegistryError where the schema registry does not answer."""
+        for sides in self.pairs:
+            try:
+                return Decoded(
+                    None if key is None else sides[0].decode(key),
+                    None if value is None else sides[1].decode(value),
+                    sides,
+                    _WITHOUT_PROBLEMS,
+                )
+            except SerdeError:
+                continue
+        problems: dict[str, str] = {}
+        parts = [
+            self._part(place, name, data, problems) for place, name, data in ((0, "key", key), (1, "value", value))
+        ]
+        return Decoded(parts[0][0], parts[1][0], (parts[0][1], parts[1][1]), problems)
+
+    def _part(self, place: int, name: str, data: bytes | None, problems: dict[str, str]) -> tuple[Value, Side]:
+        """Return one side alone, raw where no form decodes it, with the reason of the first form."""
+        for sides in self.pairs:
+            try:
+                return None if data is None else sides[place].decode(data), sides[place]
+            except SerdeError as error:
+                problems.setdefault(name, str(error))
+        return data, RAW
+
+
+def _pairs(plan: Plan, topic: str) -> list[tuple[Side, Side]]:
+    if topic not in plan.external_topics:
+        found = list(_internal(plan, topic)) or list(_changelog(plan, topic))
+        if found:
+            return found[:1]
+    return [(_side(key), _side(value)) for key, value in RecordJson(plan).candidates(topic)]
+
+
+def _side(serde: Serde | None) -> Side:
+    if serde is None:
+        return RAW
+    # Windowed serdes are the only ones with a serde within.
+    inner = getattr(serde, "inner", None)
+    return Side(serde.decode, serde.to_json, inner or serde, inner is not None, serde.type)
+
+
+# -- Internal topics ----------------------------------------------------------------------------------------------------
+
+
+def _internal(plan: Plan, topic: str) -> Iterator[tuple[Side, Side]]:
+    """Yield the form of a repartition, subscription or response topic, once for each node that reads or writes it."""
+    for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
+        if not isinstance(node, (SourceNode, SinkNode)) or not node.internal:
+            continue
+        names = node.topics if isinstance(node, SourceNode) else (node.topic,)
+        if any(name is not None and plan.internal_name(name) == topic for name in names):
+            values = {"plain": _side, "changed": _changed}.get(node.value_kind)
+            yield _side(node.key_serde), RAW if values is None else values(node.value_serde)
+
+
+def _changed(serde: Serde) -> Side:
+    """Return the form of a table's changes: objects with the new and the old value (ChangedDeserializer)."""
+
+    def decode(data: bytes) -> dict[str, Value]:
+        return _each_value(serde, *split_changed(data))
+
+    return Side(_guarded(decode), partial(_each_json, serde))
+
+
+def _changelog(plan: Plan, topic: str) -> Iterator[tuple[Side, Side]]:
+    for name, store in plan.stores.items():
+        if plan.changelog_name(name) == topic:
+            yield _changelog_key(store), _changelog_value(store)
+
+
+def _changelog_key(store: StoreDef) -> Side:
+    serde = store.key_serde
+    size = store.window_size or 0
+
+    def window(data: bytes) -> WindowedKey:
+        start = unpack_long(data, len(data) - 12)[0]
+        return WindowedKey(serde.decode(data[:-12]), start, start + size)
+
+    def session(data: bytes) -> WindowedKey:
+        key, start, end = split_session_key(data)
+        return WindowedKey(serde.decode(key), start, end)
+
+    def unmatched(data: bytes) -> dict[str, Value]:
+        side = "left" if data[8] else "right"
+        return {"key": serde.decode(data[9:]), "timestamp": unpack_long(data)[0], "side": side}
+
+    if store.kind.windowed:
+        decode = _guarded(session if store.type == "session" else window)
+        return Side(decode, partial(_windowed_json, serde), serde, is_windowed=True)
+    if store.type == "outer_join":
+        return Side(_guarded(unmatched), lambda key: {**key, "key": serde.to_json(key["key"])})
+    if store.type == "join_grace":
+        return Side(_guarded(lambda data: serde.decode(data[9:-4])), serde.to_json, serde)
+    if store.type == "subscription":
+        parts = _guarded(lambda data: dict(zip(("foreign", "primary"), split_combined_key(data), strict=True)))
+        return Side(parts, lambda key: {name: raw_json(part) for name, part in key.items()})
+    return _side(serde)
+
+
+def _changelog_value(store: StoreDef) -> Side:
+    serde = store.value_serde
+    if store.type in ("suppress", "join_grace"):
+
+        def waiting(data: bytes) -> dict[str, Value]:
+            buffered = decode_buffer_value(data)[0]
+            return _each_value(serde, buffered.new, buffered.old)
+
+        return Side(_guarded(waiting), partial(_each_json, serde))
+    # Values of unmatched records belong to the serde of the side that the key names, subscriptions to no serde.
+    return RAW if store.type in ("outer_join", "subscription") else _side(serde)
+
+
+def _windowed_json(serde: Serde, key: WindowedKey) -> dict[str, Value]:
+    return {"key": serde.to_json(key.key), "start": key.start, "end": key.end}
+
+
+def _each_value(serde: Serde, new: bytes | None, old: bytes | None) -> dict[str, Value]:
+    return {name: None if each is None else serde.decode(each) for name, each in (("new", new), ("old", old))}
+
+
+def _each_json(serde: Serde, parts: dict[str, Value]) -> dict[str, Value]:
+    return {name: None if each is None else serde.to_json(each) for name, each in parts.items()}
+
+
+def _guarded(decode: Callable[[bytes], Value]) -> Callable[[bytes], Value]:
+    """Return a function that raises SerdeError for bytes without the layout that it expects."""
+    from struct import error as short
+
+    def guarded(data: bytes) -> Value:
+        try:
+            return decode(data)
+        except (short, IndexError, ValueError) as error:
+            raise SerdeError(f"{len(data)} bytes do not have the layout of this topic ({error})") from error
+
+    return guarded

@@ -1,1 +1,0 @@
-"""What each step makes of a record: the visits of nodes, on tasks with traced programs."""
