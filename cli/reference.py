@@ -11,7 +11,7 @@ from typing import TypedDict, TypeVar
 
 from streamkit.config.settings import SettingValue
 from streamkit.lint import RULES, Rule
-from streamkit.spec.documents.markdown import cell, without_links
+from streamkit.spec.markdown import cell, without_links
 from streamkit_cli.command_line import COMMANDS, application
 
 T = TypeVar("T")
@@ -46,15 +46,15 @@ _Found = Iterator[tuple[str, str, Callable[[], str]]]
 
 def _steps() -> _Found:
     from streamkit.operators import STEPS
-    from streamkit.spec.documents.language_reference import describe_operator
+    from streamkit.spec.language_reference import describe_operator
 
     for operator in STEPS.values():
         yield operator.name, operator.summary, partial(_linkless, describe_operator, operator)
 
 
 def _functions() -> _Found:
-    from streamkit.expressions.library.function_table import LIBRARY
-    from streamkit.spec.documents.language_reference import describe_function
+    from streamkit.expressions.function_table import LIBRARY
+    from streamkit.spec.language_reference import describe_function
 
     for function in LIBRARY.values():
         yield function.name, function.doc, partial(_linkless, describe_function, function)

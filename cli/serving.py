@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamkit.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from streamkit.http.server.http_server import HttpServer
+    from streamkit.http.http_server import HttpServer
     from streamkit.plan.model import Plan
     from streamkit.runtime.local.client import Application
 
@@ -34,7 +34,7 @@ class HttpOptions(NamedTuple):
                 if value is not None:
                     raise UsageError(f"{option} needs --http")
             return None
-        from streamkit.http.server.http_server import HttpServer, parse_address
+        from streamkit.http.http_server import HttpServer, parse_address
 
         return HttpServer(*parse_address(self.address), read_token(self.token_file), self.hosts)
 

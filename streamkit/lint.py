@@ -16,8 +16,8 @@ from streamkit import plugins
 from streamkit.config.values import is_secret
 from streamkit.errors import Position
 from streamkit.expressions import Expression
-from streamkit.expressions.analysis.types import ANY
-from streamkit.expressions.call_signatures import methods_called
+from streamkit.expressions.calls import methods_called
+from streamkit.expressions.types import ANY
 from streamkit.graph.physical_topology import OnError, StepRef
 from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.core.parsed_values import Ref, SinkSpec, Step

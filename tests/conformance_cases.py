@@ -14,7 +14,7 @@ from streamkit.operators.core.operator import Example
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.spec.documents.step_examples import Shown
+from streamkit.spec.language_reference import Shown
 
 FOLDER = Path(__file__).parent / "conformance"
 CASES = sorted(path.parent for path in FOLDER.glob("*/topology.yaml"))

@@ -45,7 +45,7 @@ LAYERS = (
 RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
 FOREIGN: dict[str, str | tuple[str, ...]] = {
     "confluent_kafka": "streamkit/transport/kafka",
-    "confluent_kafka.schema_registry": "streamkit/serdes/schemas/registry",
+    "confluent_kafka.schema_registry": "streamkit/serdes/registry",
     "fastavro": "streamkit/serdes/formats/avro",
     "google.protobuf": "streamkit/serdes/formats/protobuf",
     "google_crc32c": "streamkit/transport/embedded",

@@ -12,7 +12,7 @@ from streamkit.operators import OPERATORS
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.runtime.driver import run_case
-from streamkit.spec.documents.language_reference import MARKER, describe_kind, group_of, main, pages, render, updated
+from streamkit.spec.language_reference import MARKER, describe_kind, group_of, main, pages, render, updated
 from tests.conformance_cases import write_example
 
 REFERENCE = Path(__file__).parent.parent / "docs/language"

@@ -26,7 +26,7 @@ from tests.runtime.fake_log import FakeLog
 from tests.runtime.plans import pass_through
 
 ROOT = Path(streamkit.__file__).parent
-LISTS = {ROOT / "config" / f"{name}.py" for name in ("settings", "values", "clients", "librdkafka", "topic_settings")}
+LISTS = {ROOT / "config" / f"{name}.py" for name in ("settings", "values", "clients")}
 """Where names stand because they exist, not because they are read."""
 ONE_WORD = {name for name, setting in SETTINGS.items() if len(setting.words) == 1}
 

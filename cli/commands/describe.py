@@ -46,7 +46,7 @@ def command(file: File, form: Chosen = Format.text, settings: Settings = None, e
     """
     plan = load_plan(file, settings, env_file)
     if form is Format.python:
-        from streamkit.compile.show import describe_code
+        from streamkit.compile.compiler import describe_code
 
         text = describe_code(plan)
     else:

@@ -20,7 +20,7 @@ from streamkit_cli.loading import STDIN, load_plan, require_file
 from streamkit_cli.options import EnvFile, Settings
 
 if TYPE_CHECKING:
-    from streamkit.changes.forms.form import Form
+    from streamkit.changes.form import Form
     from streamkit.plan.model import Plan
 
 
@@ -101,8 +101,8 @@ class _Version:
 
 
 def _read(file: str, settings: list[str] | None, env_file: str | None) -> _Version:
-    from streamkit.changes.forms.of_describe import is_description, parse_describe
-    from streamkit.changes.forms.of_plan import form_of
+    from streamkit.changes.of_describe import is_description, parse_describe
+    from streamkit.changes.of_plan import form_of
 
     if file == STDIN:
         plan = load_plan(file, settings, env_file)
@@ -121,8 +121,8 @@ def _read(file: str, settings: list[str] | None, env_file: str | None) -> _Versi
 def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
     """Compare with what is on the log of the new version; of two versions the numbers of records are known then."""
     from streamkit.changes.compare_versions import compare
-    from streamkit.changes.forms.of_log import form_on_log, read_log
-    from streamkit.changes.forms.of_plan import form_of
+    from streamkit.changes.of_log import form_on_log, read_log
+    from streamkit.changes.of_plan import form_of
     from streamkit.runtime.operations.opening import address
     from streamkit_cli.logs import opened
 

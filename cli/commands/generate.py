@@ -77,7 +77,7 @@ def command(
     Generators are in the section generators of the file, or in NAME.generators.yaml beside NAME.yaml. The same seed and
     start make the same records. Records that never end need --rate or --count; SIGTERM and SIGINT end the command.
     """
-    from streamkit.testing.generators.generated_records import START, chosen, generated, is_endless
+    from streamkit.testing.generated_records import START, chosen, generated, is_endless
 
     pace = None if rate is None else per_second(rate)
     now = time.time_ns() // 1_000_000

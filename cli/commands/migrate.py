@@ -84,7 +84,7 @@ def read_version(file: str, command_name: str, settings: list[str] | None, env_f
     """Return the plan of a version. Raises UsageError for a description, and what `load_plan` raises."""
     from pathlib import Path
 
-    from streamkit.changes.forms.of_describe import is_description
+    from streamkit.changes.of_describe import is_description
 
     require_file(file)
     if is_description(Path(file).read_bytes().decode(errors="replace")):

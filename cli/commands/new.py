@@ -98,7 +98,7 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
 
 def _schema_with_plugins() -> str | None:
     """Return the JSON Schema where plugins add to the installed one; else None."""
-    from streamkit.spec.documents.topology_schema import with_plugins
+    from streamkit.spec.topology_schema import with_plugins
 
     schema = with_plugins()
     return None if schema == json.loads(SCHEMA.read_text(encoding="utf-8")) else json.dumps(schema, indent=1) + "\n"

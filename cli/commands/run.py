@@ -339,7 +339,7 @@ def _port_of(http: str | None, number: int) -> str | None:
     """Return the address of one application's server: that of the overview, with a port that is `number` higher."""
     if http is None:
         return None
-    from streamkit.http.server.http_server import parse_address
+    from streamkit.http.http_server import parse_address
 
     host, port = parse_address(http)
     if port + number > 65535:

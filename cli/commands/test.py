@@ -241,7 +241,7 @@ def _relative(path: Path) -> Path:
 
 
 def _write_junit(path: str, results: list[FileResult]) -> None:
-    from streamkit.testing.junit import junit
+    from streamkit.testing.failure_report import junit
 
     try:
         Path(path).write_bytes(junit(results))

@@ -76,7 +76,7 @@ class Topology:
 
         format: text, json, mermaid, dot, svg, html, or python (the generated code). Raises UsageError for another one.
         """
-        from streamkit.compile.show import describe_code
+        from streamkit.compile.compiler import describe_code
         from streamkit.plan.describe import FORMATS, describe
 
         if format == CODE:

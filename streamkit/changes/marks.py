@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.form import RowForm
-from streamkit.changes.forms.of_plan import rows_of
-from streamkit.changes.rows import compare_rows
+from streamkit.changes.form import RowForm
+from streamkit.changes.of_plan import rows_of
+from streamkit.changes.serde_forms import compare_rows
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan.model import Plan
-from streamkit.state.files.mark import sealed, translated, unsealed, write_atomically
+from streamkit.state.directory import sealed, translated, unsealed, write_atomically
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.form import RowForm, StoreForm, TopicForm
-from streamkit.changes.rows import compare_rows
+from streamkit.changes.form import RowForm, StoreForm, TopicForm
+from streamkit.changes.serde_forms import compare_rows
 
 StoreOrTopic = TypeVar("StoreOrTopic", StoreForm, TopicForm)
 _INDEX = re.compile(r"\d{10}")

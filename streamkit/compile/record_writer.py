@@ -31,8 +31,8 @@ from streamkit.code import (
 )
 from streamkit.compile.output_growth import counts
 from streamkit.expressions import Expression
-from streamkit.expressions.evaluation.budget import Budget
-from streamkit.expressions.translation.translate import BUDGET
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.translate import BUDGET
 from streamkit.operators.codegen.record_variables import RecordVariables, Slot, record_of_parameters
 from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.kernels.calls.replays import Replays

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamkit.config.settings import ALIASES, REFUSED, SETTINGS, SettingValue
+from streamkit.config.settings import ALIASES, REFUSED, SETTINGS, TOPIC_SETTINGS, SettingValue
 from streamkit.config.values import as_text, convert
 from streamkit.errors import ConfigError
 from streamkit.suggestions import did_you_mean
@@ -86,8 +86,9 @@ def topic_value(name: str, value: object, given: str = "") -> str:
 
     `given`: the name as the user wrote it. Raises UnknownSettingError and ConfigError.
     """
-    from streamkit.config.topic_settings import NAMES
 
-    if name not in NAMES:
-        raise UnknownSettingError(f"There is no setting {given or name!r} of topics{did_you_mean(name, NAMES)}")
+    if name not in TOPIC_SETTINGS:
+        raise UnknownSettingError(
+            f"There is no setting {given or name!r} of topics{did_you_mean(name, TOPIC_SETTINGS)}"
+        )
     return as_text(given or name, value)

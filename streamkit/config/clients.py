@@ -5,12 +5,163 @@ Roles: "consumer" (main, restore and global ones), "producer", "admin"; a row li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from streamkit.config import security
-from streamkit.config.librdkafka import COMMON, CONSUMER, NAMES, PRODUCER
 from streamkit.config.resets import parse_reset
 from streamkit.errors import ConfigError
+
+# The names of librdkafka's own settings (2.x: what rd_kafka_conf_properties_show prints, callbacks left out).
+
+COMMON = frozenset(
+    """
+    allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
+    bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback client.dns.lookup
+    client.id client.rack connections.max.idle.ms debug enable.metrics.push enable.random.seed
+    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification enabled_events https.ca.location
+    https.ca.pem log.connection.close log.queue log.thread.name log_level max.in.flight
+    max.in.flight.requests.per.connection message.copy.max.bytes message.max.bytes metadata.broker.list
+    metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+    plugin.library.paths receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms
+    reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism
+    sasl.mechanisms sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.file
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
+    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config
+    sasl.oauthbearer.extensions sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type
+    sasl.oauthbearer.method sasl.oauthbearer.scope sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol socket.blocking.max.ms
+    socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails socket.nagle.disable
+    socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores
+    ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location
+    ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location
+    ssl.key.password ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list
+    statistics.interval.ms topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt
+    topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
+    """.split()  # noqa: SIM905 - a list of names reads better as text
+)
+CONSUMER = frozenset(
+    """
+    auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.callback.max.messages
+    coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof
+    fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms
+    fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
+    heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+    offset.store.method offset.store.path offset.store.sync.interval.ms partition.assignment.strategy
+    queued.max.messages.kbytes queued.min.messages session.timeout.ms share.acknowledgement.mode
+    """.split()  # noqa: SIM905 - a list of names reads better as text
+)
+PRODUCER = frozenset(
+    """
+    acks batch.num.messages batch.size compression.codec compression.level compression.type
+    delivery.report.only.error delivery.timeout.ms enable.gapless.guarantee enable.idempotence linger.ms
+    message.send.max.retries message.timeout.ms partitioner produce.offset.report
+    queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+    queue.buffering.max.ms request.required.acks request.timeout.ms retries sticky.partitioning.linger.ms
+    transaction.timeout.ms transactional.id
+    """.split()  # noqa: SIM905 - a list of names reads better as text
+)
+LIBRDKAFKA_NAMES = COMMON | CONSUMER | PRODUCER
+
+
+# Security settings of Kafka's Java clients in librdkafka's terms: stores of keys, and login modules (JAAS).
+
+_JAVA_STORES = (".jks", ".jceks", ".p12", ".pfx", ".pkcs12", ".keystore", ".truststore")
+_TRUST = (
+    "write ssl.ca.location with a PEM file (keytool -exportcert -rfc -keystore STORE -alias NAME -file ca.pem,"
+    " or openssl pkcs12 -in STORE -cacerts -nokeys -out ca.pem)"
+)
+_OWN = (
+    "write ssl.certificate.location and ssl.key.location with PEM files (keytool -importkeystore -srckeystore STORE"
+    " -destkeystore client.p12 -deststoretype PKCS12, then openssl pkcs12 -in client.p12 -out client.pem)"
+)
+
+
+def protocol(text: str) -> str:
+    """Return security.protocol as librdkafka writes it. Raises ConfigError."""
+    if text.lower() not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
+        raise ConfigError(f"must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not {text!r}")
+    return text.lower()
+
+
+def truststore(text: str) -> dict[str, str]:
+    """Return ssl.ca.location for a PEM file. Raises ConfigError for the other stores of Java."""
+    if text.lower().endswith(_JAVA_STORES):
+        raise ConfigError(f"is a Java key store; {_TRUST}")
+    return {"ssl.ca.location": text}
+
+
+def truststore_type(text: str) -> dict[str, str]:
+    """Return no setting: PEM is the only type. Raises ConfigError for others."""
+    if text.upper() != "PEM":
+        raise ConfigError(f"can only be PEM; {_TRUST}")
+    return {}
+
+
+def keystore(text: str) -> dict[str, str]:
+    """Return certificate and key of a PEM file that holds both. Raises ConfigError for the other stores of Java."""
+    if text.lower().endswith(_JAVA_STORES):
+        raise ConfigError(f"is a Java key store; {_OWN}")
+    return {"ssl.certificate.location": text, "ssl.key.location": text}
+
+
+def keystore_type(text: str) -> dict[str, str]:
+    """Return no setting: PEM is the only type. Raises ConfigError for others."""
+    if text.upper() != "PEM":
+        raise ConfigError(f"can only be PEM; {_OWN}")
+    return {}
+
+
+_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;"\']+))')
+_MODULE = re.compile(r"\s*(?:[\w.]+\.)?(\w+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
+
+
+def jaas(text: str) -> dict[str, str]:
+    """Return the settings of a login module of PLAIN, SCRAM or OAUTHBEARER. Raises ConfigError, whose text repeats no option."""
+    match = _MODULE.match(text)
+    module = match[1] if match else ""
+    if match is None or module not in _MODULES:
+        raise ConfigError(
+            "is understood for PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule only; write"
+            " sasl.kerberos.keytab and sasl.kerberos.principal for Kerberos"
+        )
+    options = {}
+    for name, quoted, single, bare in _OPTION.findall(text[match.end() :]):
+        options[name] = re.sub(r"\\(.)", r"\1", quoted) or single or bare
+    return _MODULES[module](options)
+
+
+def _password(options: dict[str, str]) -> dict[str, str]:
+    if not options.keys() >= {"username", "password"}:
+        raise ConfigError("has no username and password; write sasl.username and sasl.password")
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+_UNSECURED = "unsecuredLoginStringClaim_"
+
+
+def _bearer(options: dict[str, str]) -> dict[str, str]:
+    """Client credentials (OAuthBearerLoginCallbackHandler), or claims of a token without signature."""
+    claims = {name.removeprefix(_UNSECURED): value for name, value in options.items() if name.startswith(_UNSECURED)}
+    if "sub" in claims:
+        return {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": f"principal={claims['sub']}"}
+    names = {
+        "clientId": "sasl.oauthbearer.client.id",
+        "clientSecret": "sasl.oauthbearer.client.secret",
+        "scope": "sasl.oauthbearer.scope",
+    }
+    found = {own: options[name] for name, own in names.items() if name in options}
+    # Without credentials the token comes from a file, which sasl.oauthbearer.token.endpoint.url names.
+    return {**found, "sasl.oauthbearer.method": "oidc"} if "sasl.oauthbearer.client.id" in found else found
+
+
+_MODULES = {"PlainLoginModule": _password, "ScramLoginModule": _password, "OAuthBearerLoginModule": _bearer}
+
 
 Convert = Callable[[str], dict[str, str]]
 ALL = "consumer producer admin"
@@ -87,19 +238,19 @@ JAVA: dict[str, Row] = {
     "receive.buffer.bytes": Row(ALL, _to("socket.receive.buffer.bytes", _buffer)),
     "send.buffer.bytes": Row(ALL, _to("socket.send.buffer.bytes", _buffer)),
     "request.timeout.ms": Row(ALL, _timeout),
-    "security.protocol": Row(ALL, _to("security.protocol", security.protocol)),
+    "security.protocol": Row(ALL, _to("security.protocol", protocol)),
     "sasl.mechanism": Row(ALL, _to("sasl.mechanism")),
-    "sasl.jaas.config": Row(ALL, security.jaas),
+    "sasl.jaas.config": Row(ALL, jaas),
     "ssl.endpoint.identification.algorithm": Row(
         ALL, _to("ssl.endpoint.identification.algorithm", lambda text: text.lower() or "none")
     ),
-    "ssl.truststore.location": Row(ALL, security.truststore),
+    "ssl.truststore.location": Row(ALL, truststore),
     "ssl.truststore.certificates": Row(ALL, _to("ssl.ca.pem")),
-    "ssl.truststore.type": Row(ALL, security.truststore_type),
-    "ssl.keystore.location": Row(ALL, security.keystore),
+    "ssl.truststore.type": Row(ALL, truststore_type),
+    "ssl.keystore.location": Row(ALL, keystore),
     "ssl.keystore.certificate.chain": Row(ALL, _to("ssl.certificate.pem")),
     "ssl.keystore.key": Row(ALL, _to("ssl.key.pem")),
-    "ssl.keystore.type": Row(ALL, security.keystore_type),
+    "ssl.keystore.type": Row(ALL, keystore_type),
     "auto.offset.reset": Row("consumer", _reset),
     "fetch.max.wait.ms": Row("consumer", _to("fetch.wait.max.ms")),
     "isolation.level": Row("consumer", _isolation),
@@ -187,7 +338,7 @@ REFUSED: dict[str, str] = {
 }  # fmt: skip
 """Settings of the clients that a file can't set, with what to write in their place."""
 
-KNOWN = tuple({*JAVA, *NAMES} - set(REFUSED))
+KNOWN = tuple({*JAVA, *LIBRDKAFKA_NAMES} - set(REFUSED))
 """Every setting of a client that a file may have."""
 
 

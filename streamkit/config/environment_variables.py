@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from streamkit.config.check import PREFIXES, TAG_PREFIX, TOPIC_PREFIX
-from streamkit.config.settings import ALIASES, REFUSED, SETTINGS
+from streamkit.config.settings import ALIASES, REFUSED, SETTINGS, TOPIC_SETTINGS
 from streamkit.errors import ConfigError, UsageError
 
 PREFIX = "STREAMKIT_"
@@ -54,7 +54,7 @@ def _setting(name: str) -> str | None:
     for setting in (*SETTINGS, *ALIASES, *REFUSED):
         if variable(setting) == name:
             return setting
-    from streamkit.config import clients, topic_settings
+    from streamkit.config import clients
 
     for prefix in ("", *PREFIXES):
         if name.startswith(variable(prefix)):
@@ -62,7 +62,7 @@ def _setting(name: str) -> str | None:
             for setting in (*clients.KNOWN, *clients.REFUSED):
                 if variable(setting).removeprefix(PREFIX) == rest.removeprefix(PREFIX):
                     return prefix + setting
-    for setting in topic_settings.NAMES:
+    for setting in TOPIC_SETTINGS:
         if variable(TOPIC_PREFIX + setting) == name:
             return TOPIC_PREFIX + setting
     if name.startswith(variable(TAG_PREFIX)):

@@ -16,12 +16,12 @@ from dataclasses import replace
 
 from streamkit.code import ATOM
 from streamkit.errors import Position, Problem, TopologyError
-from streamkit.expressions.analysis.growth import growth_of
 from streamkit.expressions.calls import CallableRef, load_callable, load_object
 from streamkit.expressions.functions import Expression, Function, Library, Link, _mark, reference_key
+from streamkit.expressions.growth import growth_of
+from streamkit.expressions.piece import literal
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translation.piece import literal
-from streamkit.expressions.translation.translate import BUDGET, CountedTranslator, Translator
+from streamkit.expressions.translate import BUDGET, CountedTranslator, Translator
 
 __all__ = [
     "Expression",

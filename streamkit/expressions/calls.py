@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Protocol
 
-from streamkit.errors import Position, Problem, StreamkitError, TopologyError
+from streamkit import durations
+from streamkit.errors import ConfigError, Position, Problem, StreamkitError, TopologyError
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
 
@@ -68,7 +73,6 @@ def load_callable(ref: CallableRef) -> Callable[..., Value]:
         raise _wrong(ref, f"{ref.module}:{ref.attribute} is a value of type {type(found).__name__} and can't be called")
     if not ref.arguments:
         return found
-    from streamkit.expressions.call_signatures import Misfit, bound  # inspect is slow to import
 
     try:
         return bound(found, {each.name: each.value for each in ref.arguments})
@@ -171,3 +175,288 @@ def _within(name: str, top: str) -> bool:
 def _stands_in(folder: str, module: ModuleType) -> bool:
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
     return bool(file) and os.path.abspath(file).startswith(folder + os.sep)
+
+
+# Signatures of the Python callables that a topology names, and whether the arguments of a call fit them.
+#
+# `validate` reads them from the source of a module beside the file, without running it; a program reads them from the object.
+
+POSITIONAL, KEYWORD, ANY_POSITIONAL, ANY_KEYWORD = "positional", "keyword", "args", "kwargs"
+_KINDS = {
+    inspect.Parameter.POSITIONAL_ONLY: POSITIONAL,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD: POSITIONAL,
+    inspect.Parameter.KEYWORD_ONLY: KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL: ANY_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD: ANY_KEYWORD,
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+    "list": (list,),
+    "dict": (dict,),
+}
+_WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
+_WORDS |= {"list": "a list", "dict": "a mapping"}
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter; `annotation`: the source of its annotation, empty without one."""
+
+    name: str
+    kind: str
+    required: bool
+    annotation: str = ""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a function, or those with which a class makes an object (without `self`)."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    is_class: bool = False
+
+    def of_kind(self, kind: str) -> list[Parameter]:
+        """Return the parameters of a kind."""
+        return [each for each in self.parameters if each.kind == kind]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a place of the language calls a function: what it passes by position, and whether it may pass the context too.
+
+    passed None: not known here, so only the arguments by name are checked. makes: of a class, an object is made with the
+    arguments by name alone, whatever a function is passed.
+    """
+
+    passed: tuple[str, ...] | None = None
+    context: bool = False
+    makes: bool = False
+
+
+class Misfit(StreamkitError):
+    """Arguments that do not fit a signature; `argument`: the one that is wrong, None where one is missing."""
+
+    def __init__(self, message: str, argument: str | None = None):
+        super().__init__(message)
+        self.argument = argument
+
+
+def bound(function: Callable[..., Value], arguments: Mapping[str, Value]) -> Callable[..., Value]:
+    """Return a callable with its arguments by name. Raises Misfit."""
+    signature = signature_of(function)
+    if signature is None:
+        return partial(function, **arguments)
+    for misfit in misfits(signature, arguments, Usage()):
+        raise misfit
+    annotations = {each.name: each.annotation for each in signature.parameters}
+    return partial(function, **{name: converted(value, annotations.get(name, "")) for name, value in arguments.items()})
+
+
+def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) -> Iterator[Misfit]:
+    """Yield what is wrong with the arguments of a call."""
+    positional = signature.of_kind(POSITIONAL)
+    passed = () if signature.is_class else usage.passed
+    taken = [] if passed is None else positional[: len(passed)]
+    name = signature.name
+    if passed is not None and len(taken) < len(passed) and not signature.of_kind(ANY_POSITIONAL):
+        takes = ", ".join(each.name for each in positional) or "nothing"
+        yield Misfit(f"{name} takes {takes}, and gets {_count(passed)}: {', '.join(passed)}")
+    rest = positional[len(taken) :]
+    if usage.context and not signature.is_class and rest and rest[0].name not in arguments:
+        rest = rest[1:]
+    free = [*rest, *signature.of_kind(KEYWORD)]
+    known = {each.name: each for each in free}
+    for argument, value in arguments.items():
+        parameter = known.get(argument)
+        if parameter is not None:
+            mistake = _mistake(value, parameter.annotation)
+            if mistake:
+                yield Misfit(f"{argument!r} of {name} must be {mistake}", argument)
+        elif any(each.name == argument for each in taken):
+            yield Misfit(f"{argument!r} of {name} is what the step passes; it can't be set by 'with'", argument)
+        elif not signature.of_kind(ANY_KEYWORD):
+            takes = f"it takes: {', '.join(known)}" if known else "it takes none"
+            yield Misfit(f"{name} has no argument {argument!r}{did_you_mean(argument, known, takes)}", argument)
+    missing = [each.name for each in free if each.required and each.name not in arguments]
+    if missing and (usage.passed is not None or (usage.makes and signature.is_class)):
+        yield Misfit(f"{name} needs {' and '.join(map(repr, missing))}; write with: {{{missing[0]}: …}}")
+
+
+def converted(value: Value, annotation: str) -> Value:
+    """Return an argument as its parameter takes it: a duration where the parameter is a timedelta.
+
+    >>> converted("10m", "timedelta | None")
+    datetime.timedelta(seconds=600)
+    """
+    if value is not None and "timedelta" in _alternatives(annotation):
+        return timedelta(milliseconds=durations.parse(value))
+    return value
+
+
+def _mistake(value: Value, annotation: str) -> str:
+    """Return what an argument has to be, and what it is; an empty text where it fits or the type is not known."""
+    choices = _alternatives(annotation)
+    if not choices or (value is None and "None" in choices):
+        return ""
+    wanted = [each for each in choices if each != "None"]
+    if wanted == ["timedelta"]:
+        try:
+            durations.parse(value)
+        except ConfigError as error:
+            return f"{str(error).removeprefix('must be ')}, not {value!r}"
+        return ""
+    if not all(each in _TYPES for each in wanted):
+        return ""
+    for each in wanted:
+        if isinstance(value, _TYPES[each]) and (each == "bool" or not isinstance(value, bool)):
+            return ""
+    return f"{' or '.join(_WORDS[each] for each in wanted)}, not {value!r}"
+
+
+def _alternatives(annotation: str) -> list[str]:
+    """Return the types of an annotation by their last names.
+
+    >>> _alternatives("datetime.timedelta | None"), _alternatives("list[str]")
+    (['timedelta', 'None'], ['list'])
+    """
+    parts = (part.strip().partition("[")[0] for part in annotation.strip("\"'").split("|"))
+    return [part.rpartition(".")[2] for part in parts if part]
+
+
+def _count(passed: Sequence[str]) -> str:
+    return f"{len(passed)} argument{'s' if len(passed) != 1 else ''}"
+
+
+# -- Of objects ----------------------------------------------------------------------------------------------------
+
+
+def signature_of(function: Callable[..., Value]) -> Signature | None:
+    """Return the signature of an object; None where Python does not know it, as of some functions written in C."""
+    try:
+        found = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    parameters = tuple(
+        Parameter(each.name, _KINDS[each.kind], each.default is each.empty, _annotation(each))
+        for each in found.parameters.values()
+    )
+    return Signature(getattr(function, "__name__", str(function)), parameters, inspect.isclass(function))
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    annotation: object = parameter.annotation
+    if annotation is parameter.empty:
+        return ""
+    if isinstance(annotation, str):
+        return annotation
+    return annotation.__name__ if type(annotation) is type else str(annotation)
+
+
+# -- Of source -----------------------------------------------------------------------------------------------------
+
+
+def source_signature(folder: str, module: str, attribute: str) -> Signature | None:
+    """Return the signature of a function or a class in a module beside the file, without importing it.
+
+    None where the source does not decide it: another module, a base class, a decorator. Raises Misfit where the module does
+    not define the name at all.
+    """
+    tree = _tree(folder, module)
+    if tree is None or "." in attribute:
+        return None
+    names = _top_names(tree)
+    if names is not None and attribute not in names:
+        public = [name for name in names if not name.startswith("_")]
+        raise Misfit(f"module {module!r} has no {attribute!r}{did_you_mean(attribute, public)}")
+    found = [node for node in tree.body if getattr(node, "name", None) == attribute]
+    if len(found) != 1 or getattr(found[0], "decorator_list", None):
+        return None
+    node = found[0]
+    if isinstance(node, _FunctionNode):
+        return Signature(attribute, _parameters(node.args))
+    if not isinstance(node, ast.ClassDef) or node.keywords:
+        return None
+    inits = [each for each in node.body if isinstance(each, _FunctionNode) and each.name == "__init__"]
+    if len(inits) == 1 and not inits[0].decorator_list:
+        return Signature(attribute, _parameters(inits[0].args)[1:], is_class=True)
+    return Signature(attribute, (), is_class=True) if not inits and not node.bases else None
+
+
+def coroutine_in_source(folder: str, module: str, attribute: str, method: str) -> str | None:
+    """Return the name of a function with `async`, or of such a method of a class, in a module beside the file; else None."""
+    tree = _tree(folder, module)
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == attribute:
+            return attribute
+        if isinstance(node, ast.ClassDef) and node.name == attribute:
+            named = [each for each in node.body if isinstance(each, ast.AsyncFunctionDef) and each.name == method]
+            return f"{attribute}.{method}" if named else None
+    return None
+
+
+def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
+    """Return the names of the methods that a function in a module beside the file calls; none where it is no such function."""
+    tree = _tree(folder, module)
+    found = [node for node in tree.body if getattr(node, "name", None) == attribute] if tree is not None else []
+    calls = [node for each in found if isinstance(each, _FunctionNode) for node in ast.walk(each)]
+    return frozenset(
+        node.func.attr for node in calls if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    )
+
+
+def _tree(folder: str, module: str) -> ast.Module | None:
+    """Return the syntax tree of a module beside the file; None where there is none, or Python can't read it."""
+    path = os.path.join(folder or ".", *module.split("."))
+    for file in (f"{path}.py", os.path.join(path, "__init__.py")):
+        try:
+            return _parsed(file, os.stat(file).st_mtime_ns)
+        except (OSError, SyntaxError, ValueError):
+            continue
+    return None
+
+
+@lru_cache(maxsize=64)
+def _parsed(file: str, changed: int) -> ast.Module:
+    with open(file, "rb") as source:
+        return ast.parse(source.read())
+
+
+def _top_names(tree: ast.Module) -> set[str] | None:
+    """Return the names that a module may define; None where any name may come from elsewhere."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            if any(alias.name == "*" for alias in node.names):
+                return None
+            names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, _FunctionNode | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+    dynamic = {"__getattr__", "globals", "exec"}
+    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return None if dynamic & (names | loaded) else names
+
+
+def _parameters(found: ast.arguments) -> tuple[Parameter, ...]:
+    positional = [*found.posonlyargs, *found.args]
+    without = len(positional) - len(found.defaults)
+    listed = [_parameter(each, POSITIONAL, at < without) for at, each in enumerate(positional)]
+    if found.vararg is not None:
+        listed.append(_parameter(found.vararg, ANY_POSITIONAL, False))
+    listed += [
+        _parameter(each, KEYWORD, default is None)
+        for each, default in zip(found.kwonlyargs, found.kw_defaults, strict=True)
+    ]
+    if found.kwarg is not None:
+        listed.append(_parameter(found.kwarg, ANY_KEYWORD, False))
+    return tuple(listed)
+
+
+def _parameter(found: ast.arg, kind: str, required: bool) -> Parameter:
+    return Parameter(found.arg, kind, required, "" if found.annotation is None else ast.unparse(found.annotation))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.code import ATOM, CONDITION, Code, symbol
 from streamkit.errors import Position, Problem
-from streamkit.expressions.analysis.growth import NONE, Growth
 from streamkit.expressions.calls import CallableRef, load_callable
+from streamkit.expressions.growth import NONE, Growth
+from streamkit.expressions.piece import IMPURE, LAZY
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translation.piece import IMPURE, LAZY
 
 if TYPE_CHECKING:
-    from streamkit.expressions.translation.translate import Translator
+    from streamkit.expressions.translate import Translator
     from streamkit.record import Value
 
 
@@ -149,7 +149,7 @@ def _mark(name: str, text: str) -> str:
 
 
 def _translated(function: Function, source: Source, library: Library, problems: list[Problem]) -> Linked:
-    from streamkit.expressions.translation.translate import BUDGET, CountedTranslator, Translator
+    from streamkit.expressions.translate import BUDGET, CountedTranslator, Translator
 
     tree = source.parse(problems)
     if tree is None:
@@ -258,7 +258,7 @@ class Expression:
 
         Loads the Python callables. Raises TopologyError or StreamkitError where one is missing.
         """
-        from streamkit.expressions.translation.translate import HELPERS
+        from streamkit.expressions.translate import HELPERS
 
         result: dict[str, object] = {helper: HELPERS[helper] for helper in self.helpers}
         # Functions of the file have each other and their helpers, and no built-in of Python.
@@ -282,7 +282,7 @@ class Expression:
         body = self.code(bindings).at(CONDITION)
         scope: dict[str, object] = {"__builtins__": {}, **self.globals()}
         if self.draws:
-            from streamkit.expressions.evaluation.budget import Budget
+            from streamkit.expressions.budget import Budget
 
             body = f"[{body} for _y_b in (_x_Budget(),)][0]"
             scope["_x_Budget"] = Budget

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamkit.errors import LimitError
-from streamkit.expressions.evaluation.helpers import bounded, codec, collected, decode
 from streamkit.expressions.expression_limits import MAX_BITS, MAX_BYTES, size_error
+from streamkit.expressions.helpers import bounded, codec, collected, decode
 from streamkit.record import Value
 
 _TEXT = """capitalize center count endswith expandtabs find index isalnum isalpha isascii isdigit islower isspace

@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from streamkit.errors import Problem
-from streamkit.graph.node_names import Names
 from streamkit.graph.physical_topology import (
     NOWHERE,
     GraphNode,
+    Names,
     OnError,
     RepartitionNode,
     StepRef,

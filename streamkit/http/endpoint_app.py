@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Iterable
 from functools import cached_property
+from html import escape
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import anyio
@@ -11,7 +15,7 @@ import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from streamkit import __version__
@@ -23,25 +27,18 @@ from streamkit.errors import (
     StreamkitError,
     UnknownNameError,
 )
+from streamkit.http import application_state, dead_letter_endpoints, prometheus, store_endpoints, topic_endpoints
 from streamkit.http.access import Access, Refusal
-from streamkit.http.endpoints import (
-    application_page,
-    dead_letter_endpoints,
-    instance_state,
-    live_state,
-    openapi,
-    prometheus,
-    store_endpoints,
-    topic_endpoints,
-)
-from streamkit.http.endpoints.endpoint import JSON, Arguments, Endpoint, error_response, json_response
+from streamkit.http.endpoint import JSON, Arguments, Endpoint, error_response, json_response
 from streamkit.http.service import Service
-from streamkit.plan.describe.drawing.page import policy
+from streamkit.plan.describe.drawing.page import Parts, page_of, policy
+from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +48,8 @@ _THREADS = 40
 def http_application(service: Service, access: Access) -> Starlette:
     """Return the endpoints of a service, for the requests that have access."""
     endpoints = [
-        *application_page.ENDPOINTS,
-        *instance_state.ENDPOINTS,
-        *live_state.ENDPOINTS,
+        _PAGE,
+        *application_state.ENDPOINTS,
         *store_endpoints.ENDPOINTS,
         *topic_endpoints.ENDPOINTS,
         *dead_letter_endpoints.ENDPOINTS,
@@ -72,10 +68,10 @@ def http_application(service: Service, access: Access) -> Starlette:
 
 def _documentation(endpoints: list[Endpoint], secured: bool) -> list[Endpoint]:
     def page_of(service: Service, request: Request) -> Response:
-        return application_page.page_response(openapi.page([*endpoints, *own]), policy(openapi.STYLE))
+        return page_response(page([*endpoints, *own]), policy(STYLE))
 
     def document_of(service: Service, request: Request) -> Response:
-        return json_response(openapi.document([*endpoints, *own], __version__, secured))
+        return json_response(document([*endpoints, *own], __version__, secured))
 
     own = [
         Endpoint("/api", "This documentation.", page_of, content="text/html", open=True),
@@ -172,3 +168,112 @@ def _refused(refusal: Refusal) -> Response:
     if refusal.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+# The endpoints as an OpenAPI document, and as a page without external resources.
+
+STYLE = """
+:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.4rem}section{border-top:1px solid #8884;padding:.8rem 0}h2{font:600 1rem ui-monospace,monospace;margin:0}
+h2 b{display:inline-block;min-width:4.2rem;color:#2563eb}table{border-collapse:collapse;margin:.3rem 0 .3rem 4.2rem}
+td{padding:.1rem 1rem .1rem 0;vertical-align:top}p{margin:.2rem 0 .2rem 4.2rem}.first{margin-left:0}code{font:13px ui-monospace,monospace}
+"""
+
+
+def document(endpoints: Iterable[Endpoint], version: str, secured: bool) -> dict[str, Json]:
+    """Return the OpenAPI 3.1 document."""
+    paths: dict[str, dict[str, Json]] = {}
+    for each in endpoints:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, secured)
+    schemes = {"bearer": {"type": "http", "scheme": "bearer"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "streamkit", "version": version, "description": "A running streamkit application."},
+        "paths": paths,
+        "components": {
+            "schemas": {
+                "Error": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+            },
+            **({"securitySchemes": schemes} if secured else {}),
+        },
+    }
+
+
+def _operation(endpoint: Endpoint, secured: bool) -> dict[str, Json]:
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    ok: dict[str, Json] = {"type": "object"} if endpoint.content == "application/json" else {"type": "string"}
+    answers = dict(endpoint.answers)
+    if secured and not endpoint.open:
+        answers[401] = "The token is missing or wrong."
+    return {
+        "summary": endpoint.summary,
+        "operationId": f"{endpoint.method.lower()}{endpoint.path.replace('{', '').replace('}', '').replace('/', '_')}",
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in re.findall(r"{(\w+)}", endpoint.path)
+        ]
+        + [
+            {
+                "name": each.name,
+                "in": "query",
+                "description": each.meaning,
+                "required": each.required,
+                "schema": {"type": each.kind, **({} if each.default is None else {"default": each.default})},
+            }
+            for each in endpoint.parameters
+        ],
+        "responses": {
+            "200": {"description": "Done.", "content": {endpoint.content: {"schema": ok}}},
+            **{str(code): {"description": text, "content": error} for code, text in sorted(answers.items())},
+        },
+        **({"security": [{"bearer": []}]} if secured and not endpoint.open else {}),
+    }
+
+
+def page(endpoints: Iterable[Endpoint]) -> str:
+    """Return the endpoints as HTML."""
+    sections = "".join(_section(each) for each in endpoints)
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>streamkit API</title><style>{STYLE}</style>'
+        f'<h1>HTTP API</h1><p class="first">As <a href="openapi.json">OpenAPI document</a>; '
+        f'<a href="./">the application</a>.</p>{sections}'
+    )
+
+
+def _section(endpoint: Endpoint) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(each.name)}</code>{' *' if each.required else ''}</td><td>{escape(each.meaning)}</td></tr>"
+        for each in endpoint.parameters
+    )
+    answers = "".join(f"<p><code>{code}</code> {escape(text)}</p>" for code, text in sorted(endpoint.answers.items()))
+    return (
+        f"<section><h2><b>{endpoint.method}</b>{escape(endpoint.path)}</h2><p>{escape(endpoint.summary)}</p>"
+        f"{f'<table>{rows}</table>' if rows else ''}{answers}</section>"
+    )
+
+
+# The page at `/`: the topology with its live state, in one file.
+
+_SCRIPTS = ("live.js", "status.js", "charts.js", "records.js", "topics.js", "queries.js")
+
+
+def show_page(service: Service, request: Request) -> Response:
+    """Return the page; its script requests the live state, with the token that the user enters."""
+    style, body = text_of("application.css"), text_of("application.html")
+    parts = Parts(body, style, "".join(map(text_of, _SCRIPTS)), {})
+    page = page_of(service.application.plan, service.pictures, parts)
+    return page_response(page.html, page.policy)
+
+
+def page_response(html: str, policy: str) -> Response:
+    """Return a page that may send requests to its own server, and that no page of another site may show in a frame."""
+    headers = {"Content-Security-Policy": f"{policy}; connect-src 'self'; frame-ancestors 'none'"}
+    return HTMLResponse(html, headers=headers)
+
+
+def text_of(name: str) -> str:
+    """Return a file of the pages."""
+    return files("streamkit.http.page").joinpath(name).read_text(encoding="utf-8")
+
+
+_PAGE = Endpoint("/", "The page that shows the application.", show_page, content="text/html", open=True)

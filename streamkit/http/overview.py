@@ -13,9 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streamkit.http.access import Access
-from streamkit.http.endpoint_app import Guard
-from streamkit.http.endpoints.application_page import page_response, text_of
-from streamkit.http.endpoints.endpoint import error_response, json_response
+from streamkit.http.endpoint import error_response, json_response
+from streamkit.http.endpoint_app import Guard, page_response, text_of
 from streamkit.plan.describe.drawing.page import page_style, policy
 
 if TYPE_CHECKING:

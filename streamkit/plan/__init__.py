@@ -47,9 +47,7 @@ def build(
     from streamkit.config import Config
     from streamkit.operators.core.operator import StoreDefaults
     from streamkit.plan.assemble import Assembler
-    from streamkit.plan.bind import bind_serdes
-    from streamkit.plan.copartition import broken_copartitions, copartition_groups
-    from streamkit.plan.freeze import freeze
+    from streamkit.plan.freeze import bind_serdes, broken_copartitions, copartition_groups, freeze
 
     config = Config(
         model.application,
@@ -80,7 +78,7 @@ def build(
 
 def _fetch_schemas(model: TopologyModel, config: Config) -> list[Problem]:
     from streamkit.plan.online import fetch_schemas
-    from streamkit.serdes.schemas.registry import Registry
+    from streamkit.serdes.registry import Registry
 
     registry = Registry.of(config)
     return [] if registry is None else fetch_schemas(model, registry)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamkit.config import Config
     from streamkit.expressions import Expression, Function
     from streamkit.graph.physical_topology import StepRef
-    from streamkit.serdes.schemas.registry import Registry
+    from streamkit.serdes.registry import Registry
     from streamkit.spec.topology_model import GeneratorSpec
 
 

@@ -8,8 +8,8 @@ from streamkit.errors import Position, Problem, RegistryError, SerdeError
 from streamkit.graph.physical_topology import NOWHERE
 from streamkit.operators.core.parsed_values import BranchSpec, Step
 from streamkit.plan.model import ExternalTopic
-from streamkit.serdes.schemas.registry import Registry
-from streamkit.serdes.schemas.schema_serde import FramedSerde, SchemaSerde
+from streamkit.serdes.registry import Registry
+from streamkit.serdes.schema_serde import FramedSerde, SchemaSerde
 from streamkit.serdes.serde import Serde
 from streamkit.spec.topology_model import StoreSpec, TopicSpec, TopologyModel
 

@@ -21,8 +21,7 @@ from streamkit.runtime.execution.reasons import human_reason
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.records import raw_json, row_writer
-from streamkit.serdes.plain import Json
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import Json, shown
 from streamkit.state.definitions import Store
 from streamkit.state.reading import Query, read
 

@@ -100,7 +100,7 @@ def _made(name: str, spec: str | dict[str, Json], folder: str) -> Serde:
 
 
 def _plugged(name: str, argument: Json) -> Serde:
-    from streamkit.serdes.formats.plugged import PluggedSerde
+    from streamkit.serdes.formats.called import PluggedSerde
 
     return PluggedSerde(name, argument)
 

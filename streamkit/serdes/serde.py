@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamkit.code import Code
 from streamkit.errors import SerdeError
-from streamkit.expressions.analysis.types import ANY, Type
+from streamkit.expressions.types import ANY, Type
 from streamkit.record import Value
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from streamkit.serdes.schemas.registry import Registry
+    from streamkit.serdes.registry import Registry
 
 
 SerdeSpec: TypeAlias = str | dict[str, Json]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-from streamkit.expressions.call_signatures import Misfit, Usage, misfits, source_signature
-from streamkit.expressions.calls import Argument
+from streamkit.expressions.calls import Argument, Misfit, Usage, misfits, source_signature
 from streamkit.operators.core import fields
 from streamkit.operators.core.parsed_values import BatchCall, CallRef
 from streamkit.spec import legal_names
 from streamkit.spec.topology_model import CallSite
-from streamkit.spec.yaml_nodes.nodes import Node
-from streamkit.spec.yaml_nodes.reader import BAD, Bad, Reader
+from streamkit.spec.yaml_nodes import Node
+from streamkit.spec.yaml_reader import BAD, Bad, Reader
 
 
 def is_call(node: Node) -> bool:

@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterator
 
 from streamkit.errors import Position, Problem, SerdeError, StreamkitError, TopologyError
-from streamkit.expressions.call_signatures import coroutine_in_source, misfits, signature_of
-from streamkit.expressions.calls import load_object, module_exists
+from streamkit.expressions.calls import coroutine_in_source, load_object, misfits, module_exists, signature_of
 from streamkit.spec.topology_model import CallSite, TopologyModel
 
 _METHODS = {

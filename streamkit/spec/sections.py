@@ -9,13 +9,12 @@ from streamkit import serdes
 from streamkit.config.resets import BY_DURATION, POLICIES, OffsetReset
 from streamkit.errors import ConfigError
 from streamkit.expressions import Expression, Function, Library
-from streamkit.expressions.call_signatures import Usage
+from streamkit.expressions.calls import Usage
 from streamkit.operators.core import fields
 from streamkit.operators.core.parsed_values import Ref
 from streamkit.spec import legal_names, steps
 from streamkit.spec.call_readers import called_options
-from streamkit.spec.materialized import put_config, topic_config
-from streamkit.spec.topic_stores import OWN_KEYS, TOPIC_STORES, check_keys, topic_store_ref
+from streamkit.spec.store_entries import OWN_KEYS, TOPIC_STORES, check_keys, put_config, topic_config, topic_store_ref
 from streamkit.spec.topology_model import (
     TIMESTAMP_POLICIES,
     ConfigEntry,
@@ -24,10 +23,8 @@ from streamkit.spec.topology_model import (
     StoreSpec,
     TopicSpec,
 )
-from streamkit.spec.yaml_nodes.locate import locator
-from streamkit.spec.yaml_nodes.nodes import Node
-from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, StoreDefinition, put
-from streamkit.spec.yaml_nodes.resolve import shown
+from streamkit.spec.yaml_nodes import Node, locator
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, StoreDefinition, put, shown
 from streamkit.state.definitions import IN_FILE, KINDS
 from streamkit.suggestions import did_you_mean
 

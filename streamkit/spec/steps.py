@@ -13,7 +13,7 @@ from streamkit import expressions, serdes
 from streamkit.durations import LONGEST
 from streamkit.errors import Position, StreamkitError, TopologyError
 from streamkit.expressions import Expression
-from streamkit.expressions.call_signatures import Usage
+from streamkit.expressions.calls import Usage
 from streamkit.graph.physical_topology import OnError
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
@@ -32,10 +32,9 @@ from streamkit.operators.core.parsed_values import (
 from streamkit.serdes.serde import Serde
 from streamkit.spec import legal_names
 from streamkit.spec.call_readers import batch_call, call_ref, called_options, is_call
-from streamkit.spec.materialized import store_options, topic_config
-from streamkit.spec.yaml_nodes.locate import locator
-from streamkit.spec.yaml_nodes.nodes import Node, quoted
-from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, Use, put
+from streamkit.spec.store_entries import store_options, topic_config
+from streamkit.spec.yaml_nodes import Node, locator, quoted
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, Use, put
 from streamkit.suggestions import did_you_mean, is_misspelt, nearest
 
 if TYPE_CHECKING:

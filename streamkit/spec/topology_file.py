@@ -14,9 +14,8 @@ from streamkit.operators.core.parsed_values import BranchSpec
 from streamkit.spec import legal_names, sections, steps
 from streamkit.spec.legal_names import kafka_name_mistake
 from streamkit.spec.topology_model import GeneratorSpec, PipelineSpec, TopologyModel
-from streamkit.spec.yaml_nodes.nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
-from streamkit.spec.yaml_nodes.reader import BAD, Bad, Options, Reader, StoreDefinition, Use, put
-from streamkit.spec.yaml_nodes.resolve import shown
+from streamkit.spec.yaml_nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, StoreDefinition, Use, put, shown
 from streamkit.suggestions import did_you_mean
 
 LANGUAGE_VERSION = 1

@@ -14,7 +14,7 @@ from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
-    from streamkit.expressions.call_signatures import Usage
+    from streamkit.expressions.calls import Usage
     from streamkit.serdes.formats.called import CalledSerde
 
 TIMESTAMP_POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time", "wallclock")

@@ -17,7 +17,7 @@ from streamkit.serdes.serde import Serde
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from streamkit.state.files.store_offsets import Owner
+    from streamkit.state.store_offsets import Owner
     from streamkit.state.stores.cache import CacheBudget
     from streamkit.state.views import Now, ProcessorStore
 
@@ -128,8 +128,8 @@ def create(
     `budget` None: no cache. `rows`: the map to use instead. `engine`: the engine of stores on disk (state.engine).
     Raises StateError, StateLockedError.
     """
+    from streamkit.state.directory import store_path
     from streamkit.state.engines.open_maps import default_engine, open_map
-    from streamkit.state.files.directory import store_path
 
     kind = store.kind
     if kind.in_memory_only:
@@ -141,7 +141,7 @@ def create(
     cache = (budget if store.in_cache else None,) if kind.cached else ()
     if store.ttl is not None:
         from streamkit.state.engines.ages import AgedMap
-        from streamkit.state.stores.expiring import ExpiringStore
+        from streamkit.state.stores.key_value import ExpiringStore
 
         return ExpiringStore(store, AgedMap(rows, store.ttl), context, *cache)
     return kind.implementation_class()(store, rows, context, *cache)
@@ -457,13 +457,13 @@ _ALL = (
     ),
     StoreKind(
         "join_grace",
-        "streamkit.state.stores.grace_buffer:JoinGraceBuffer",
+        "streamkit.state.stores.suppress_buffer:JoinGraceBuffer",
         "records that wait for a table",
         lost="records that wait for the table are lost",
     ),
     StoreKind(
         "subscription",
-        "streamkit.state.stores.subscription:SubscriptionStore",
+        "streamkit.state.stores.key_value:SubscriptionStore",
         "subscriptions of a foreign-key join",
         lost="rows of the left table are not joined with changes of the right one until they change themselves",
     ),

@@ -12,9 +12,9 @@ from streamkit.plan.describe import describe
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, Remains
 from streamkit.serdes.plain import Json
+from streamkit.testing.case_file import Names
 from streamkit.testing.cases import Case, Described, Expectation, Phase, Plain
 from streamkit.testing.match_expected import Pair, align
-from streamkit.testing.scope import Names
 
 Record = Mapping[str, Json]
 

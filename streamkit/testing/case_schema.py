@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from streamkit.errors import UsageError
 from streamkit.serdes.plain import Json
-from streamkit.spec.documents.topology_schema import keep
+from streamkit.spec.topology_schema import keep
 from streamkit.testing.case_file import CASE_KEYS, FILE_KEYS
 from streamkit.testing.cases import MATCHES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streamkit.errors import Position
 from streamkit.serdes.plain import Json
-from streamkit.spec.yaml_nodes.nodes import Node, Source
+from streamkit.spec.yaml_nodes import Node, Source
 
 RECORD_FIELDS = ("key", "value", "timestamp", "headers")
 ORDERED, UNORDERED, CONTAINS = MATCHES = ("ordered", "unordered", "contains")

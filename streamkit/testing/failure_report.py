@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from unicodedata import normalize
+from xml.etree import ElementTree as xml
 
 from streamkit.serdes.plain import Json
 from streamkit.testing.case_runner import Failure
 from streamkit.testing.cases import Expectation
-from streamkit.testing.inline_yaml import flow
 from streamkit.testing.match_expected import Pair, differences, is_missing
+from streamkit.testing.suite import FileResult, flow
 
 CONTEXT = 2
 """Records that match which are shown before and after each one that differs."""
@@ -118,3 +120,50 @@ def _fields(record: Mapping[str, Json], wanted: Collection[str] = ()) -> dict[st
 def _short(value: object) -> str:
     shown = flow(value)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+
+
+# Results as JUnit XML, the form that CI systems read.
+
+# What XML 1.0 can't hold.
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(results: Iterable[FileResult]) -> bytes:
+    """Return the document: a suite a file, a case a test; a file that can't be read is one case with an error."""
+    root = xml.Element("testsuites")
+    totals = {"tests": 0, "failures": 0, "errors": 0}
+    for result in results:
+        suite = xml.SubElement(root, "testsuite", name=str(result.path))
+        counts = _suite(suite, result)
+        for name, count in counts.items():
+            suite.set(name, str(count))
+            totals[name] += count
+        suite.set("time", f"{sum(outcome.seconds for outcome in result.outcomes):.3f}")
+    for name, count in totals.items():
+        root.set(name, str(count))
+    xml.indent(root)
+    text: bytes = xml.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _suite(suite: xml.Element, result: FileResult) -> dict[str, int]:
+    for problem in result.problems:
+        case = xml.SubElement(suite, "testcase", classname=str(result.path), name=str(problem.position))
+        xml.SubElement(case, "error", message=_legal(problem.message)).text = _legal(str(problem))
+    failures = 0
+    for outcome in result.outcomes:
+        case = xml.SubElement(suite, "testcase", classname=str(result.path), name=_legal(outcome.case.name))
+        case.set("file", str(result.path))
+        case.set("line", str(outcome.case.position.line))
+        case.set("time", f"{outcome.seconds:.3f}")
+        if outcome.failures:
+            failures += 1
+            message = _legal(head(outcome.failures[0]))
+            details = "\n\n".join(map(text, outcome.failures))
+            xml.SubElement(case, "failure", message=message).text = _legal(details)
+    tests = len(result.outcomes) + len(result.problems)
+    return {"tests": tests, "failures": failures, "errors": len(result.problems)}
+
+
+def _legal(value: str) -> str:
+    return _ILLEGAL.sub("�", value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +15,11 @@ from streamkit.plan import load as load_plan
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import PREFIX, STEP, is_dead_letter
 from streamkit.serdes.plain import Json
-from streamkit.spec.yaml_nodes.nodes import Node, Source, compose
-from streamkit.spec.yaml_nodes.resolve import core
+from streamkit.spec.yaml_nodes import Node, Source, compose
+from streamkit.spec.yaml_reader import core
 from streamkit.testing.case_file import SUFFIXES, load
 from streamkit.testing.case_runner import Failure, Outcome, run_case
 from streamkit.testing.cases import CONTAINS, RECORD_FIELDS, Case, CaseFile, Described, Expectation, Phase
-from streamkit.testing.inline_yaml import flow, flow_key
 from streamkit.testing.match_expected import Pair, same
 
 
@@ -572,3 +572,42 @@ class Plans:
                 # Before the records of a test are checked: that encodes them.
                 plan.registry.start_dry_run()
         return self._built[key]
+
+
+# Writes JSON data as YAML in one line, with quotes only where they are needed.
+
+# A plain scalar in every place of YAML, flow mappings included.
+_PLAIN = re.compile(r"(?!\d)[\w/][\w./@+-]*( [\w./@+-]+)*")
+
+
+def flow(value: object) -> str:
+    """Return JSON data as one line of YAML.
+
+    >>> flow({"user": "ann", "tags": ["a b", "true"], "n": 1, "x": None})
+    '{user: ann, tags: [a b, "true"], n: 1, x: null}'
+    """
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow_key(name)}: {flow(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and core(value) == value
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return _number(value) if isinstance(value, float) else json.dumps(value)
+
+
+def flow_key(name: str) -> str:
+    """Return a key as YAML: keys are text, whatever they look like.
+
+    >>> flow_key("a"), flow_key("1"), flow_key("a: b")
+    ('a', '1', '"a: b"')
+    """
+    return name if re.fullmatch(r"[A-Za-z0-9_./-]*[A-Za-z0-9_]", name) else json.dumps(name, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return ".nan"
+    if value in (float("inf"), float("-inf")):
+        return ".inf" if value > 0 else "-.inf"
+    return repr(value)

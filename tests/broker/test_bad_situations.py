@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.state.engines.open_maps import default_engine, open_map
-from streamkit.state.files.store_offsets import StoreOffsets, decode_offsets
+from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from tests.broker.support import App, Log, application, finish, kill, until
 from tests.cli.support import assert_one_clear_line
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from streamkit.plan import load
 from streamkit.state.definitions import create
+from streamkit.state.directory import store_path
 from streamkit.state.engines.open_maps import is_installed, open_map
-from streamkit.state.files.directory import store_path
-from streamkit.state.files.store_offsets import decode_offsets
+from streamkit.state.store_offsets import decode_offsets
 from tests.broker.crashing import RESTORING, STANDBY
 from tests.broker.support import App, Log, application, kill
 from tests.cli.support import LIMIT_S

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from streamkit.state.directory import store_path
 from streamkit.state.engines.open_maps import default_engine, open_map
-from streamkit.state.files.directory import store_path
 from tests.broker.counting import KEYS, TEXT, Process, counting, feed
 from tests.broker.support import App, Log, until
 from tests.cli.support import LIMIT_S

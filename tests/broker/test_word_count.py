@@ -11,7 +11,7 @@ import pytest
 
 from streamkit.runtime.execution.metadata import decode
 from streamkit.serdes.partitioner import partition as partition_of
-from streamkit.state.files.checkpoint import read_checkpoint
+from streamkit.state.directory import read_checkpoint
 from tests.broker.kafka_broker import VERSION, jars
 from tests.broker.support import LIMIT_S, App, Log, finish, kill, until
 from tests.broker.word_count import LINES, feed, latest, lines, truth, truth_of, word_count

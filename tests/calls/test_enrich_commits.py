@@ -19,7 +19,7 @@ from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread
-from streamkit.state.files.directory import StateDirectory
+from streamkit.state.directory import StateDirectory
 from tests.calls.support import write
 from tests.cli.support import LIMIT_S
 from tests.runtime.fake_log import FakeLog, FakeProducer

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 
 from streamkit.errors import ProcessingError, StreamkitError
 from streamkit.expressions import load_object
-from streamkit.http.endpoints.prometheus import UserCodeMetrics
+from streamkit.http.prometheus import UserCodeMetrics
 from streamkit.operators.core.parsed_values import CallRef
 from streamkit.runtime.execution.task import Task
 from streamkit.user_metrics import TaskMetrics, UserMetrics

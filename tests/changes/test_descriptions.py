@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamkit.changes.compare_versions import compare
-from streamkit.changes.forms.of_describe import parse_describe
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.of_describe import parse_describe
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import TopologyError
 from tests.conformance_cases import every_case, plan_of
 

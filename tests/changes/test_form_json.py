@@ -9,9 +9,8 @@ import pytest
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import worst
-from streamkit.changes.forms.form import Form
-from streamkit.changes.forms.form_json import from_json, to_json
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.form import Form, from_json, to_json
+from streamkit.changes.of_plan import form_of
 from streamkit.plan import load
 from tests.conformance_cases import CASES
 

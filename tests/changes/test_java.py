@@ -9,7 +9,7 @@ import pytest
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.of_describe import parse_describe
+from streamkit.changes.of_describe import parse_describe
 from streamkit.plan.describe import describe
 from tests.changes import record
 from tests.changes.pairs import PAIRS

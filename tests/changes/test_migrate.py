@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.of_log import read_log
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.of_log import read_log
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import ActiveGroupError, MigrationError, UsageError
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution import metadata

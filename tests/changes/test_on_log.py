@@ -11,8 +11,8 @@ import pytest
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.forms.of_log import form_on_log, read_log
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.of_log import form_on_log, read_log
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan import load
 from streamkit.plan.model import Plan

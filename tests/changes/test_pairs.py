@@ -8,7 +8,7 @@ import pytest
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.of_plan import form_of
 from streamkit.plan import load
 from tests.changes.pairs import PAIRS
 from tests.changes.versions import TOTALS, Pair, forms

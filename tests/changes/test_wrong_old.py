@@ -9,8 +9,8 @@ import pytest
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.of_log import read_log
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.of_log import read_log
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import MigrationError
 from streamkit.plan.model import Plan
 from tests.broker.kafka_broker import Broker

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from streamkit import spec
-from streamkit.changes.forms.form import Form
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.form import Form
+from streamkit.changes.of_plan import form_of
 from streamkit.plan import build
 from streamkit.plan.model import Plan
 

@@ -35,7 +35,7 @@ _EXTRAS = (
     "streamkit.serdes.formats.avro",
     "streamkit.serdes.formats.protobuf",
     "streamkit.serdes.formats.json_schema",
-    "streamkit.serdes.schemas.registry",
+    "streamkit.serdes.registry",
 )
 _LARGEST = 200_000
 _CODE = 4

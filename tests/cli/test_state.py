@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.state.directory import StateDirectory
 from streamkit.state.engines.open_maps import default_engine, open_map
-from streamkit.state.files.directory import StateDirectory
-from streamkit.state.files.store_offsets import StoreOffsets, decode_offsets
+from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from tests.cli.support import Done, streamkit
 
 TOPOLOGY = """\

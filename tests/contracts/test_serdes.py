@@ -16,7 +16,7 @@ from streamkit import serdes
 from streamkit.code import symbol
 from streamkit.errors import SerdeError
 from streamkit.record import WindowedKey
-from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.registry import Registry
 from streamkit.serdes.serde import Binding, Serde
 
 AVRO = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamkit.changes.compare_versions import compare
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import IncompatibleStateError, MigrationError
 from streamkit.plan import load
 from streamkit.plan.model import Plan

@@ -15,7 +15,7 @@ from typing import Any
 
 from streamkit.errors import LimitError, TopologyError
 from streamkit.expressions import Function, parse
-from streamkit.expressions.evaluation.budget import Budget
+from streamkit.expressions.budget import Budget
 from streamkit.expressions.expression_limits import MAX_SECONDS
 
 SPACE = 2 << 30

@@ -9,7 +9,7 @@ import pytest
 
 from streamkit.errors import LimitError, TopologyError
 from streamkit.expressions import Expression, Function, parse
-from streamkit.expressions.evaluation.budget import Budget
+from streamkit.expressions.budget import Budget
 
 NAMES = ("key", "value", "aggregate")
 PRIME = 2**61 - 1

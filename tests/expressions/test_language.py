@@ -17,7 +17,7 @@ from streamkit.expressions import Expression, Function, Library, called, constan
 from streamkit.expressions.calls import Argument
 from streamkit.expressions.methods import ALLOWED, BY_KIND, MUTATING
 from streamkit.record import WindowedKey
-from streamkit.testing.generators.generated_records import SeededRandom
+from streamkit.testing.generated_records import SeededRandom
 
 NAMES = ("key", "value", "aggregate", "timestamp", "headers", "left", "right")
 HEADERS = [("a", b"1"), ("b", None), ("a", b"2")]

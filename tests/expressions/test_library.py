@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from streamkit.errors import LimitError, Position, SerdeError, TopologyError
 from streamkit.expressions import Function, parse
-from streamkit.expressions.analysis.infer import infer
-from streamkit.expressions.analysis.types import INTEGER, NUMBER, TEXT, ListOf, Record
-from streamkit.expressions.evaluation.budget import Budget
-from streamkit.expressions.library.function_table import LIBRARY
-from streamkit.expressions.library.time_functions import format_time, from_epoch, strftime, strptime
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.infer import infer
+from streamkit.expressions.time_functions import format_time, from_epoch, strftime, strptime
+from streamkit.expressions.types import INTEGER, NUMBER, TEXT, ListOf, Record
 
 EXAMPLES = [(text, shown) for each in LIBRARY.values() for text, shown in each.examples]
 LONG = "ab" * 2_000_000

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkit.expressions.evaluation import counting, regex
-from streamkit.expressions.evaluation.budget import Budget
+from streamkit.expressions import counting, function_table, regex
+from streamkit.expressions.budget import Budget
 from streamkit.expressions.expression_limits import LimitError
-from streamkit.expressions.library import function_table
 
 PATTERNS = st.one_of(
     st.text("ab,;: -#é\n", min_size=1, max_size=3).filter(lambda each: "-" not in each or len(each) == 1),

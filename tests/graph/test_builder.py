@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from streamkit.graph.builder import GraphBuilder
-from streamkit.graph.node_names import Names, illegal_name
 from streamkit.graph.physical_topology import (
     GraphNode,
+    Names,
     ProcessorGraphNode,
     RepartitionNode,
     SinkDescription,
     SourceDescription,
     StreamSinkNode,
     StreamSourceNode,
+    illegal_name,
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 from streamkit.errors import InstanceError, StoreUnavailableError, StreamkitError
 from streamkit.http.answers import INSTANCE
 from streamkit.http.json_client import JsonClient
-from streamkit.http.peers import Peers
+from streamkit.http.service import Peers
 from streamkit_cli.remote import Connection
 from tests.cli.support import LIMIT_S, streamkit
 from tests.http.support import instance

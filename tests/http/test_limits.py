@@ -16,13 +16,12 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamkit.config import Config
-from streamkit.http import endpoint_app
+from streamkit.http import acceptor, endpoint_app, http_server, server_limits
+from streamkit.http.acceptor import Acceptor
+from streamkit.http.http_server import HttpServer
 from streamkit.http.json_client import JsonClient
-from streamkit.http.peers import Peers
-from streamkit.http.server import acceptor, http_server, server_limits
-from streamkit.http.server.acceptor import Acceptor
-from streamkit.http.server.http_server import HttpServer
-from streamkit.http.server.server_limits import BODY_BYTES, HEAD_BYTES, Limits, Traffic
+from streamkit.http.server_limits import BODY_BYTES, HEAD_BYTES, Limits, Traffic
+from streamkit.http.service import Peers
 from streamkit.plan import load
 from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
@@ -326,7 +325,7 @@ def test_requests_that_wait_for_other_instances_hold_up_no_probe_and_no_instance
 
 
 def test_only_so_many_requests_to_other_instances_at_a_time(monkeypatch):
-    monkeypatch.setattr("streamkit.http.peers.TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr("streamkit.http.service.TIMEOUT_SECONDS", 0.01)
     peers = Peers(instance("a:1", "b"), None, 1)
     inner = []
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from streamkit.http import acceptor
 from streamkit.http.event_stream import MOST_STREAMS
 from streamkit.http.history import LogEvents
-from streamkit.http.server import acceptor
 from streamkit.transport import open_transport
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic

@@ -9,7 +9,7 @@ import pytest
 
 from streamkit import serdes
 from streamkit.errors import QueryError
-from streamkit.http.endpoints.store_endpoints import key_bytes
+from streamkit.http.store_endpoints import key_bytes
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.cli.support import LIMIT_S
 from tests.http.support import USERS, processed, request, served, write_shop

@@ -14,9 +14,9 @@ import yaml
 
 from streamkit.operators import OPERATORS
 from streamkit.operators.core.operator import Example
-from streamkit.spec.documents import end_examples, step_examples
-from streamkit.spec.documents.step_examples import Shown
-from streamkit.spec.documents.topology_schema import build
+from streamkit.spec import language_reference
+from streamkit.spec.language_reference import Shown
+from streamkit.spec.topology_schema import build
 from tests.laws.place import Place
 from tests.laws.places_of_streams import STREAMS, WHOLE
 from tests.laws.places_of_tables import TABLES
@@ -58,8 +58,8 @@ PLACES: dict[str, Place] = {**STREAMS, **TABLES}
 def examples_of() -> list[tuple[str, Example | Shown]]:
     """Return the examples of the operators and of the language reference by name."""
     found: list[tuple[str, Example | Shown]] = [(name, each.example) for name, each in OPERATORS.items()]
-    more = [(name, each) for name, listed in step_examples.STEPS.items() for each in listed]
-    more += [("sources and ends", each) for each in end_examples.ENDS]
+    more = [(name, each) for name, listed in language_reference.STEPS.items() for each in listed]
+    more += [("sources and ends", each) for each in language_reference.ENDS]
     return found + [(f"{name}: {each.title}", each) for name, each in more]
 
 

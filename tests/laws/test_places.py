@@ -12,11 +12,11 @@ import pytest
 from streamkit import code
 from streamkit.code import Code
 from streamkit.errors import StreamkitError, TopologyError
-from streamkit.expressions.translation.piece import Piece
+from streamkit.expressions.piece import Piece
 from streamkit.operators.core.operator import Example
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
-from streamkit.spec.documents.step_examples import Shown
+from streamkit.spec.language_reference import Shown
 from tests.conformance_cases import write_example
 from tests.laws.comparing import compare, expressions, shown
 from tests.laws.forms import FORMS, LEVELS, twin

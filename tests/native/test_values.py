@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamkit.errors import SerdeError
-from streamkit.expressions.evaluation import budget
-from streamkit.expressions.evaluation.helpers import merge_in_python
+from streamkit.expressions import budget
+from streamkit.expressions.helpers import merge_in_python
 from streamkit.serdes.formats import json_text
-from streamkit.serdes.murmur3 import murmur3_128_in_python
+from streamkit.serdes.partitioner import murmur3_128_in_python
 from streamkit.serdes.size import SMALL, unused, unused_in_python
 from tests.requirements import extension
 

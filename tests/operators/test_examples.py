@@ -9,13 +9,12 @@ import pytest
 
 from streamkit.operators import OPERATORS
 from streamkit.runtime.driver import run_case
-from streamkit.spec.documents import end_examples, step_examples
-from streamkit.spec.documents.language_reference import pages
-from streamkit.spec.documents.step_examples import Shown
+from streamkit.spec import language_reference
+from streamkit.spec.language_reference import Shown, pages
 from tests.conformance_cases import assert_same_records, parse, write_example
 
-ALL = [(name, each) for name, listed in step_examples.STEPS.items() for each in listed]
-ALL += [("sources and ends", each) for each in end_examples.ENDS]
+ALL = [(name, each) for name, listed in language_reference.STEPS.items() for each in listed]
+ALL += [("sources and ends", each) for each in language_reference.ENDS]
 
 
 @pytest.mark.parametrize("shown", [each for _, each in ALL], ids=[f"{name}: {each.title}" for name, each in ALL])
@@ -25,7 +24,7 @@ def test_examples_do_what_they_say(shown: Shown, tmp_path: Path) -> None:
 
 
 def test_all_of_them_are_shown() -> None:
-    assert step_examples.STEPS.keys() <= OPERATORS.keys()
+    assert language_reference.STEPS.keys() <= OPERATORS.keys()
     text = "\n".join(pages().values())
     for each in [*(each for _, each in ALL), *(operator.example for operator in OPERATORS.values())]:
         assert each.topology.strip() in text
@@ -40,5 +39,5 @@ def test_examples_name_no_module_of_the_package() -> None:
 def test_each_step_stands_in_its_own_example() -> None:
     for name, operator in OPERATORS.items():
         assert f"- {name}" in operator.example.topology
-    for name, listed in step_examples.STEPS.items():
+    for name, listed in language_reference.STEPS.items():
         assert [each for each in listed if f"- {name}" not in each.topology] == []

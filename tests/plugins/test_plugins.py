@@ -89,14 +89,14 @@ def test_a_rule_of_a_plugin_is_checked(commands: Path, topology: Path):
 
 
 def test_schema_and_reference_have_what_plugins_add(commands: Path, tmp_path: Path):
-    schema = json.loads(run(commands / "python", "-m", "streamkit.spec.documents.topology_schema", "--plugins"))
+    schema = json.loads(run(commands / "python", "-m", "streamkit.spec.topology_schema", "--plugins"))
     assert "every" in json.dumps(schema["$defs"])
     # The installed schema does not know them: a new project has a copy with them.
     run(commands / "streamkit", "new", "words", cwd=tmp_path)
     assert json.loads((tmp_path / "words" / "topology.schema.json").read_text(encoding="utf-8")) == schema
     assert "money" in schema["$defs"]["serde"]["anyOf"][0]["enum"]
     assert "Forwards each n-th record" in run(
-        commands / "python", "-m", "streamkit.spec.documents.language_reference", "--plugins"
+        commands / "python", "-m", "streamkit.spec.language_reference", "--plugins"
     )
 
 

@@ -13,7 +13,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from streamkit import serdes
 from streamkit.serdes.formats.protobuf import ProtobufSchema
-from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.registry import Registry
 from streamkit.serdes.serde import Binding, Serde
 from tests.broker.support import Log, fresh
 from tests.cli.support import LIMIT_S, assert_one_clear_line, streamkit

@@ -15,7 +15,7 @@ import pytest
 
 from streamkit import serdes
 from streamkit.errors import RegistryError, SerdeError
-from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.registry import Registry
 from streamkit.serdes.serde import Binding, Serde
 from tests.registry.server import SchemaRegistry
 

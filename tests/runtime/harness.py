@@ -12,7 +12,7 @@ from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.serdes import serde as serdes
 from streamkit.state.definitions import StoreDef
-from streamkit.state.files.directory import StateDirectory
+from streamkit.state.directory import StateDirectory
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.fakes import Clock, FakeProgram
 

@@ -14,7 +14,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.driver import Driver, run_lines
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.states import ClientState
-from streamkit.state.files.directory import StateDirectory
+from streamkit.state.directory import StateDirectory
 from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
 

@@ -14,8 +14,7 @@ from streamkit.errors import TaskCorruptedError
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.local_task import LocalTask, TaskFiles, open_files
 from streamkit.runtime.local.restore import Changelog, restore
-from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, read_checkpoint, write_checkpoint
-from streamkit.state.files.directory import StateDirectory
+from streamkit.state.directory import OFFSET_UNKNOWN, StateDirectory, read_checkpoint, write_checkpoint
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.harness import IN, LOG, ListStore, changelog_rows
 

@@ -12,7 +12,7 @@ from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings
 from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread
-from streamkit.state.files.checkpoint import read_checkpoint
+from streamkit.state.directory import read_checkpoint
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import FakeProgram
 from tests.runtime.harness import IN, LOG, Harness, changelog_rows

@@ -13,7 +13,7 @@ from streamkit.errors import StateError
 from streamkit.record import TopicPartition
 from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.open_maps import default_engine, open_map
-from streamkit.state.files.store_offsets import StoreOffsets, decode_offsets
+from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
 from tests.runtime.counting import PARTITIONS, by_key, send

@@ -16,7 +16,7 @@ from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.local_task import RUNNING
 from streamkit.runtime.local.restore import Changelog
 from streamkit.runtime.local.restore_progress import RestoreProgress
-from streamkit.state.files.checkpoint import read_checkpoint
+from streamkit.state.directory import read_checkpoint
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
 from tests.requirements import EVERY_ENGINE

@@ -11,7 +11,7 @@ import pytest
 
 from streamkit import serdes
 from streamkit.record import WindowedKey
-from streamkit.serdes.schemas.registry import Registry
+from streamkit.serdes.registry import Registry
 from streamkit.serdes.serde import Binding, same
 
 NFC, NFD = "caf\u00e9", "cafe\u0301"

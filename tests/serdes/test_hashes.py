@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamkit.serdes.murmur3 import murmur3_128
-from streamkit.serdes.partitioner import murmur2, partition
+from streamkit.serdes.partitioner import murmur2, murmur3_128, partition
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from streamkit import serdes
 from streamkit.errors import SerdeError
-from streamkit.expressions.analysis.types import ANY, TEXT, ListOf, MapOf, Record, member
+from streamkit.expressions.types import ANY, TEXT, ListOf, MapOf, Record, member
 from streamkit.serdes.formats.avro import AvroSchema
 from streamkit.serdes.formats.json_schema import JsonSchema
 from streamkit.serdes.formats.protobuf import ProtobufSchema, _compiled

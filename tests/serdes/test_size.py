@@ -20,7 +20,7 @@ from streamkit.operators.core.task_services import FailedRecord
 from streamkit.operators.steps.stateless.print import shown as printed
 from streamkit.runtime.execution.handlers import describe_failure
 from streamkit.serdes.formats.json_text import from_text, to_text
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import shown
 from streamkit.serdes.size import MAX_BYTES, MAX_DEPTH, check_value, least_size, limit
 
 MEGABYTE = "x" * (1 << 20)

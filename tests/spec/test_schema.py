@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from streamkit.operators import OPERATORS
-from streamkit.spec.documents.topology_schema import PATH, build
+from streamkit.spec.topology_schema import PATH, build
 from tests.spec.helpers import TOPOLOGIES
 
 ROOT = Path(__file__).parent.parent.parent

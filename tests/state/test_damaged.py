@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import StateError, TaskCorruptedError
+from streamkit.state.directory import MARK_FILE, Mark, read_mark, sealed, unsealed, write_mark
 from streamkit.state.engines.open_maps import open_map
-from streamkit.state.files.mark import MARK_FILE, Mark, read_mark, sealed, unsealed, write_mark
 from tests.requirements import EVERY_ENGINE
 
 

@@ -16,9 +16,15 @@ import pytest
 
 from streamkit.errors import StateError, StateLockedError
 from streamkit.record import TopicPartition
-from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, delete_checkpoint, read_checkpoint, write_checkpoint
-from streamkit.state.files.directory import StateDirectory, stored
-from streamkit.state.files.mark import unsealed
+from streamkit.state.directory import (
+    OFFSET_UNKNOWN,
+    StateDirectory,
+    delete_checkpoint,
+    read_checkpoint,
+    stored,
+    unsealed,
+    write_checkpoint,
+)
 
 
 def test_checkpoints_have_the_format_of_kafka_streams(tmp_path: Path) -> None:
@@ -103,7 +109,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     with pytest.raises(StateLockedError, match="Another process") as raised:
         StateDirectory(tmp_path, "app")
     assert "\n" not in str(raised.value)
-    other = "import sys; from streamkit.state.files.directory import StateDirectory; StateDirectory(sys.argv[1], 'app')"
+    other = "import sys; from streamkit.state.directory import StateDirectory; StateDirectory(sys.argv[1], 'app')"
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", other, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root})

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import pack_long
-from streamkit.state.stores import join_rows, key_rows
-from streamkit.state.stores.join_rows import SUFFIX, JoinRows
-from streamkit.state.stores.key_rows import KeyedOrder
+from streamkit.state.stores import key_rows
+from streamkit.state.stores.key_rows import SUFFIX, JoinRows, KeyedOrder
 
 KEYS = st.sampled_from([b"", b"a", b"a\x00", b"a" + bytes(8), b"b"])
 TIMES = st.integers(0, 400_000)
@@ -56,7 +55,7 @@ def test_rows_of_joins_as_the_map(writes: list, held: int) -> None:
     expected: dict[tuple[bytes, int, int], bytes] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_rows, "MAX_BYTES", held)
-        patch.setattr(join_rows, "MAX_BYTES", held)
+        patch.setattr(key_rows, "MAX_BYTES", held)
         for number, (key, time, sequence, removes) in enumerate(writes):
             data = b"%d" % number
             if segments.put(time, key, SUFFIX.pack(time, sequence), data):

@@ -14,7 +14,7 @@ from streamkit.state.definitions import StoreDef
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.open_maps import open_map
 from streamkit.state.engines.overlay import METADATA_KEY, OverlayMap
-from streamkit.state.files.store_offsets import Owner, StoreOffsets, decode_offsets, layout_of
+from streamkit.state.store_offsets import Owner, StoreOffsets, decode_offsets, layout_of
 from tests.requirements import EVERY_ENGINE
 from tests.state.support import Text
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamkit.errors import StreamkitError, TopologyError
 from streamkit.plan import load
-from streamkit.testing.generators.generated_records import START, SeededRandom, generated
+from streamkit.testing.generated_records import START, SeededRandom, generated
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
 TOPOLOGY = """streamkit: 1

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from streamkit.errors import Position, Problem, StreamkitError
-from streamkit.expressions.analysis.infer import infer
-from streamkit.expressions.analysis.types import ANY, Type, WindowedKey, one_of
 from streamkit.expressions.functions import Expression
+from streamkit.expressions.infer import infer
+from streamkit.expressions.types import ANY, Type, WindowedKey, one_of
 from streamkit.graph.builder import GraphBuilder
 from streamkit.graph.physical_topology import GraphNode, OnError, RepartitionNode, StepRef
 from streamkit.operators.core.fields import Field

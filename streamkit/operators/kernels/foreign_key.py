@@ -14,13 +14,13 @@ from streamkit.errors import SerdeError
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value
 from streamkit.rounds import MANY, ROW, made
-from streamkit.serdes.murmur3 import murmur3_128
+from streamkit.serdes.partitioner import murmur3_128
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import TaskServices
     from streamkit.operators.kernels.signatures import Forward, Lookup
-    from streamkit.state.stores.subscription import SubscriptionStore
+    from streamkit.state.stores.key_value import SubscriptionStore
 
 DELETE_SILENTLY, DELETE_AND_RESPOND, RESPOND_ALWAYS, RESPOND_ON_MATCH = range(4)
 VERSION = 1

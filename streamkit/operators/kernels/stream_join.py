@@ -13,7 +13,7 @@ from streamkit.rounds import MANY, many
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import TaskServices
     from streamkit.operators.kernels.signatures import DecodeKey, Forward, Joiner
-    from streamkit.state.stores.join_rows import JoinRow
+    from streamkit.state.stores.key_rows import JoinRow
     from streamkit.state.stores.stream_join_store import JoinWindowStore, OuterJoinStore, Waiting
 
 NO_TIMESTAMP = -1

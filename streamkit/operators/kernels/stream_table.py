@@ -9,7 +9,7 @@ from streamkit.state.record_context import ProcessorRecordContext
 
 if TYPE_CHECKING:
     from streamkit.operators.kernels.signatures import DecodeKey, Forward
-    from streamkit.state.stores.grace_buffer import JoinGraceBuffer
+    from streamkit.state.stores.suppress_buffer import JoinGraceBuffer
 
 
 class GraceJoin:

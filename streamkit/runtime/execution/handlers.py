@@ -20,7 +20,7 @@ from streamkit.errors import (
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.runtime.execution.dead_letters import SETTING, dead_letter, step_of
 from streamkit.runtime.execution.reasons import HiddenError, human_reason, one_line, place_of
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import shown
 
 if TYPE_CHECKING:
     from streamkit.config import Config

@@ -16,7 +16,7 @@ from streamkit.operators.core.task_services import FailedRecord
 from streamkit.record import Columns, Headers, RecordBatch, TopicPartition
 from streamkit.runtime.execution.metadata import UNKNOWN
 from streamkit.runtime.execution.reasons import human_reason, place_of
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import shown
 
 Extractor: TypeAlias = Callable[
     [list[bytes | None], list[bytes | None], list[int], list[Headers | None], Sequence[int], int], list[int | Exception]

@@ -17,10 +17,9 @@ from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.local.restore import Changelog
 from streamkit.state.definitions import Store, create
+from streamkit.state.directory import StateDirectory, delete_checkpoint
 from streamkit.state.engines.overlay import text_of
-from streamkit.state.files.checkpoint import delete_checkpoint
-from streamkit.state.files.directory import StateDirectory
-from streamkit.state.files.store_offsets import Owner, layout_of
+from streamkit.state.store_offsets import Owner, layout_of
 from streamkit.state.stores.cache import CacheBudget
 
 log = logging.getLogger(__name__)

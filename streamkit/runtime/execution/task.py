@@ -36,7 +36,7 @@ from streamkit.runtime.execution.reasons import place_of
 from streamkit.runtime.execution.task_environment import StoreServices, TaskEnvironment, TaskSpec
 from streamkit.serdes import size
 from streamkit.state.definitions import CurrentTopic, Store
-from streamkit.state.stores.expiring import ExpiringStore
+from streamkit.state.stores.key_value import ExpiringStore
 from streamkit.transport.log_interface import CommittedOffset
 from streamkit.user_metrics import TaskMetrics
 

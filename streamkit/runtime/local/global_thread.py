@@ -16,7 +16,7 @@ from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.runtime.local.setup import Shared
 from streamkit.state.definitions import Store
-from streamkit.state.files.checkpoint import read_checkpoint, write_checkpoint
+from streamkit.state.directory import read_checkpoint, write_checkpoint
 from streamkit.transport.log_interface import EARLIEST, Consumer
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from streamkit.errors import StateError, TransportError
 from streamkit.record import OutputTuple, TaskId, TopicPartition
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.local.restore import Changelog
-from streamkit.state.files.checkpoint import OFFSET_UNKNOWN, read_checkpoint, write_checkpoint
-from streamkit.state.files.directory import StateDirectory
+from streamkit.state.directory import OFFSET_UNKNOWN, StateDirectory, read_checkpoint, write_checkpoint
 from streamkit.transport.log_interface import CommittedOffset
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from streamkit.runtime.execution.queues import Idling
 from streamkit.runtime.execution.task_environment import EmitIntervals
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
+from streamkit.state.directory import StateDirectory
 from streamkit.state.engines.open_maps import check_engine, default_engine
-from streamkit.state.files.directory import StateDirectory
 from streamkit.transport.log_interface import Transport
 
 if TYPE_CHECKING:

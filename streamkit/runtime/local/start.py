@@ -9,8 +9,8 @@ from contextlib import closing
 from time import monotonic
 from typing import TypeVar
 
-from streamkit.changes.forms.of_log import records_of, unknown_changelogs
 from streamkit.changes.marks import check_marks
+from streamkit.changes.of_log import records_of, unknown_changelogs
 from streamkit.errors import RetriableTransportError, TransportError, UnreachableError
 from streamkit.plan.lookup import internal_topics_on_log
 from streamkit.plan.model import Plan

@@ -14,7 +14,7 @@ from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.local_task import LocalTask, open_files
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.state_updater import StateUpdater
-from streamkit.state.files.checkpoint import delete_checkpoint
+from streamkit.state.directory import delete_checkpoint
 from streamkit.transport.log_interface import Consumer
 
 log = logging.getLogger(__name__)

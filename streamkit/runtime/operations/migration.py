@@ -12,11 +12,11 @@ from pathlib import Path
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Finding, Verdict
-from streamkit.changes.forms.form import OnLog
-from streamkit.changes.forms.of_log import read_log
-from streamkit.changes.forms.of_plan import form_of
-from streamkit.changes.forms.serde_forms import Reads, reads
+from streamkit.changes.form import OnLog
 from streamkit.changes.match import match_topics
+from streamkit.changes.of_log import read_log
+from streamkit.changes.of_plan import form_of
+from streamkit.changes.serde_forms import Reads, reads
 from streamkit.errors import ActiveGroupError, MigrationError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import Layout, lay_out, source_topics
@@ -28,9 +28,8 @@ from streamkit.runtime.operations.opening import address
 from streamkit.runtime.operations.record_copy import Copy, LogAccess, Replacement
 from streamkit.runtime.operations.reset import locked_state
 from streamkit.runtime.operations.store_moves import Version, matched_stores, store_moves
+from streamkit.state.directory import stored, translated
 from streamkit.state.engines.open_maps import ENGINES
-from streamkit.state.files.directory import stored
-from streamkit.state.files.mark import translated
 from streamkit.transport.log_interface import Admin, CommittedOffset, NewTopic, Transport
 
 

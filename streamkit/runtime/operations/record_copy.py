@@ -9,10 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.form import RowForm
-from streamkit.changes.forms.form_json import rows_from_json, rows_to_json
-from streamkit.changes.forms.serde_forms import Reads, reads, serde_form, shown
-from streamkit.changes.rows import CONVERTIBLE, compare_rows, has_same_layout
+from streamkit.changes.form import RowForm, rows_from_json, rows_to_json
+from streamkit.changes.serde_forms import CONVERTIBLE, Reads, compare_rows, has_same_layout, reads, serde_form, shown
 from streamkit.errors import MigrationError, SerdeError, TransportError
 from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 from streamkit.runtime.operations.migration_journal import Entry, Journal, read_up_to

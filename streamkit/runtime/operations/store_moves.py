@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.form import Form, RowForm, StoreForm
-from streamkit.changes.forms.of_plan import rows_of
+from streamkit.changes.form import Form, RowForm, StoreForm
 from streamkit.changes.match import match_stores
-from streamkit.changes.rows import compare_rows
+from streamkit.changes.of_plan import rows_of
+from streamkit.changes.serde_forms import compare_rows
 from streamkit.errors import MigrationError, UsageError
 from streamkit.plan.model import Plan, SinkNode
 from streamkit.runtime.operations.record_copy import Copy, Replacement, RowConversion, conversion_of, staging_topic

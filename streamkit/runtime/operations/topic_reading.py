@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.compile.changed import split_changed
 from streamkit.errors import Position, Problem, SerdeError, TopologyError
-from streamkit.expressions.analysis.types import ANY, INTEGER, TEXT, Type
+from streamkit.expressions.types import ANY, INTEGER, TEXT, Type
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers, Key, RecordBatch, TopicPartition, Value, WindowedKey
 from streamkit.runtime.execution.reasons import human_reason
@@ -199,7 +199,7 @@ class RecordFilter:
         import time
 
         from streamkit.expressions import parse
-        from streamkit.expressions.analysis.infer import infer
+        from streamkit.expressions.infer import infer
 
         expression = parse(where, NAMES, Position("--where", 1, 1), plan.functions)
         types: dict[str, Type] = {"timestamp": INTEGER, "partition": INTEGER, "offset": INTEGER, "topic": TEXT}

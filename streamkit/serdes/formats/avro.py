@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.errors import SerdeError
-from streamkit.expressions.analysis.types import (
+from streamkit.expressions.types import (
     ANY,
     BOOLEAN,
     BYTES,
@@ -26,9 +26,9 @@ from streamkit.expressions.analysis.types import (
     one_of,
 )
 from streamkit.record import Value
+from streamkit.serdes.compiled_schema import Part, Read, Schema
 from streamkit.serdes.plain import Json
-from streamkit.serdes.schemas.compiled_schema import Part, Read, Schema
-from streamkit.serdes.schemas.schema_serde import SchemaSerde
+from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import check_size, check_value
 

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streamkit.errors import SerdeError
-from streamkit.expressions.analysis.types import BOOLEAN, INTEGER, NUMBER, TEXT, Record, Type
+from streamkit.expressions.types import BOOLEAN, INTEGER, NUMBER, TEXT, Record, Type
 from streamkit.record import Value
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.serde import Serde
-from streamkit.serdes.shown import shown
 from streamkit.serdes.size import check_value
 
 OPTIONS = ("fields", "delimiter", "quote", "header", "null")

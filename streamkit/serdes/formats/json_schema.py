@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from streamkit.errors import SerdeError
-from streamkit.expressions.analysis.types import (
+from streamkit.expressions.types import (
     ANY,
     BOOLEAN,
     INTEGER,
@@ -19,10 +19,10 @@ from streamkit.expressions.analysis.types import (
     one_of,
 )
 from streamkit.record import Value
+from streamkit.serdes.compiled_schema import Read, Schema
 from streamkit.serdes.formats.json_text import from_text, to_text
 from streamkit.serdes.plain import Json
-from streamkit.serdes.schemas.compiled_schema import Read, Schema
-from streamkit.serdes.schemas.schema_serde import SchemaSerde
+from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
 
 _SCALARS = {"string": TEXT, "integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": NOTHING}

@@ -16,9 +16,8 @@ from streamkit.extension import native
 from streamkit.record import Key, Value
 from streamkit.rounds import LARGE
 from streamkit.serdes.formats.primitives import JAVA, kind_of
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec, same
-from streamkit.serdes.shown import shown
 from streamkit.serdes.size import MAX_DEPTH, SMALL, check_size, least_size, unused
 
 # Nineteen digits in a row are nineteen zeros in the translated text: a search for these takes a third of a pattern's time.

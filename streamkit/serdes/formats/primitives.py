@@ -12,12 +12,11 @@ from math import isfinite
 
 from streamkit.code import TRUE, Code, all_of, attribute, binary, call, compare, either, item, literal, method, symbol
 from streamkit.errors import SerdeError, SerdeTypeError
-from streamkit.expressions.analysis.types import BOOLEAN, INTEGER, NUMBER, TEXT, Type
-from streamkit.expressions.analysis.types import BYTES as RAW
+from streamkit.expressions.types import BOOLEAN, INTEGER, NUMBER, TEXT, Type
+from streamkit.expressions.types import BYTES as RAW
 from streamkit.record import Value
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.serde import Serde, same
-from streamkit.serdes.shown import shown
 from streamkit.serdes.size import check_size
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from streamkit.errors import SerdeError
-from streamkit.expressions.analysis.types import TEXT, ListOf
+from streamkit.expressions.types import TEXT, ListOf
 from streamkit.record import Value
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec
-from streamkit.serdes.shown import shown
 from streamkit.serdes.size import check_value
 
 

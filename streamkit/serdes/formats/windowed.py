@@ -7,12 +7,11 @@ from struct import Struct
 
 from streamkit import durations
 from streamkit.errors import ConfigError, SerdeError, SerdeTypeError
-from streamkit.expressions.analysis.types import Type
-from streamkit.expressions.analysis.types import WindowedKey as WindowedType
+from streamkit.expressions.types import Type
+from streamkit.expressions.types import WindowedKey as WindowedType
 from streamkit.record import Key, Value, WindowedKey
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.serde import Binding, Serde
-from streamkit.serdes.shown import shown
 
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")

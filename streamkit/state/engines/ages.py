@@ -15,7 +15,7 @@ from streamkit.state.keys import pack_long, prefix_end, unpack_long
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from streamkit.state.files.store_offsets import StoreOffsets
+    from streamkit.state.store_offsets import StoreOffsets
 
 _INDEX = METADATA_KEY + b"\x00"
 """The prefix of the index; the time at which a row is due, and the row's key, follow it."""

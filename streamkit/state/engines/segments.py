@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from streamkit.state.definitions import BytesMap
 from streamkit.state.keys import MAX_LONG, pack_long, unpack_long
-from streamkit.state.stores.join_rows import JoinRows
-from streamkit.state.stores.key_rows import KeyRows
+from streamkit.state.stores.key_rows import JoinRows, KeyRows
 
 _TIME_INDEX = b"\xff"
 MIN_INTERVAL = 60_000

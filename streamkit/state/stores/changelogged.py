@@ -11,8 +11,8 @@ from streamkit.errors import StateError
 from streamkit.record import Headers, RecordContext, Value
 from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.engines.ages import relaid, without_ttl
-from streamkit.state.files.store_offsets import Owner, StoreOffsets, decode_offsets
 from streamkit.state.keys import pack_long
+from streamkit.state.store_offsets import Owner, StoreOffsets, decode_offsets
 from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments
 from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
 from streamkit.state.stores.changelogged import MapStore
-from streamkit.state.stores.join_rows import SUFFIX, JoinRow, JoinRows
+from streamkit.state.stores.key_rows import SUFFIX, JoinRow, JoinRows
 
 _pack_suffix = SUFFIX.pack
 _SCAN_CHUNK = 64

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import StreamkitError
 from streamkit.metrics import DropReason
 from streamkit.record import Value
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import shown
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import TaskServices

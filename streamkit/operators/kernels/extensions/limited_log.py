@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from streamkit.record import Value
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import shown
 
 LONGEST = 10_000
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from streamkit.errors import StreamkitError
 from streamkit.record import Value, WindowedKey
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import shown
 
 _RANGE = 1 << 64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from streamkit.expressions.analysis.types import INTEGER
+from streamkit.expressions.types import INTEGER
 from streamkit.operators.core.fields import NAME, STORE
 from streamkit.operators.core.operator import (
     Context,

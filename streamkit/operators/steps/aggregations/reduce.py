@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from streamkit.expressions.analysis.types import one_of
+from streamkit.expressions.types import one_of
 from streamkit.operators.core.fields import AGGREGATE_NAMES, NAME, STORE, Expr, Field, SerdeField
 from streamkit.operators.core.operator import (
     BuildError,

@@ -11,7 +11,7 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Example, Operator, Processor, Stream
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.steps.extensions.stream_node import add_stream_node
-from streamkit.serdes.shown import shown
+from streamkit.serdes.plain import shown
 from streamkit.state.keys import MAX_LONG
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from streamkit.errors import Problem
-from streamkit.expressions.analysis.types import ListOf
+from streamkit.expressions.types import ListOf
 from streamkit.operators.core.fields import NAME, STORE, Expr, Field, Integer, SerdeField
 from streamkit.operators.core.operator import (
     Context,

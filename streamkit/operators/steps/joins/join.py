@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from streamkit.errors import Position, Problem
 from streamkit.expressions import called
-from streamkit.expressions.analysis.types import INTEGER
+from streamkit.expressions.types import INTEGER
 from streamkit.operators.core.fields import (
     NAME,
     VALUE_SERDE,

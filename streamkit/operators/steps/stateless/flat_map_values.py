@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call
-from streamkit.expressions.analysis.types import item
+from streamkit.expressions.types import item
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.record_variables import Slot

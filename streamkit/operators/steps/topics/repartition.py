@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from streamkit.expressions.analysis.types import INTEGER
+from streamkit.expressions.types import INTEGER
 from streamkit.operators.core.fields import NAME, PARTITION_NAMES, Expr, Field, Integer, SerdeField
 from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, required_serde
 from streamkit.operators.core.parsed_values import Step

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.form_json import from_json, to_json
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.form import from_json, to_json
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem, escaped, join

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.forms.of_plan import rows_of
+from streamkit.changes.of_plan import rows_of
 from streamkit.errors import ActiveGroupError, MigrationError
 from streamkit.plan.model import Plan
 from streamkit.runtime.operations.migration import Migrator, State, shown_members

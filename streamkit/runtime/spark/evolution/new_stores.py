@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from streamkit.changes.forms.of_log import read_log
-from streamkit.changes.forms.of_plan import form_of
+from streamkit.changes.of_log import read_log
+from streamkit.changes.of_plan import form_of
 from streamkit.errors import MigrationError, UsageError
 from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.steps.extensions.enrich import Enrich

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from streamkit.changes.forms.of_plan import as_text, rows_of
+from streamkit.changes.of_plan import as_text, rows_of
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 
 

@@ -1,0 +1,184 @@
+"""Reads the form of an application from its log: internal topics, their records, and the offsets of its group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from streamkit.changes.form import Form, OnLog, Place, RowForm, StoreForm, TopicForm
+from streamkit.changes.marks import read_marks
+from streamkit.errors import Position
+from streamkit.plan.lookup import internal_topics_on_log
+from streamkit.plan.model import Plan
+from streamkit.record import TopicPartition
+from streamkit.transport.log_interface import Admin, Consumer, Transport
+
+_TOPIC = re.compile(
+    r".+-repartition|.+-subscription-(registration|response)-topic"
+    r"|.*KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d{10}-topic"
+)
+_CHANGELOG = "-changelog"
+_BATCH = 500
+_POLL_MS = 200
+_GENERATED = ("KSTREAM", "KTABLE", "COGROUPKSTREAM")
+"""Prefixes of generated names, which are not the names of applications."""
+
+
+def internal_topics(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
+    """Return which of the `existing` topics are the application's internal ones, with their partition counts.
+
+    The prefix of a topic may be the name of another application that begins with this one's. Such a topic is left out where a
+    group of that name has members or committed offsets. Raises TransportError.
+    """
+    application, known = plan.application, set(internal_topics_on_log(plan).values())
+    prefix = f"{application}-"
+    found = {
+        name: count
+        for name, count in existing.items()
+        if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
+    }
+    others = _Groups(admin, transport, existing)
+    return {name: count for name, count in found.items() if name in known or not others.may_own(application, name)}
+
+
+def unknown_changelogs(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
+    """Return the changelogs of the application that no store of the plan has, with their partition counts."""
+    known = set(internal_topics_on_log(plan).values())
+    found = internal_topics(plan, existing, admin, transport)
+    return {name: count for name, count in found.items() if name.endswith(_CHANGELOG) and name not in known}
+
+
+def records_of(transport: Transport, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of offsets in each topic; after compaction and with transactions there are fewer records."""
+    with closing(transport.consumer(None)) as consumer:
+        return _records(consumer, _partitions_of(list(counts), counts))
+
+
+class _Groups:
+    """Finds groups by name; each name is looked up once."""
+
+    def __init__(self, admin: Admin, transport: Transport, existing: Mapping[str, int]):
+        self._admin, self._transport = admin, transport
+        self._partitions = [TopicPartition(name, number) for name, count in existing.items() for number in range(count)]
+        self._exists_by_name: dict[str, bool] = {}
+
+    def may_own(self, application: str, topic: str) -> bool:
+        """Return whether a group whose name begins with the application's may own the topic."""
+        rest = topic.removeprefix(f"{application}-").split("-")
+        if rest[0] in _GENERATED:
+            return False
+        return any(self._exists("-".join([application, *rest[:count]])) for count in range(1, len(rest) - 1))
+
+    def _exists(self, group: str) -> bool:
+        if group not in self._exists_by_name:
+            self._exists_by_name[group] = bool(self._admin.group_members(group)) or self._has_committed(group)
+        return self._exists_by_name[group]
+
+    def _has_committed(self, group: str) -> bool:
+        with closing(self._transport.consumer(group)) as consumer:
+            return bool(consumer.committed(self._partitions))
+
+
+def read_log(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int], dict[str, int]]:
+    """Return the application's topics on the log, and the partition counts of its internal topics and of all topics.
+
+    Raises TransportError.
+    """
+    application = plan.application
+    with closing(transport.admin()) as admin:
+        existing = admin.partition_counts()
+        counts = internal_topics(plan, existing, admin, transport)
+        members = tuple(admin.group_members(application))
+        changelogs = [name for name in counts if name.endswith(_CHANGELOG)]
+        configs = {name: admin.topic_config(name) for name in changelogs}
+    topics = [name for name in counts if name not in configs]
+    with closing(transport.consumer(application)) as consumer:
+        records = _records(consumer, _partitions_of(changelogs, counts))
+        unread = _unread(consumer, _partitions_of(topics, counts))
+    empty = _without_records(transport, unread)
+    zeros = dict.fromkeys
+    left = _sums({place: 0 if place in empty else stop - start for place, (start, stop) in unread.items()})
+    on_log = OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **left}, configs, members)
+    return on_log, counts, existing
+
+
+def _partitions_of(topics: Sequence[str], counts: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for name in topics for number in range(counts[name])]
+
+
+def _records(consumer: Consumer, partitions: list[TopicPartition]) -> dict[str, int]:
+    if not partitions:
+        return {}
+    begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    return _sums({place: ends[place] - begins[place] for place in partitions})
+
+
+def _unread(consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the offsets from the first to read to the end, by partition, where there are some."""
+    if not partitions:
+        return {}
+    committed, ends = consumer.committed(partitions), consumer.end_offsets(partitions)
+    begins = consumer.beginning_offsets(partitions)
+    read = {place: committed[place].offset if place in committed else begins[place] for place in partitions}
+    starts = {place: max(read[place], begins[place]) for place in partitions}
+    return {place: (starts[place], ends[place]) for place in partitions if starts[place] < ends[place]}
+
+
+def _without_records(transport: Transport, ranges: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
+    """Return the partitions whose range of offsets has only ends of transactions and records of aborted ones."""
+    found: set[TopicPartition] = set()
+    if not ranges:
+        return found
+    with closing(transport.consumer(None, read_committed=True)) as consumer:
+        stable = consumer.end_offsets(list(ranges))
+        # The records of an open transaction may still count.
+        waiting = {place for place, (_, stop) in ranges.items() if stable[place] >= stop}
+        consumer.assign({place: ranges[place][0] for place in waiting})
+        while waiting:
+            batches = consumer.poll(_BATCH, _POLL_MS)
+            places = {(batch.topic, batch.partition): batch for batch in batches}
+            with_records = {place for place in waiting if place in places}
+            consumer.remove(with_records)
+            waiting -= with_records
+            ended = {place for place in waiting if consumer.position(place) >= ranges[place][1]}
+            waiting -= ended
+            found |= ended
+    return found
+
+
+def _sums(numbers: Mapping[TopicPartition, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for place, number in numbers.items():
+        found[place.topic] = found.get(place.topic, 0) + number
+    return found
+
+
+def form_on_log(plan: Plan, new: Form, on_log: OnLog, counts: Mapping[str, int], label: str) -> Form:
+    """Return the form of the version that wrote the topics on the log; the forms of rows come from the state directory.
+
+    Stores of the new version without a changelog are taken over, since a log has no trace of them.
+    """
+    prefix = f"{plan.application}-"
+    place = Place("", "", Position(label, 1, 1))
+    marks = read_marks(plan)
+    stores: dict[str, StoreForm] = {name: store for name, store in new.stores.items() if not _has_changelog(store)}
+    for topic in on_log.records:
+        name = topic.removeprefix(prefix).removesuffix(_CHANGELOG)
+        mark = marks.get(name)
+        rows: RowForm | None = mark.rows if mark is not None else None
+        stores[name] = StoreForm(name, None, False, frozenset(), place, rows)
+    names = [topic.removeprefix(prefix) for topic in on_log.unread]
+    return Form(
+        label=label,
+        application=plan.application,
+        sub_topologies=(),
+        stores=stores,
+        topics={name: TopicForm(name, frozenset(), place) for name in names},
+        counts={name.removeprefix(prefix): count for name, count in counts.items()},
+        has_tasks=False,
+    )
+
+
+def _has_changelog(store: StoreForm) -> bool:
+    return not store.is_global and store.details is not None and store.details.logged

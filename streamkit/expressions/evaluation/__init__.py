@@ -1,1 +1,0 @@
-"""What translated expressions call at run time, and what limits them."""

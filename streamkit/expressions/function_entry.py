@@ -1,0 +1,103 @@
+"""An entry of the library: a function with what the checks, the bounds and the reference need to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.types import ANY, Type
+from streamkit.record import Value
+
+Check: TypeAlias = Callable[[Value], object]
+"""Raises ValueError for an argument that no call takes."""
+
+CALL = 20
+"""Steps of one call, in addition to those by the size of its arguments."""
+
+
+@dataclass(frozen=True)
+class LibraryFunction:
+    """A function `name(parameters)` of the language; the last `optional` parameters may be absent.
+
+    factor: how many times as large as its arguments the result is at most; constant: the size of the rest. work: steps
+    for each unit of the arguments' size.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    run: Callable[..., Value]
+    doc: str
+    examples: tuple[tuple[str, str], ...]
+    """Expressions and what Python shows of their results."""
+    optional: int = 0
+    kind: str | None = None
+    """The class of the result if it is never None (translation.piece.Piece.kind)."""
+    type: Type = ANY
+    factor: float = 0.0
+    constant: float = 1.0
+    work: float = 0.25
+    checks: Mapping[int, Check] = field(default_factory=dict)
+    """Checks of arguments that are constant, by their place; they run when the file is read."""
+    charge: Callable[..., Value] | None = None
+    """The function with a budget as its first argument, where it has charges of its own."""
+
+    @property
+    def signature(self) -> str:
+        """The call, with brackets around what may be absent."""
+        needed = len(self.parameters) - self.optional
+        shown = ", ".join(self.parameters[:needed])
+        for at, name in enumerate(self.parameters[needed:]):
+            shown += f"[, {name}" if at or needed else f"[{name}"
+        return f"{self.name}({shown}{']' * self.optional})"
+
+    @property
+    def takes(self) -> str:
+        """How many arguments it takes, in words."""
+        most = len(self.parameters)
+        least = most - self.optional
+        return f"{least} argument{'s' if least != 1 else ''}" if least == most else f"{least} to {most} arguments"
+
+    def charged(self, budget: Budget, *arguments: Value) -> Value:
+        """Call the function, and charge for its work and its result."""
+        if self.charge is not None:
+            return self.charge(budget, *arguments)
+        budget.spend(CALL + int(sum(map(budget.size, arguments)) * self.work))
+        return budget.item(self.run(*arguments))
+
+
+def one_of_words(*words: str) -> Check:
+    """Return the check that an argument is one of some words."""
+
+    def check(value: Value) -> None:
+        if value not in words:
+            from streamkit.suggestions import did_you_mean
+
+            hint = did_you_mean(value, words) if isinstance(value, str) else ""
+            raise ValueError(f"{value!r} is none of {', '.join(words)}{hint}")
+
+    return check
+
+
+def need_text(value: Value, name: str) -> str:
+    """Return the argument of a function that takes text. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}() takes text, not {type(value).__name__}")
+    return value
+
+
+def need_integer(value: Value, name: str) -> int:
+    """Return the argument of a function that takes a whole number. Raises TypeError."""
+    if type(value) is not int:
+        raise TypeError(f"{name}() takes a whole number, not {type(value).__name__}")
+    return value
+
+
+def bytes_of(value: Value, name: str) -> bytes:
+    """Return the bytes of text (UTF-8) or bytes. Raises TypeError."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if not isinstance(value, bytes):
+        raise TypeError(f"{name}() takes text or bytes, not {type(value).__name__}")
+    return value

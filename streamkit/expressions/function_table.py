@@ -1,0 +1,557 @@
+"""The functions of the library by name, in the order of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import (
+    ROUND_CEILING,
+    ROUND_DOWN,
+    ROUND_FLOOR,
+    ROUND_HALF_DOWN,
+    ROUND_HALF_EVEN,
+    ROUND_HALF_UP,
+    ROUND_UP,
+    Context,
+    Decimal,
+)
+from typing import Any
+
+from streamkit.expressions import regex, time_functions
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.expression_limits import MAX_BYTES, MAX_TOTAL, SLOT, deep_size, size_error
+from streamkit.expressions.function_entry import (
+    CALL,
+    LibraryFunction,
+    bytes_of,
+    need_integer,
+    need_text,
+    one_of_words,
+)
+from streamkit.expressions.helpers import bounded
+from streamkit.expressions.types import BYTES, INTEGER, NUMBER, TEXT, ListOf
+from streamkit.record import Key, Value, WindowedKey
+
+# Fields of nested objects, and windowed keys.
+
+
+def get(value: Value, path: Value, default: Value = None) -> Value:
+    """Return the part of a value at a path, or the default where a part is absent or None."""
+    found = value
+    for part in path.split(".") if isinstance(path, str) else _parts(path):
+        if isinstance(found, dict):
+            found = found.get(part)
+        elif isinstance(found, (list, tuple)):
+            at = _place(part)
+            found = found[at] if at is not None and at < len(found) else None
+        elif isinstance(found, WindowedKey) and part in ("key", "start", "end"):
+            found = getattr(found, part)
+        else:
+            found = None
+        if found is None:
+            return default
+    return found
+
+
+def _parts(path: Value) -> list[Value]:
+    if not isinstance(path, (list, tuple)):
+        raise TypeError(f"get() takes a path as text or as a list, not {type(path).__name__}")
+    return list(path)
+
+
+def _place(part: Value) -> int | None:
+    if isinstance(part, str) and part.isascii() and part.isdigit() and len(part) < 10:
+        return int(part)
+    return part if type(part) is int and part >= 0 else None
+
+
+def _charged_get(budget: Budget, value: Value, path: Value, default: Value = None) -> Value:
+    # The result is a part of the value, which has been charged.
+    budget.spend(1 + budget.size(path))
+    return get(value, path, default)
+
+
+def windowed_key(key: Key, start: Value, end: Value) -> WindowedKey:
+    """Return a key with a window."""
+    low, high = need_integer(start, "windowed_key"), need_integer(end, "windowed_key")
+    if not 0 <= low <= high:
+        raise ValueError("windowed_key() takes a start from 0 and an end that is no earlier")
+    return WindowedKey(key, low, high)
+
+
+_FIELDS_AND_KEYS = (
+    LibraryFunction(
+        "get",
+        ("value", "path", "default"),
+        get,
+        "The part of a value at a path such as `a.b.0.c`: fields of objects and places of lists, from 0. Where a part is absent "
+        "or null it gives `default`, None where that is absent. A list is a path too, for names with dots.",
+        (
+            ("get({'a': {'b': [1, 2]}}, 'a.b.1')", "2"),
+            ("get({'a': None}, 'a.b.c', 0)", "0"),
+            ("get({'x.y': 5}, ['x.y'])", "5"),
+        ),
+        optional=1,
+        factor=1.0,
+        work=0.0,
+        charge=_charged_get,
+    ),
+    LibraryFunction(
+        "windowed_key",
+        ("key", "start", "end"),
+        windowed_key,
+        "A key with its window, for topics and tables with windowed keys; its parts are `.key`, `.start` and `.end` (ms).",
+        (("windowed_key('ada', 0, 60000).end", "60000"),),
+        factor=1.0,
+        work=0.0,
+    ),
+)
+
+
+# Hashes and names made of hashes.
+
+_NAMESPACES = ("dns", "url", "oid", "x500")
+
+
+def sha256(value: Value) -> str:
+    """Return the SHA-256 of text or bytes."""
+    from hashlib import sha256 as digest
+
+    return digest(bytes_of(value, "sha256")).hexdigest()
+
+
+def murmur2(value: Value) -> int:
+    """Return the hash by which Kafka's clients choose partitions."""
+    from streamkit.serdes.partitioner import murmur2 as digest
+
+    return digest(bytes_of(value, "murmur2"))
+
+
+def xxhash64(value: Value, seed: Value = 0) -> int:
+    """Return XXH64 of text or bytes."""
+    from xxhash import xxh64_intdigest
+
+    number = xxh64_intdigest(bytes_of(value, "xxhash64"), need_integer(seed, "xxhash64") % (1 << 64))
+    return number - (1 << 64) if number >> 63 else number
+
+
+def uuid5(namespace: Value, name: Value) -> str:
+    """Return the UUID of version 5 of a name."""
+    from uuid import UUID
+    from uuid import uuid5 as made
+
+    return str(made(UUID(_namespace(namespace)), need_text(name, "uuid5")))
+
+
+def _namespace(value: Value) -> str:
+    import uuid
+
+    if value in _NAMESPACES:
+        return str(getattr(uuid, f"NAMESPACE_{value.upper()}"))
+    try:
+        return str(uuid.UUID(value))
+    except (ValueError, AttributeError, TypeError):
+        words = ", ".join(_NAMESPACES)
+        raise ValueError(f"uuid5() takes a namespace of {words}, or a UUID, not {str(value)[:40]!r}") from None
+
+
+_HASHES = (
+    LibraryFunction(
+        "sha256",
+        ("value",),
+        sha256,
+        "The SHA-256 of bytes, or of text in UTF-8, as 64 hexadecimal digits.",
+        (("sha256('tea')[:16]", "'a9f74d1ec36ebdeb'"),),
+        kind="str",
+        type=TEXT,
+        constant=64.0,
+    ),
+    LibraryFunction(
+        "murmur2",
+        ("value",),
+        murmur2,
+        "The hash of a key's bytes (or text) by which Kafka's clients choose its partition, a signed number of 32 bits.",
+        (("murmur2('21')", "-973932308"),),
+        kind="int",
+        type=INTEGER,
+        work=4.0,
+    ),
+    LibraryFunction(
+        "xxhash64",
+        ("value", "seed"),
+        xxhash64,
+        "XXH64 of bytes or text, a signed number of 64 bits.",
+        (("xxhash64('tea')", "4741855839676419641"),),
+        optional=1,
+        kind="int",
+        type=INTEGER,
+        work=0.125,
+    ),
+    LibraryFunction(
+        "uuid5",
+        ("namespace", "name"),
+        uuid5,
+        "The UUID of a name (version 5): the same for the same name. `namespace` is `dns`, `url`, `oid`, `x500` or a UUID.",
+        (("uuid5('dns', 'example.org')", "'aad03681-8b63-5304-89e0-8ca8f49461b5'"),),
+        kind="str",
+        type=TEXT,
+        constant=36.0,
+        checks={0: _namespace},
+    ),
+)
+
+
+# Rounding and writing numbers.
+
+_MODES = {
+    "half_even": ROUND_HALF_EVEN,
+    "half_up": ROUND_HALF_UP,
+    "half_down": ROUND_HALF_DOWN,
+    "up": ROUND_UP,
+    "down": ROUND_DOWN,
+    "ceiling": ROUND_CEILING,
+    "floor": ROUND_FLOOR,
+}
+_MOST = 100
+"""Decimals at most."""
+# Integers of 4,096 bits have 1,234 digits.
+_CONTEXT = Context(prec=2000)
+
+
+def _rounded(number: Value, decimals: Value, mode: Value, name: str) -> Decimal:
+    _DECIMALS(decimals)
+    _MODE(mode)
+    if type(number) not in (int, float):
+        raise TypeError(f"{name}() takes a number, not {type(number).__name__}")
+    exact = Decimal(repr(number))
+    if not exact.is_finite():
+        raise ValueError(f"{name}() takes finite numbers, not {number}")
+    return exact.quantize(Decimal(1).scaleb(-decimals), _MODES[mode], _CONTEXT)
+
+
+def round_to(number: Value, decimals: Value = 0, mode: Value = "half_even") -> int | float:
+    """Return a number rounded to so many decimals by a mode; a whole number stays one."""
+    found = _rounded(number, decimals, mode, "round_to")
+    return int(found) if type(number) is int else float(found)
+
+
+def format_number(number: Value, decimals: Value = 0, group: Value = "", mode: Value = "half_even") -> str:
+    """Return a number as text with so many decimals and `group` between thousands."""
+    _GROUP(group)
+    if decimals.__class__ is int and decimals < 0:
+        raise ValueError("format_number() takes 0 or more decimals")
+    shown = f"{_rounded(number, decimals, mode, 'format_number'):,f}"
+    return shown.replace(",", group)
+
+
+def _check_decimals(value: Value) -> None:
+    if type(value) is not int or not -_MOST <= value <= _MOST:
+        raise ValueError(f"decimals are a whole number from -{_MOST} to {_MOST}")
+
+
+def _check_group(value: Value) -> None:
+    if not isinstance(value, str) or len(value) > 1:
+        raise ValueError("what stands between thousands is one character, or empty text")
+
+
+_DECIMALS, _GROUP, _MODE = _check_decimals, _check_group, one_of_words(*_MODES)
+
+_NUMBERS = (
+    LibraryFunction(
+        "round_to",
+        ("number", "decimals", "mode"),
+        round_to,
+        "The number rounded to so many decimals, 0 where absent; to tens, hundreds, … with negative ones. The mode is "
+        "`half_even` (as `round`), `half_up`, `half_down`, `up`, `down`, `ceiling` or `floor`. It works on the decimal digits "
+        "that a number shows, so that 2.675 rounds half up to 2.68. Whole numbers stay whole.",
+        (
+            ("round_to(2.675, 2, 'half_up')", "2.68"),
+            ("round_to(1250, -2)", "1200"),
+            ("round_to(-1.5, 0, 'down')", "-1.0"),
+        ),
+        optional=2,
+        kind="number",
+        type=NUMBER,
+        work=4.0,
+        checks={1: _DECIMALS, 2: _MODE},
+    ),
+    LibraryFunction(
+        "format_number",
+        ("number", "decimals", "group", "mode"),
+        format_number,
+        "The number as text with so many decimals, `group` between thousands, rounded by `mode`.",
+        (("format_number(1234567.891, 2, ',')", "'1,234,567.89'"), ("format_number(5, 2)", "'5.00'")),
+        optional=3,
+        kind="str",
+        type=TEXT,
+        # The digits of the largest integer with a mark between thousands, and the decimals.
+        constant=2_000.0,
+        work=4.0,
+        checks={1: _DECIMALS, 2: _GROUP, 3: _MODE},
+    ),
+)
+
+
+# Regular expressions (RE2): search, groups, substitution.
+
+_MATCH = 400
+"""Steps of one match and its replacement, in addition to those by length: several microseconds."""
+_PART = 40
+"""Steps of one part of a replacement, text or a group, at each match."""
+_TEMPLATE = 3
+"""Steps of one character of a replacement, which is cut into its parts at each call."""
+_UNBOUNDED = float("inf")
+
+
+def re_search(pattern: Value, text: Value) -> str | None:
+    """Return the first match in a text, or None."""
+    found = regex.compiled(pattern).search(need_text(text, "re_search"))
+    return None if found is None else found[0]
+
+
+def re_groups(pattern: Value, text: Value) -> list[str | None] | None:
+    """Return the groups of the first match in a text, or None."""
+    found = regex.compiled(pattern).search(need_text(text, "re_groups"))
+    return None if found is None else list(found.groups())
+
+
+def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
+    """Return a text with all matches replaced. Raises LimitError."""
+    return _substituted(pattern, replacement, text, lambda steps: None)
+
+
+def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value) -> str:
+    budget.spend(CALL + (1 + budget.size(text)) * regex.weight(pattern) // 4 + _TEMPLATE * budget.size(replacement))
+    return budget.item(_substituted(pattern, replacement, text, budget.spend))
+
+
+def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, Value, Value], Value]:
+    def charged(budget: Budget, pattern: Value, text: Value) -> Value:
+        budget.spend(CALL + (1 + budget.size(text)) * regex.weight(pattern) // 4)
+        return budget.item(run(pattern, text))
+
+    return charged
+
+
+def _substituted(pattern: Value, replacement: Value, text: Value, spend: Callable[[int], None]) -> str:
+    expression = regex.compiled(pattern)
+    template = _template(need_text(replacement, "re_sub"), expression.groups)
+    made: list[str] = []
+    size = end = 0
+    for found in expression.finditer(need_text(text, "re_sub")):
+        # Each part of the replacement is looked up and counted at each match.
+        spend(_MATCH + _PART * len(template))
+        made.append(text[end : found.start()])
+        made += [part if isinstance(part, str) else found[part] or "" for part in template]
+        size += sum(map(len, made[-len(template) - 1 :]))
+        if size > MAX_BYTES:
+            raise size_error("text made by re_sub()", size)
+        end = found.end()
+    made.append(text[end:])
+    return "".join(made)
+
+
+def _template(replacement: str, groups: int) -> list[str | int]:
+    r"""Return the parts of a replacement: text, and numbers of groups for `\0` to `\9`."""
+    parts: list[str | int] = []
+    pieces = replacement.split("\\")
+    parts.append(pieces[0])
+    escaped = iter(pieces[1:])
+    for piece in escaped:
+        if not piece:
+            # Two backslashes stand for one, and what follows them is plain.
+            parts.append("\\" + next(escaped, ""))
+        elif piece[0] in "0123456789":
+            if int(piece[0]) > groups:
+                raise ValueError(f"re_sub(): the replacement names group {piece[0]}, and the pattern has {groups}")
+            parts += [int(piece[0]), piece[1:]]
+        else:
+            raise ValueError(
+                f"re_sub(): '\\{piece[0]}' in a replacement; write \\0 to \\9 for a group, \\\\ for a backslash"
+            )
+    return [part for part in parts if part != ""]
+
+
+def _pattern(value: Value) -> Any:
+    return regex.compiled(value)
+
+
+_PATTERNS = (
+    LibraryFunction(
+        "re_search",
+        ("pattern", "text"),
+        re_search,
+        "The first part of the text that the pattern matches, or None.",
+        (("re_search('[0-9]+', 'order 17 of 20')", "'17'"), ("re_search('[0-9]+', 'none')", "None")),
+        type=TEXT,
+        factor=1.0,
+        work=1.0,
+        checks={0: _pattern},
+        charge=_charged_search(re_search),
+    ),
+    LibraryFunction(
+        "re_groups",
+        ("pattern", "text"),
+        re_groups,
+        "The groups of the first match as a list, None for one that takes no part; None without a match.",
+        (("re_groups('([a-z]+)=([0-9]+)?', 'x=, b=2')", "['x', None]"),),
+        type=ListOf(TEXT),
+        # Groups may stand in each other.
+        factor=_UNBOUNDED,
+        work=1.0,
+        checks={0: _pattern},
+        charge=_charged_search(re_groups),
+    ),
+    LibraryFunction(
+        "re_sub",
+        ("pattern", "replacement", "text"),
+        re_sub,
+        "The text with all matches replaced; in the replacement `\\1` to `\\9` are groups, `\\0` is the match, `\\\\` a backslash.",
+        ((r"re_sub('([a-z])([0-9])', '\\2\\1', 'a1 b2')", "'1a 2b'"),),
+        kind="str",
+        type=TEXT,
+        factor=_UNBOUNDED,
+        work=_UNBOUNDED,
+        checks={0: _pattern},
+        charge=_charged_sub,
+    ),
+)
+
+
+# JSON, base64 and URLs.
+
+_CONTAINER = 64
+"""Bytes of an empty list or object."""
+
+
+def from_json(text: Value) -> Value:
+    """Return the value of a JSON text. Raises SerdeError, LimitError."""
+    from streamkit.serdes.formats.json_text import from_text
+
+    data = bytes_of(text, "from_json")
+    containers = data.count(b"[") + data.count(b"{")
+    size = containers * _CONTAINER + data.count(b",") * SLOT
+    if size > MAX_TOTAL:
+        raise size_error("a value made by from_json()", size)
+    return from_text(data)
+
+
+def to_json(value: Value) -> str:
+    """Return the compact JSON text of a value. Raises SerdeError, LimitError."""
+    from streamkit.serdes.formats.json_text import to_text
+
+    if deep_size(value, MAX_BYTES) > MAX_BYTES:
+        raise size_error("text made by to_json()", MAX_BYTES + 1)
+    return bounded(to_text(value).decode("utf-8", "surrogatepass"), "text made by to_json()")
+
+
+def base64_encode(value: Value) -> str:
+    """Return the base64 text of text or bytes."""
+    from base64 import b64encode
+
+    return bounded(b64encode(bytes_of(value, "base64_encode")).decode(), "text made by base64_encode()")
+
+
+def base64_decode(text: Value) -> bytes:
+    """Return the bytes of a base64 text. Raises ValueError."""
+    from base64 import b64decode
+
+    plain = need_text(text, "base64_decode").rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except ValueError as error:
+        raise ValueError(f"base64_decode(): not base64: {error}") from None
+
+
+def url_encode(text: Value) -> str:
+    """Return text as it stands in a URL."""
+    from urllib.parse import quote
+
+    data = bytes_of(text, "url_encode")
+    if len(data) * 3 > MAX_BYTES:
+        raise size_error("text made by url_encode()", len(data) * 3)
+    return quote(data, safe="")
+
+
+def url_decode(text: Value) -> str:
+    """Return the text of a part of a URL."""
+    from urllib.parse import unquote
+
+    return unquote(need_text(text, "url_decode"))
+
+
+_TEXTS = (
+    LibraryFunction(
+        "from_json",
+        ("text",),
+        from_json,
+        "The value of a JSON text (or its bytes); other text is an error.",
+        (("from_json('{\"a\": [1, null]}')", "{'a': [1, None]}"),),
+        factor=8.0,
+        work=0.5,
+    ),
+    LibraryFunction(
+        "to_json",
+        ("value",),
+        to_json,
+        "The JSON text of a value, as the serde `json` writes it.",
+        (("to_json({'a': [1, None]})", "'{\"a\":[1,null]}'"),),
+        kind="str",
+        type=TEXT,
+        factor=6.0,
+        work=0.5,
+    ),
+    LibraryFunction(
+        "base64_encode",
+        ("value",),
+        base64_encode,
+        "The base64 text of bytes, or of text in UTF-8.",
+        (("base64_encode('tea')", "'dGVh'"),),
+        kind="str",
+        type=TEXT,
+        factor=6.0,
+        constant=4.0,
+    ),
+    LibraryFunction(
+        "base64_decode",
+        ("text",),
+        base64_decode,
+        "The bytes of a base64 text, of the alphabet with `+/` or `-_`, with or without `=` at the end.",
+        (("base64_decode('dGVh')", "b'tea'"), ("base64_decode('_w').hex()", "'ff'")),
+        kind="bytes",
+        type=BYTES,
+        factor=1.0,
+    ),
+    LibraryFunction(
+        "url_encode",
+        ("text",),
+        url_encode,
+        "The text with every character but letters, digits and `_.-~` as `%XX` of its UTF-8.",
+        (("url_encode('a b/c')", "'a%20b%2Fc'"),),
+        kind="str",
+        type=TEXT,
+        factor=12.0,
+        work=2.0,
+    ),
+    LibraryFunction(
+        "url_decode",
+        ("text",),
+        url_decode,
+        "The text with each `%XX` as the character that it stands for; what is not UTF-8 becomes `\\ufffd`.",
+        (("url_decode('a%20b')", "'a b'"),),
+        kind="str",
+        type=TEXT,
+        factor=3.0,
+        work=2.0,
+    ),
+)
+
+
+SECTIONS: dict[str, tuple[LibraryFunction, ...]] = {
+    "Times": time_functions.ENTRIES,
+    "Fields and keys": _FIELDS_AND_KEYS,
+    "JSON, base64, URLs": _TEXTS,
+    "Patterns": _PATTERNS,
+    "Numbers": _NUMBERS,
+    "Hashes": _HASHES,
+}
+LIBRARY: dict[str, LibraryFunction] = {each.name: each for entries in SECTIONS.values() for each in entries}

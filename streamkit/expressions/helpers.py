@@ -1,0 +1,456 @@
+"""The run-time functions of the language's operators and built-in functions; each checks the language's bounds.
+
+Names begin with `_x_` in generated code. Every helper has a fast path for small numbers and text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from streamkit.errors import LimitError
+from streamkit.expressions.expression_limits import (
+    MAX_BITS,
+    MAX_BYTES,
+    MAX_EQUAL_HASHES,
+    MAX_RANGE,
+    SLOT,
+    check_bits,
+    deep_size,
+    size_error,
+)
+from streamkit.extension import native
+from streamkit.record import Key, Value
+from streamkit.rounds import LARGE, made
+
+Text = TypeVar("Text", str, bytes)
+
+_FAST = 1 << 63
+_NO_VALUE = object()
+_CODECS = frozenset(
+    [
+        "utf8",
+        "utf8sig",
+        "ascii",
+        "usascii",
+        "latin1",
+        "iso88591",
+        "iso885915",
+        "cp1252",
+        "windows1252",
+        "utf16",
+        "utf16le",
+        "utf16be",
+        "utf32",
+        "utf32le",
+        "utf32be",
+    ]
+)
+_CODEC_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "xmlcharrefreplace"))
+
+
+# -- operators --
+
+
+def multiply(a: Value, b: Value) -> Value:
+    """`a * b`."""
+    if a.__class__ is float or b.__class__ is float:
+        return a * b
+    if a.__class__ is int and b.__class__ is int:
+        result = a * b
+        return result if -_FAST < result < _FAST else check_bits(result)
+    if isinstance(b, int) and hasattr(a, "__len__"):
+        return _repeat(a, b)
+    if isinstance(a, int) and hasattr(b, "__len__"):
+        return _repeat(b, a)
+    result = a * b
+    return check_bits(result) if isinstance(result, int) else result
+
+
+def times(a: Value, b: Value) -> Value:
+    """`a * b` where only a number is valid, as in sum() or left of a minus."""
+    if a.__class__ is float or b.__class__ is float:
+        return a * b
+    if a.__class__ is int and b.__class__ is int:
+        result = a * b
+        return result if -_FAST < result < _FAST else check_bits(result)
+    if hasattr(a, "__len__") or hasattr(b, "__len__"):
+        raise TypeError(f"a number is needed, not {type(a).__name__} * {type(b).__name__}")
+    return multiply(a, b)
+
+
+def _repeat(sequence: Value, count: int) -> Value:
+    unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
+    if unit * count > MAX_BYTES:
+        raise size_error(f"{noun(sequence)} made by '*'", unit * count)
+    if unit * count > LARGE:
+        made(unit * count)
+    return sequence * count
+
+
+def power(a: Value, b: Value) -> Value:
+    """`a ** b`; a complex result is a ValueError, as the language has no complex numbers."""
+    if isinstance(a, int) and isinstance(b, int) and b > 0:
+        if (a.bit_length() - 1) * b >= MAX_BITS:
+            raise LimitError(f"an integer of over {MAX_BITS} bits made by '**'")
+        return check_bits(a**b)
+    result = a**b
+    if isinstance(result, complex):
+        raise ValueError("a negative number can't be raised to a fractional power")
+    return result
+
+
+def shift(a: Value, b: Value) -> Value:
+    """`a << b`."""
+    if isinstance(a, int) and isinstance(b, int) and a and a.bit_length() + b > MAX_BITS:
+        raise LimitError(f"an integer of over {MAX_BITS} bits made by '<<'")
+    return a << b
+
+
+# Compiled on first use: most files never write text with '%'.
+_DIRECTIVE = r"%(?:\([^)]*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?"
+_NESTED = r"%\([^)]*\("
+
+
+def modulo(a: Value, b: Value) -> Value:
+    """`a % b`, for text the printf form: its widths must be small numbers in the text."""
+    if a.__class__ is int or a.__class__ is float or not isinstance(a, (str, bytes)):
+        return a % b
+    text = a if isinstance(a, str) else a.decode("latin-1")
+    if re.search(_NESTED, text):
+        raise LimitError("parentheses inside the '%(name)' of a format are not allowed")
+    directives = re.findall(_DIRECTIVE, text, re.ASCII)
+    total = len(a)
+    argument = deep_size(b, MAX_BYTES) if len(directives) else 0
+    for width, precision in directives:
+        if "*" in (width, precision):
+            raise LimitError("'%' with a width of '*' is not allowed")
+        if len(width) > 8 or len(precision) > 8:
+            raise LimitError("a width of '%' with more than 8 digits")
+        total += int(width or 0) + int(precision or 0)
+        total += argument if isinstance(b, dict) else 0
+    if total + argument > MAX_BYTES:
+        raise size_error("text made by '%'", total + argument)
+    return bounded(a % b, "text made by '%'")
+
+
+# -- sizes --
+
+
+def bounded(value: Text, what: str) -> Text:
+    """Return text or bytes unchanged, or raise LimitError where they are too long."""
+    if len(value) > LARGE:
+        if len(value) > MAX_BYTES:
+            raise size_error(what, len(value))
+        made(len(value))
+    return value
+
+
+def noun(value: Value) -> str:
+    """Return the type of a sequence in words, for messages."""
+    if isinstance(value, str):
+        return "text"
+    return "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
+
+
+def collected(items: Iterable[Value], what: str) -> Iterable[Value]:
+    """Return the items in a container that is not too long for a list. Raises LimitError."""
+    longest = MAX_BYTES // SLOT
+    if not hasattr(items, "__len__"):
+        items = list(islice(items, longest + 1))
+    if len(items) > longest:  # type: ignore[arg-type]
+        raise LimitError(f"{what} has over {longest} elements ({MAX_BYTES} bytes)")
+    return items
+
+
+def listed(items: Iterable[Value], what: str) -> list[Value]:
+    """Return the items as a list. Raises LimitError where it is too long."""
+    found = collected(items, what)
+    return found if isinstance(found, list) else list(found)
+
+
+# -- built-in functions --
+
+
+def make_range(*arguments: Value) -> range:
+    """`range(…)`."""
+    result = range(*arguments)
+    try:
+        length = len(result)
+    except OverflowError:
+        length = MAX_RANGE + 1
+    if length > MAX_RANGE:
+        raise LimitError(f"a range may be at most {MAX_RANGE} long")
+    return result
+
+
+def make_int(value: Value = 0, base: Value = _NO_VALUE) -> int:
+    """`int(…)`."""
+    if value.__class__ is int and base is _NO_VALUE:
+        return value
+    if isinstance(value, (str, bytes)) and len(value) > MAX_BITS + 200:
+        value = value.strip()
+        if len(value) > MAX_BITS + 200:
+            raise LimitError(f"an integer of over {MAX_BITS} bits made by int()")
+    return check_bits(int(value) if base is _NO_VALUE else int(value, base))
+
+
+def make_str(value: Value = "", *arguments: Value, **named: Value) -> str:
+    """`str(…)`."""
+    if value.__class__ in _PLAIN and not arguments and not named:
+        return str(value)
+    if arguments or named:
+        if not isinstance(value, bytes):
+            raise TypeError("str() with an encoding takes bytes")
+        return decode(value, *arguments, **named)
+    if deep_size(value, MAX_BYTES) > MAX_BYTES:
+        raise size_error("text made by str()", MAX_BYTES + 1)
+    return bounded(str(value), "text made by str()")
+
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
+def make_repr(value: Value) -> str:
+    """The `!r` of an f-string."""
+    if deep_size(value, MAX_BYTES) > MAX_BYTES:
+        raise size_error("text made by '!r'", MAX_BYTES + 1)
+    return bounded(repr(value), "text made by '!r'")
+
+
+def make_ascii(value: Value) -> str:
+    """The `!a` of an f-string."""
+    if deep_size(value, MAX_BYTES) > MAX_BYTES:
+        raise size_error("text made by '!a'", MAX_BYTES + 1)
+    return bounded(ascii(value), "text made by '!a'")
+
+
+def make_text(*parts: Value) -> str:
+    """An f-string whose parts may be large."""
+    return bounded("".join([make_str(part) for part in parts]), "text made by an f-string")
+
+
+def make_list(items: Value = ()) -> list[Value]:
+    """`list(…)`."""
+    return list(collected(items, "a list"))
+
+
+def make_tuple(items: Value = ()) -> tuple[Value, ...]:
+    """`tuple(…)`."""
+    return tuple(collected(items, "a tuple"))
+
+
+def make_set(items: Value = ()) -> set[Value]:
+    """`set(…)`."""
+    return set(check_hashes(listed(items, "a set")))
+
+
+def make_sorted(items: Value, *, key: Value = None, reverse: Value = False) -> list[Value]:
+    """`sorted(…)`."""
+    return sorted(collected(items, "a list"), key=key, reverse=reverse)
+
+
+def make_dict(items: Value = (), **fields: Value) -> dict[Key, Value]:
+    """`dict(…)`."""
+    if isinstance(items, dict):
+        return dict(items, **fields)
+    pairs = listed(items, "a dict")
+    if len(pairs) > MAX_EQUAL_HASHES:
+        pairs = [pair if isinstance(pair, (tuple, list)) else tuple(pair) for pair in pairs]
+        check_hashes([pair[0] for pair in pairs if pair])
+    return dict(pairs, **fields)
+
+
+def make_sum(items: Value, start: Value = 0) -> Value:
+    """`sum(…)`; lists are joined in linear time."""
+    if not isinstance(start, (list, tuple)):
+        return sum(items, start)
+    result: list[Value] = []
+    for item in items:
+        if not isinstance(item, type(start)):
+            raise TypeError(f"sum() can't add {type(item).__name__} to {type(start).__name__}")
+        result.extend(item)
+        collected(result, "a list made by sum()")
+    return [*start, *result] if isinstance(start, list) else (*start, *result)
+
+
+def make_round(number: Value, ndigits: Value = None) -> Value:
+    """`round(…)`."""
+    if ndigits is None:
+        return round(number)
+    if isinstance(ndigits, int) and abs(ndigits) > MAX_BITS:
+        raise LimitError(f"round() to more than {MAX_BITS} digits")
+    return round(number, ndigits)
+
+
+def merge_in_python(*parts: dict[Key, Value]) -> dict[Key, Value]:
+    """`merge(a, b, …)`: a new object, shallow; later fields win.
+
+    >>> merge_in_python({"a": 1, "b": 1}, {"b": 2})
+    {'a': 1, 'b': 2}
+    """
+    result: dict[Key, Value] = {}
+    for part in parts:
+        if not isinstance(part, dict):
+            raise TypeError(f"merge() takes objects, not {type(part).__name__}")
+        result |= part
+    return result
+
+
+merge = native("merge", merge_in_python)
+"""The same by the extension `streamkit._native`, where it is in use."""
+
+
+def header(headers: Iterable[tuple[str, bytes | None]], name: str) -> str | None:
+    """`header(name)`: the last header of that name as text, or None.
+
+    >>> header([("a", b"1"), ("a", b"2")], "a")
+    '2'
+    """
+    found = None
+    for key, value in headers:
+        if key == name:
+            found = value
+    return None if found is None else found.decode("utf-8", "replace")
+
+
+def codec(encoding: Value, errors: Value) -> tuple[str, str]:
+    """Check the name of a codec and its error handler. Raises ValueError for one that the language does not have."""
+    plain = encoding.lower().replace("-", "").replace("_", "") if isinstance(encoding, str) else encoding
+    if plain not in _CODECS:
+        raise ValueError(f"encoding {encoding!r} is not available; try utf-8")
+    if errors not in _CODEC_ERRORS:
+        raise ValueError(f"error handler {errors!r} is not available")
+    return encoding, errors
+
+
+def decode(data: Value, encoding: Value = "utf-8", errors: Value = "strict") -> str:
+    """`data.decode(…)`."""
+    if not isinstance(data, bytes):
+        raise AttributeError(f"decode() is a method of bytes, not of {type(data).__name__}")
+    return bounded(data.decode(*codec(encoding, errors)), "text made by decode()")
+
+
+def re_match(pattern: str, text: str) -> bool:
+    """`re_match(…)`."""
+    from streamkit.expressions import regex
+
+    return regex.match(pattern, text)
+
+
+def re_split(pattern: str, text: str) -> list[str]:
+    """`re_split(…)`."""
+    from streamkit.expressions import regex
+
+    return regex.split(pattern, text)
+
+
+HELPERS: dict[str, Callable[..., Value]] = {
+    "_x_mul": multiply,
+    "_x_times": times,
+    "_x_pow": power,
+    "_x_shift": shift,
+    "_x_mod": modulo,
+    "_x_Int": int,
+    "_x_text": make_text,
+    "_x_repr": make_repr,
+    "_x_ascii": make_ascii,
+    "_x_len": len,
+    "_x_min": min,
+    "_x_max": max,
+    "_x_sum": make_sum,
+    "_x_abs": abs,
+    "_x_round": make_round,
+    "_x_int": make_int,
+    "_x_float": float,
+    "_x_str": make_str,
+    "_x_bool": bool,
+    "_x_sorted": make_sorted,
+    "_x_any": any,
+    "_x_all": all,
+    "_x_list": make_list,
+    "_x_dict": make_dict,
+    "_x_tuple": make_tuple,
+    "_x_set": make_set,
+    "_x_zip": zip,
+    "_x_enumerate": enumerate,
+    "_x_range": make_range,
+    "_x_re_match": re_match,
+    "_x_re_split": re_split,
+    "_x_merge": merge,
+    "_x_header": header,
+}
+
+
+# Limits how many members of sets and keys of objects have equal hashes, since each is compared with all others.
+#
+# Python salts the hashes of text and bytes in each process, unless PYTHONHASHSEED is set. It does not salt those of
+# integers, floats and tuples of them: all multiples of 2**61 - 1 have the same hash.
+
+T = TypeVar("T")
+
+_SALTED = frozenset((str, bytes, bool, type(None)))
+_CHUNK = 4096
+
+
+class Charged(Protocol):
+    """The methods of a budget that this module calls."""
+
+    def key(self, value: T) -> T:
+        """Charge the steps of hashing a value."""
+
+    def spend(self, steps: int) -> None:
+        """Charge steps."""
+
+
+def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
+    """Return the members. Raises LimitError where too many different ones have the same hash.
+
+    >>> check_hashes([2**61 - 1] * 1000) is not None
+    True
+    """
+    if len(members) <= MAX_EQUAL_HASHES:
+        if budget is not None:
+            for each in members:
+                budget.key(each)
+        return members
+    kinds = set(map(type, members))
+    if kinds <= _SALTED:
+        return members
+    if budget is not None and tuple in kinds:
+        for each in members:
+            budget.key(each)
+    integers: list[Value] = members
+    if kinds == {int} and min(integers) > -_PRIME and max(integers) < _PRIME:
+        # Small integers are their own hashes; -1 has that of -2.
+        return members
+    if not all(map(_is_hashable, kinds)):
+        # Python's own error names the member that can't be hashed.
+        return members
+    hashes = Counter(map(hash, members))
+    most = max(hashes.values())
+    if most > MAX_EQUAL_HASHES:
+        suspects = {found for found, count in hashes.items() if count > MAX_EQUAL_HASHES}
+        different: dict[int, list[Value]] = {}
+        for each in members:
+            found = hash(each)
+            if found in suspects:
+                same = different.setdefault(found, [])
+                if not any(other is each or other == each for other in same):
+                    same.append(each)
+                    if len(same) > MAX_EQUAL_HASHES:
+                        raise LimitError(
+                            f"more than {MAX_EQUAL_HASHES} keys or members with equal hashes, such as {same[0]!r:.40}"
+                            f" and {same[1]!r:.40}"
+                        )
+    return members
+
+
+_PRIME = (1 << 61) - 1
+
+
+def _is_hashable(kind: type) -> bool:
+    return kind.__hash__ is not None

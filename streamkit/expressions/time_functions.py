@@ -1,0 +1,459 @@
+"""Times: milliseconds since the epoch; their texts and parts are those of UTC, or of a zone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+
+from streamkit import durations
+from streamkit.distribution import install_command
+from streamkit.errors import ConfigError
+from streamkit.expressions.function_entry import LibraryFunction, need_integer, need_text, one_of_words
+from streamkit.expressions.types import INTEGER, TEXT
+from streamkit.record import Value
+from streamkit.suggestions import did_you_mean
+
+# Formats of times: the directives of Python's strftime that depend on no locale, and the time zones of IANA's database.
+
+_LONGEST_FORMAT = 100
+_LONGEST_ZONE = 100
+_ONE_OF = (("Y", "y"), ("H", "I"), ("m", "b", "B", "j"), ("d", "j"))
+"""Directives that give the same part of a time: a format that is read has one of each group."""
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_SHORT_MONTHS, _SHORT_DAYS = tuple(each[:3] for each in _MONTHS), tuple(each[:3] for each in _DAYS)
+_TWO = "[0-9]{1,2}"
+_PATTERNS = {
+    "Y": "[0-9]{4}",
+    "y": "[0-9]{2}",
+    "m": _TWO,
+    "d": _TWO,
+    "j": "[0-9]{1,3}",
+    "H": _TWO,
+    "I": _TWO,
+    "p": "(?i:AM|PM)",
+    "M": _TWO,
+    "S": _TWO,
+    "f": "[0-9]{1,9}",
+    "b": f"(?i:{'|'.join(_SHORT_MONTHS)})",
+    "B": f"(?i:{'|'.join(_MONTHS)})",
+    "a": f"(?i:{'|'.join(_SHORT_DAYS)})",
+    "A": f"(?i:{'|'.join(_DAYS)})",
+    "z": "Z|[+-][0-9]{2}:?[0-5][0-9]",
+}
+_WRITTEN: dict[str, Callable[[datetime], str]] = {
+    "Y": lambda time: f"{time.year:04}",
+    "y": lambda time: f"{time.year % 100:02}",
+    "m": lambda time: f"{time.month:02}",
+    "d": lambda time: f"{time.day:02}",
+    "j": lambda time: f"{time.timetuple().tm_yday:03}",
+    "H": lambda time: f"{time.hour:02}",
+    "I": lambda time: f"{(time.hour - 1) % 12 + 1:02}",
+    "p": lambda time: "AM" if time.hour < 12 else "PM",
+    "M": lambda time: f"{time.minute:02}",
+    "S": lambda time: f"{time.second:02}",
+    "f": lambda time: f"{time.microsecond:06}",
+    "b": lambda time: _SHORT_MONTHS[time.month - 1],
+    "B": lambda time: _MONTHS[time.month - 1],
+    "a": lambda time: _SHORT_DAYS[time.weekday()],
+    "A": lambda time: _DAYS[time.weekday()],
+    "z": lambda time: time.strftime("%z")[:5],
+}
+
+
+@dataclass(frozen=True)
+class TimeFormat:
+    """A format in parts: literal text, or a function that writes a part of a time; and the pattern of texts that it reads."""
+
+    parts: tuple[str | Callable[[datetime], str], ...]
+    directives: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+    def write(self, time: datetime) -> str:
+        """Return a time as text."""
+        return "".join(part if isinstance(part, str) else part(time) for part in self.parts)
+
+    def read(self, text: str, zone: tzinfo) -> int | None:
+        """Return the milliseconds since the epoch of a text; None for one of another form, or of no such day or time.
+
+        zone: that of texts without an offset. A time that the zone has twice is the earlier one.
+        """
+        match = self.pattern.fullmatch(text)
+        if match is None:
+            return None
+        found = match.groupdict()
+        try:
+            time = _day(found) + _time_of_day(found)
+            offset = found.get("z")
+            aware = time.replace(tzinfo=zone if offset is None else _offset(offset))
+            return (aware - _EPOCH) // timedelta(milliseconds=1)
+        except (ValueError, OverflowError):
+            return None
+
+
+@lru_cache(maxsize=256)
+def time_format(format: str) -> TimeFormat:
+    """Return the format of a text. Raises ValueError for one that is too long, or has another directive."""
+    if len(format) > _LONGEST_FORMAT:
+        raise ValueError(f"a format of times has at most {_LONGEST_FORMAT} characters, not {len(format)}")
+    parts: list[str | Callable[[datetime], str]] = []
+    pattern, directives, at = "", [], 0
+    while at < len(format):
+        char = format[at]
+        if char != "%":
+            parts.append(char)
+            pattern += re.escape(char)
+            at += 1
+            continue
+        directive = format[at + 1 : at + 2]
+        at += 2
+        if directive == "%":
+            parts.append("%")
+            pattern += "%"
+        elif directive in _PATTERNS:
+            # `strptime` takes no format with a directive twice; in its pattern the second one has no name.
+            name = f"?P<{directive}>" if directive not in directives else "?:"
+            pattern += f"({name}{_PATTERNS[directive]})"
+            directives.append(directive)
+            parts.append(_WRITTEN[directive])
+        else:
+            known = " ".join(f"%{each}" for each in _PATTERNS)
+            raise ValueError(f"the format {format!r} has {'%' + directive!r}; there are: {known} %%")
+    return TimeFormat(tuple(parts), tuple(directives), re.compile(pattern))
+
+
+def time_zone(name: str) -> tzinfo:
+    """Return a time zone of IANA's database, as the machine has it. Raises ValueError for an unknown name."""
+    zone = _zone(name) if len(name) <= _LONGEST_ZONE else None
+    if zone is None:
+        raise ValueError(f"there is no time zone {name[:60]!r}")
+    return zone
+
+
+@lru_cache(maxsize=1024)
+def _zone(name: str) -> tzinfo | None:
+    import zoneinfo
+
+    try:
+        return UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def format_with_day(format: str) -> TimeFormat:
+    """Return a format that can be read. Raises ValueError for one without a day, or with half of a time of day."""
+    made = time_format(format)
+    found = set(made.directives)
+    if not found & {"Y", "y"} or not ("j" in found or ("d" in found and found & {"m", "b", "B"})):
+        raise ValueError(f"the format {format!r} has no day: it needs %Y or %y, and %d with %m, %b or %B, or %j")
+    if ("I" in found) != ("p" in found):
+        raise ValueError(f"the format {format!r} needs %I and %p together; %H are hours of 24")
+    if len(found) < len(made.directives):
+        raise ValueError(f"the format {format!r} has a directive twice")
+    for group in _ONE_OF:
+        same = [f"%{each}" for each in group if each in found]
+        if len(same) > 1:
+            raise ValueError(
+                f"the format {format!r} has {' and '.join(same)}, which give the same part of a time: take one"
+            )
+    return made
+
+
+def zone_of(name: Value) -> tzinfo:
+    """Return the time zone of a name. Raises ValueError."""
+    _need(name, "time zone")
+    return time_zone(name)
+
+
+def check_written(format: Value) -> None:
+    """Check a format of `strftime`."""
+    _need(format, "format")
+    time_format(format)
+
+
+def check_read(format: Value) -> None:
+    """Check a format of `strptime`."""
+    _need(format, "format")
+    format_with_day(format)
+
+
+def check_zone(name: Value) -> None:
+    """Check the name of a time zone, with the nearest known name in the message."""
+    import zoneinfo
+
+    _need(name, "time zone")
+    try:
+        time_zone(name)
+    except ValueError as error:
+        # The list of all zones takes 25 ms: too long for each record with a wrong name.
+        known = zoneinfo.available_timezones()
+        hint = (
+            did_you_mean(name[:_LONGEST_ZONE], sorted(known))
+            if known
+            else f"; this machine has none: {install_command('tzdata')}"
+        )
+        raise ValueError(f"{error}{hint}") from None
+
+
+def _need(value: Value, what: str) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"a {what} is text, not {value!r}")
+
+
+def _day(found: dict[str, str | None]) -> datetime:
+    year = found.get("Y")
+    if year is None:
+        short = int(found.get("y") or 0)
+        number = short + (1900 if short >= 69 else 2000)
+    else:
+        number = int(year)
+    of_year = found.get("j")
+    if of_year is not None:
+        day = datetime(number, 1, 1) + timedelta(days=int(of_year) - 1)
+        if day.year != number:
+            raise ValueError
+        return day
+    return datetime(number, _month(found), int(found.get("d") or 0))
+
+
+def _month(found: dict[str, str | None]) -> int:
+    month = found.get("m")
+    if month is not None:
+        return int(month)
+    name = found.get("b") or found.get("B") or ""
+    return _SHORT_MONTHS.index(name[:3].capitalize()) + 1
+
+
+def _time_of_day(found: dict[str, str | None]) -> timedelta:
+    hours = int(found.get("H") or 0)
+    half = found.get("p")
+    if half is not None and found.get("I") is not None:
+        of_twelve = int(found["I"] or 0)
+        if not 1 <= of_twelve <= 12:
+            raise ValueError
+        hours = of_twelve % 12 + (12 if half.upper() == "PM" else 0)
+    minutes, seconds = int(found.get("M") or 0), int(found.get("S") or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise ValueError
+    milliseconds = int((found.get("f") or "").ljust(3, "0")[:3])
+    return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+
+
+def _offset(text: str) -> tzinfo:
+    if text == "Z":
+        return UTC
+    digits = text[1:].replace(":", "")
+    size = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-size if text[0] == "-" else size)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ABSENT = object()
+_INFINITY = float("inf")
+_UNITS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+"""(milliseconds, by how many units) of each unit."""
+_PARTS: dict[str, Callable[[datetime], int]] = {
+    "year": lambda time: time.year,
+    "quarter": lambda time: (time.month + 2) // 3,
+    "month": lambda time: time.month,
+    "week": lambda time: time.isocalendar().week,
+    "day": lambda time: time.day,
+    "day_of_year": lambda time: time.timetuple().tm_yday,
+    "weekday": lambda time: time.isoweekday(),
+    "hour": lambda time: time.hour,
+    "minute": lambda time: time.minute,
+    "second": lambda time: time.second,
+    "millisecond": lambda time: time.microsecond // 1000,
+}
+
+
+def _moment(time: Value, name: str, zone: Value = "UTC") -> datetime:
+    try:
+        found = _EPOCH + timedelta(milliseconds=need_integer(time, name))
+        return found if zone == "UTC" else found.astimezone(zone_of(zone))
+    except OverflowError:
+        raise ValueError(f"{name}() takes times of the years 1 to 9999") from None
+
+
+def parse_time(text: Value, default: Value = _ABSENT) -> Value:
+    """Return the time of an ISO 8601 text. Raises ValueError for other text without a default."""
+    found = durations.iso_time(text) if isinstance(text, str) else None
+    if found is not None:
+        return found
+    if default is not _ABSENT:
+        return default
+    raise ValueError(f"parse_time() takes an ISO 8601 time such as 2025-01-31T08:00:00Z, not {str(text)[:40]!r}")
+
+
+def format_time(time: Value, zone: Value = "UTC") -> str:
+    """Return the ISO 8601 text of a time in a zone."""
+    shown = _moment(time, "format_time", zone).isoformat(timespec="milliseconds")
+    return shown.removesuffix("+00:00") + "Z" if zone == "UTC" else shown
+
+
+def strftime(time: Value, format: Value, zone: Value = "UTC") -> str:
+    """Return a time in a zone as text of a format."""
+    return time_format(need_text(format, "strftime")).write(_moment(time, "strftime", zone))
+
+
+def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _ABSENT) -> Value:
+    """Return the time of a text of a format. Raises ValueError for other text without a default."""
+    wanted = format_with_day(need_text(format, "strptime"))
+    found = wanted.read(text, zone_of(zone)) if isinstance(text, str) else None
+    if found is not None:
+        return found
+    if default is not _ABSENT:
+        return default
+    raise ValueError(f"strptime() takes a time of the form {format!r}, not {str(text)[:40]!r}")
+
+
+def from_epoch(number: Value, unit: Value) -> int:
+    """Return the time of a number of units since the epoch, cut off to milliseconds."""
+    _UNIT(unit)
+    milliseconds, units = _UNITS[unit]
+    if type(number) not in (int, float):
+        raise TypeError(f"from_epoch() takes a number, not {type(number).__name__}")
+    if number != number or number in (_INFINITY, -_INFINITY):
+        raise ValueError(f"from_epoch() takes a finite number, not {number}")
+    return _long(int(number * milliseconds // units), "from_epoch")
+
+
+def to_epoch(time: Value, unit: Value) -> int:
+    """Return how many units a time is after the epoch, cut off to a whole number."""
+    _UNIT(unit)
+    milliseconds, units = _UNITS[unit]
+    return _long(need_integer(time, "to_epoch") * units // milliseconds, "to_epoch")
+
+
+def _long(number: int, name: str) -> int:
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{name}() gives numbers of 64 bits; this one has {number.bit_length()}")
+    return number
+
+
+def time_part(time: Value, part: Value, zone: Value = "UTC") -> int:
+    """Return a part of a time in a zone."""
+    _PART(part)
+    return _PARTS[part](_moment(time, "time_part", zone))
+
+
+def truncate_time(time: Value, duration: Value) -> int:
+    """Return the last multiple of a duration since the epoch that is no later than a time."""
+    size = _milliseconds(duration)
+    return need_integer(time, "truncate_time") // size * size
+
+
+def _milliseconds(duration: Value) -> int:
+    try:
+        return durations.parse(duration, 1)
+    except ConfigError as error:
+        raise ValueError(f"truncate_time() takes a duration that {error}") from None
+
+
+_UNIT, _PART = one_of_words(*_UNITS), one_of_words(*_PARTS)
+
+ENTRIES = (
+    LibraryFunction(
+        "parse_time",
+        ("text", "default"),
+        parse_time,
+        "The time of an ISO 8601 text, UTC where it names no zone, cut off to milliseconds. Other values are an error, or give "
+        "`default`.",
+        (("parse_time('2025-01-31T09:00:00+01:00')", "1738310400000"), ("parse_time('soon', 0)", "0")),
+        optional=1,
+        factor=1.0,
+    ),
+    LibraryFunction(
+        "format_time",
+        ("time", "zone"),
+        format_time,
+        "The ISO 8601 text of a time, with milliseconds; in UTC, or in a [zone](expressions.md#zones-and-formats).",
+        (
+            ("format_time(1738310400000)", "'2025-01-31T08:00:00.000Z'"),
+            ("format_time(1738310400000, 'Asia/Tokyo')", "'2025-01-31T17:00:00.000+09:00'"),
+        ),
+        optional=1,
+        kind="str",
+        type=TEXT,
+        constant=40.0,
+        checks={1: check_zone},
+    ),
+    LibraryFunction(
+        "strptime",
+        ("text", "format", "zone", "default"),
+        strptime,
+        "The time of a text of a [format](expressions.md#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is of the zone, "
+        "which is UTC where it is absent. Other values are an error, or give `default`.",
+        (
+            ("strptime('31.01.2025 09:00', '%d.%m.%Y %H:%M', 'Europe/Zurich')", "1738310400000"),
+            ("strptime('Jan 31, 2025', '%b %d, %Y')", "1738281600000"),
+            ("strptime('soon', '%Y-%m-%d', 'UTC', None)", "None"),
+        ),
+        optional=2,
+        factor=1.0,
+        checks={1: check_read, 2: check_zone},
+    ),
+    LibraryFunction(
+        "strftime",
+        ("time", "format", "zone"),
+        strftime,
+        "The text of a time by a [format](expressions.md#zones-and-formats); in UTC, or in a zone.",
+        (
+            ("strftime(1738310400000, '%Y/%m/%d %H:%M')", "'2025/01/31 08:00'"),
+            ("strftime(1738310400000, '%a %d %b, %I %p', 'America/New_York')", "'Fri 31 Jan, 03 AM'"),
+        ),
+        optional=1,
+        kind="str",
+        type=TEXT,
+        constant=1000.0,
+        checks={1: check_written, 2: check_zone},
+    ),
+    LibraryFunction(
+        "from_epoch",
+        ("number", "unit"),
+        from_epoch,
+        "The time of a number of units since the epoch: `s`, `ms`, `us` or `ns`; cut off to milliseconds.",
+        (("from_epoch(1738310400.5, 's')", "1738310400500"), ("from_epoch(1999999, 'ns')", "1")),
+        kind="int",
+        type=INTEGER,
+        checks={1: _UNIT},
+    ),
+    LibraryFunction(
+        "to_epoch",
+        ("time", "unit"),
+        to_epoch,
+        "How many units a time is after the epoch, cut off to a whole number.",
+        (("to_epoch(1738310400999, 's')", "1738310400"),),
+        kind="int",
+        type=INTEGER,
+        checks={1: _UNIT},
+    ),
+    LibraryFunction(
+        "time_part",
+        ("time", "part", "zone"),
+        time_part,
+        "A part of a time in UTC, or in a [zone](expressions.md#zones-and-formats): `year quarter month week day day_of_year weekday hour minute second millisecond`; `week` is "
+        "that of ISO 8601, `weekday` 1 for Monday to 7.",
+        (("time_part(1738310400000, 'weekday')", "5"), ("time_part(1738310400000, 'hour', 'Asia/Tokyo')", "17")),
+        optional=1,
+        kind="int",
+        type=INTEGER,
+        checks={1: _PART, 2: check_zone},
+    ),
+    LibraryFunction(
+        "truncate_time",
+        ("time", "duration"),
+        truncate_time,
+        "The last multiple of a duration since the epoch that is no later than a time: where its tumbling window begins.",
+        (("format_time(truncate_time(1738312345678, '1h'))", "'2025-01-31T08:00:00.000Z'"),),
+        kind="int",
+        type=INTEGER,
+        checks={1: _milliseconds},
+    ),
+)

@@ -1,1 +1,0 @@
-"""From a checked syntax tree to Python source."""

@@ -1,0 +1,360 @@
+"""Prometheus metrics under the names that Kafka's JMX exporter gives to those of Kafka Streams.
+
+MBean `kafka.streams:type=stream-thread-metrics,thread-id=…`, attribute `process-rate` becomes
+`kafka_streams_stream_thread_metrics_process_rate{thread_id="…"}`: domain, type and attribute joined by `_`, each
+character that is no letter or digit becomes `_`, the other properties are labels (the exporter's default format).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from starlette.responses import Response
+
+from streamkit.http.endpoint import Endpoint
+from streamkit.http.server_limits import REASONS, Traffic
+from streamkit.http.service import Service
+from streamkit.latency import COARSE
+from streamkit.plan.model import Plan, SinkNode, SourceNode
+from streamkit.record import TaskId
+from streamkit.runtime.local.states import ClientState, ThreadState
+from streamkit.runtime.local.status_model import ApplicationStatus, TaskStatus, ThreadStatus
+from streamkit.user_metrics import USER, MetricValue
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+    from starlette.requests import Request
+
+    from streamkit.runtime.local.client import Application
+
+
+_CLIENT = "kafka_streams_stream_metrics_"
+_THREAD = "kafka_streams_stream_thread_metrics_"
+_TASK = "kafka_streams_stream_task_metrics_"
+_NODE = "kafka_streams_stream_processor_node_metrics_"
+_TOPIC = "kafka_streams_stream_topic_metrics_"
+_OWN = "streamkit_"
+_HTTP = "streamkit_http_"
+_CONSUMER = "kafka_consumer_consumer_fetch_manager_metrics_"
+
+_THREAD_TOTALS = {
+    "process": "Records processed",
+    "commit": "Commits",
+    "poll": "Calls to poll",
+    "punctuate": "Rounds in which a punctuator fired",
+    "task-created": "Tasks created",
+    "task-closed": "Tasks closed",
+}
+
+
+def metrics(service: Service, request: Request) -> Response:
+    """Return all metrics as text."""
+    status = service.application.status()
+    collector: Collector = _Status(status, service.application.plan)
+    own: Collector = _Server(service.traffic)
+    user_code: Collector = UserCodeMetrics(service.application)
+    text = generate_latest(collector) + generate_latest(own) + generate_latest(user_code)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+class _Status:
+    """A snapshot as metrics."""
+
+    def __init__(self, status: ApplicationStatus, plan: Plan):
+        self._status = status
+        self._plan = plan
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the client, its threads, tasks, topics and inputs."""
+        yield from self._client()
+        yield from self._threads()
+        yield from self._tasks()
+        yield from self._restoring()
+        yield from self._topics()
+        yield from self._lag()
+        yield from self._latency()
+        yield from self._application()
+        yield from self._dropped()
+
+    def _client(self) -> Iterator[Metric]:
+        client = self._status.application
+        threads = self._status.threads
+        dead = sum(thread.error is not None for thread in threads)
+        alive = sum(thread.state != ThreadState.DEAD.value for thread in threads)
+        state = list(ClientState.__members__).index(self._status.state)
+        for name, meaning, value in (
+            ("alive-stream-threads", "Stream threads that run or take part in rebalancing", alive),
+            ("failed-stream-threads", "Stream threads that an error ended", dead),
+            ("client-state", f"The state, counted from 0: {', '.join(ClientState.__members__)}", state),
+        ):
+            yield _gauge(_CLIENT, name, meaning, ["client_id"], [([client], value)])
+
+    def _threads(self) -> Iterator[Metric]:
+        threads = self._status.threads
+        for name, meaning in _THREAD_TOTALS.items():
+            total = f"{name}-total"
+            yield _counter(
+                _THREAD, name, meaning, ["thread_id"], [([each.name], each.totals.get(total, 0)) for each in threads]
+            )
+            yield _gauge(
+                _THREAD,
+                f"{name}-rate",
+                f"{meaning}, a second",
+                ["thread_id"],
+                [([each.name], each.rates.get(total, 0.0)) for each in threads],
+            )
+        for name in ("process", "commit", "poll"):
+            meaning = f"The share of the time that the thread spends in {name}"
+            yield _gauge(
+                _THREAD,
+                f"{name}-ratio",
+                meaning,
+                ["thread_id"],
+                [([each.name], _ratio(each, name)) for each in threads],
+            )
+        for name in ("commit", "poll"):
+            meaning = f"Milliseconds of one {name}, on average"
+            rows = [([each.name], _average_ms(each, name)) for each in threads]
+            yield _gauge(_THREAD, f"{name}-latency-avg", meaning, ["thread_id"], rows)
+        states = list(ThreadState.__members__)
+        meaning = f"The state, counted from 0: {', '.join(states)}"
+        yield _gauge(
+            _THREAD,
+            "thread-state",
+            meaning,
+            ["thread_id"],
+            [([each.name], states.index(each.state)) for each in threads],
+        )
+
+    def _tasks(self) -> Iterator[Metric]:
+        rows = [
+            ([thread.name, task.id], task)
+            for thread in self._status.threads
+            for task in thread.tasks
+            if task.state == "RUNNING" and task.kind == "active"
+        ]
+        labels = ["thread_id", "task_id"]
+        yield _counter(_TASK, "process", "Records processed", labels, [(ids, task.processed) for ids, task in rows])
+        yield _gauge(
+            _TASK, "process-rate", "Records processed, a second", labels, [(ids, task.rate) for ids, task in rows]
+        )
+        dropped = "Records dropped: late, without a key, undecodable, or given up by a handler"
+        yield _counter(_TASK, "dropped-records", dropped, labels, [(ids, task.dropped) for ids, task in rows])
+        yield _gauge(
+            _TASK,
+            "dropped-records-rate",
+            f"{dropped}, a second",
+            labels,
+            [(ids, task.dropped_rate) for ids, task in rows],
+        )
+        yield _counter(_TASK, "commit", "Commits", labels, [(ids, task.commits) for ids, task in rows])
+        yield _gauge(
+            _TASK,
+            "active-buffer-count",
+            "Records fetched and waiting",
+            labels,
+            [(ids, task.buffered) for ids, task in rows],
+        )
+
+    def _restoring(self) -> Iterator[Metric]:
+        rows = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
+        labels = ["thread_id", "task_id"]
+        for kind, name in (("active", "restore"), ("standby", "update")):
+            meaning = f"Changelog records applied to {kind} tasks"
+            yield _counter(
+                _TASK, name, meaning, labels, [(ids, task.restored) for ids, task in rows if task.kind == kind]
+            )
+        restoring = [(ids, task.behind) for ids, task in rows if task.kind == "active"]
+        yield _gauge(_TASK, "restore-remaining-records-total", "Changelog records left to restore", labels, restoring)
+
+    def _topics(self) -> Iterator[Metric]:
+        labels = ["thread_id", "task_id", "processor_node_id", "topic_name"]
+        consumed, produced = [], []
+        for thread in self._status.threads:
+            for task in thread.tasks:
+                sources, sinks = _nodes(self._plan, task)
+                for each in task.inputs:
+                    node = sources.get(each.topic, "")
+                    consumed.append(([thread.name, task.id, node, each.topic], each.processed))
+                for topic, count in task.produced.items():
+                    if topic in sinks:
+                        produced.append(([thread.name, task.id, sinks[topic], topic], count))
+        yield _counter(_TOPIC, "records-consumed", "Records taken from a source topic", labels, consumed)
+        yield _counter(_TOPIC, "records-produced", "Records written to a sink topic", labels, produced)
+
+    def _lag(self) -> Iterator[Metric]:
+        rows = [
+            ([f"{thread.name}-consumer", each.topic, str(each.partition)], each.lag)
+            for thread in self._status.threads
+            for task in thread.tasks
+            for each in task.inputs
+            if each.lag is not None
+        ]
+        meaning = "Records of a partition that are not processed yet"
+        yield _gauge(_CONSUMER, "records-lag", meaning, ["client_id", "topic", "partition"], rows)
+
+    def _latency(self) -> Iterator[Metric]:
+        """Yield the end-to-end latencies at sources and terminal nodes (KIP-613), and their histograms."""
+        labels = ["thread_id", "task_id", "processor_node_id"]
+        tasks = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
+        rows = [([*ids, each.node], each) for ids, task in tasks for each in task.latency]
+        meaning = "Milliseconds from a record's timestamp until the node has processed it"
+        for name in ("min", "max", "avg"):
+            values = [(ids, getattr(each, name)) for ids, each in rows]
+            yield _gauge(_NODE, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
+        for name in ("p50", "p99"):
+            values = [(ids, getattr(each, name)) for ids, each in rows]
+            yield _gauge(_OWN, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
+        family = HistogramMetricFamily(f"{_OWN}record_e2e_latency_seconds", "The same as a histogram", labels=labels)
+        for ids, task in tasks:
+            for each in task.histograms:
+                buckets = [
+                    (str(bound / 1000), float(reached)) for bound, reached in zip(COARSE, each.cumulative, strict=True)
+                ]
+                family.add_metric([*ids, each.node], [*buckets, ("+Inf", float(each.count))], each.total / 1000)
+        yield family
+
+    def _application(self) -> Iterator[Metric]:
+        """Yield the inputs of the application, the same at each instance; Kafka Streams has only those of each consumer."""
+        labels = ["topic", "partition"]
+        inputs = self._status.inputs
+        rows = [([each.topic, str(each.partition)], each.lag) for each in inputs if each.lag is not None]
+        yield _gauge(_OWN, "records-lag", "Records that wait in an input partition of the application", labels, rows)
+        owned = [
+            ([each.topic, str(each.partition)], int(each.state != "UNOWNED"))
+            for each in inputs
+            if each.state != "UNKNOWN"
+        ]
+        yield _gauge(_OWN, "partition-owned", "Whether a member of the group owns an input partition", labels, owned)
+        paused = [([self._status.application], int(self._status.paused))]
+        yield _gauge(_OWN, "paused", "Whether this instance is paused", ["client_id"], paused)
+
+    def _dropped(self) -> Iterator[Metric]:
+        labels = ["thread_id", "task_id", "reason"]
+        rows = [([each.thread, each.task or "", each.reason], each) for each in self._status.drops]
+        dropped = [(ids, each.dropped) for ids, each in rows]
+        letters = [(ids, each.dead_letters) for ids, each in rows]
+        yield _counter(_OWN, "dropped-records", "Records dropped, by reason", labels, dropped)
+        yield _counter(_OWN, "dead-letters", "Records written to a dead-letter topic, by reason", labels, letters)
+
+
+class _Server:
+    """The traffic of the HTTP server as metrics; Kafka Streams has none, so the names are of streamkit."""
+
+    def __init__(self, traffic: Traffic):
+        self._traffic = traffic
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        traffic = self._traffic
+        yield GaugeMetricFamily(f"{_HTTP}connections", "Connections that are open", traffic.open)
+        yield GaugeMetricFamily(f"{_HTTP}connections_limit", "Connections that are taken at once", traffic.limit)
+        refused = [([reason], traffic.refused[reason]) for reason in REASONS]
+        yield _counter(_HTTP, "refused", "Connections and requests refused or cut", ["reason"], refused)
+        yield CounterMetricFamily(f"{_HTTP}restarts", "Starts of the server after it failed", traffic.restarts)
+
+
+_Rows = list[tuple[list[str], int]] | list[tuple[list[str], float]]
+
+
+def _gauge(group: str, name: str, meaning: str, labels: list[str], rows: _Rows) -> Metric:
+    family = GaugeMetricFamily(group + name.replace("-", "_"), meaning, labels=labels)
+    for values, number in rows:
+        family.add_metric(values, number)
+    return family
+
+
+def _counter(group: str, name: str, meaning: str, labels: list[str], rows: _Rows) -> Metric:
+    """Return a counter; `_total` is added to its name."""
+    family = CounterMetricFamily(group + name.replace("-", "_"), meaning, labels=labels)
+    for values, number in rows:
+        family.add_metric(values, number)
+    return family
+
+
+def _ratio(thread: ThreadStatus, name: str) -> float:
+    share = thread.rates.get(f"{name}-seconds", 0.0)
+    # Commits take place between the batches of one round of processing.
+    return max(0.0, share - thread.rates.get("commit-seconds", 0.0)) if name == "process" else share
+
+
+def _average_ms(thread: ThreadStatus, name: str) -> float:
+    rate = thread.rates.get(f"{name}-total", 0.0)
+    return thread.rates.get(f"{name}-seconds", 0.0) / rate * 1000 if rate else 0.0
+
+
+def _nodes(plan: Plan, task: TaskStatus) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the source and the sink nodes of a task's sub-topology by the name of their topic on the log."""
+    number = TaskId.parse(task.id).sub_topology
+    sources, sinks = {}, {}
+    for sub in plan.sub_topologies:
+        if sub.id == number:
+            for name, node in sub.nodes.items():
+                if isinstance(node, SourceNode):
+                    sources.update({plan.internal_name(topic): name for topic in node.topics})
+                elif isinstance(node, SinkNode) and node.topic is not None:
+                    sinks[plan.internal_name(node.topic)] = name
+    return sources, sinks
+
+
+ENDPOINTS = (Endpoint("/metrics", "Metrics for Prometheus.", metrics, content="text/plain"),)
+
+
+# Prometheus metrics of the user's Python code, `streamkit_user_…`, and of steps that call functions, `streamkit_enrich_…`.
+
+LABELS = ["thread_id", "task_id"]
+_MEANINGS = {
+    ("enrich", "calls"): "Calls of the function, retries included",
+    ("enrich", "failures"): "Calls that failed after their retries",
+    ("enrich", "retries"): "Calls that were repeated",
+    ("enrich", "cache_hits"): "Records whose result was known",
+    ("enrich", "cache_misses"): "Records whose result had to be looked up",
+    ("enrich", "call"): "The durations of the calls",
+}
+
+
+class UserCodeMetrics:
+    """The metrics of all tasks as of the threads' last views; those of a task end with it."""
+
+    def __init__(self, application: Application):
+        self._application = application
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield a family for each name."""
+        families: dict[tuple[str, str, str], Metric] = {}
+        for thread in list(self._application.threads):
+            for task in thread.counters.view.tasks:
+                for each in task.metrics:
+                    key = (each.group, each.name, each.kind)
+                    if key not in families:
+                        families[key] = _family(each)
+                    node = [] if each.group == USER else [each.node]
+                    _add(families[key], [thread.name, task.id, *node], each)
+        yield from families.values()
+
+
+def _family(each: MetricValue) -> Metric:
+    meaning = _MEANINGS.get((each.group, each.name), f"The user's {each.kind} {each.name}")
+    labels = LABELS if each.group == USER else [*LABELS, "processor_node_id"]
+    name = f"streamkit_{each.group}_{each.name}"
+    if each.kind == "timer":
+        return SummaryMetricFamily(f"{name}_seconds", meaning, labels=labels)
+    if each.kind == "counter":
+        return CounterMetricFamily(name, meaning, labels=labels)
+    return GaugeMetricFamily(name, meaning, labels=labels)
+
+
+def _add(family: Metric, labels: list[str], each: MetricValue) -> None:
+    if isinstance(family, SummaryMetricFamily):
+        family.add_metric(labels, count_value=each.count, sum_value=each.number)
+    elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
+        family.add_metric(labels, each.number)

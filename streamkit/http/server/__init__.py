@@ -1,1 +1,0 @@
-"""The HTTP server: connections, limits, a thread of its own."""

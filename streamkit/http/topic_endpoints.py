@@ -1,0 +1,399 @@
+"""Records of the topics of the file and of internal ones, and changes of stores; nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from streamkit.durations import option_time
+from streamkit.errors import QueryError, SerdeError, StoreUnavailableError, StreamkitError, UnknownNameError, UsageError
+from streamkit.http.endpoint import Arguments, Endpoint, Parameter, json_response
+from streamkit.http.event_stream import Event, EventStream
+from streamkit.http.service import Service
+from streamkit.plan.lookup import find_readable, internal_topics_on_log
+from streamkit.record import TopicPartition
+from streamkit.runtime.local.queries import require_store
+from streamkit.runtime.operations.topic_positions import Range, Target, first_offsets
+from streamkit.runtime.operations.topic_reading import (
+    Found,
+    KeyCondition,
+    Reading,
+    RecordFilter,
+    TopicForms,
+    record_json,
+)
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+
+MOST_RECORDS = 500
+RECORDS = 50
+_KEY = Parameter("key", "Only this key: text, or JSON as its serde has it; of a windowed key also the key alone.")
+_PARTITION = Parameter("partition", "Only this partition.", "integer")
+_RECORDS = (
+    Parameter("limit", f"At most so many records, at most {MOST_RECORDS}.", "integer", default=RECORDS),
+    Parameter("from", "Only records of this time or later: ISO 8601, milliseconds, or `-5m` for five minutes ago."),
+    Parameter("to", "Only records of before this time."),
+    Parameter("offset", "Begin in each partition at this offset; without it and `from` the last records.", "integer"),
+    _KEY,
+    _PARTITION,
+)
+_CHANGES = (_KEY, _PARTITION)
+
+
+def list_topics(service: Service, request: Request) -> Response:
+    """Return the topics that can be read."""
+    plan = service.application.plan
+    topics = [
+        {"name": topic.entry, "topic": topic.name, "kind": "file", "read": topic.read, "written": topic.written}
+        for topic in plan.external_topics.values()
+    ]
+    topics += [
+        {"name": name, "topic": on_log, "kind": "internal", "read": True, "written": True}
+        for name, on_log in internal_topics_on_log(plan).items()
+    ]
+    return json_response({"application": plan.application, "topics": topics})
+
+
+def list_partitions(service: Service, request: Request) -> Response:
+    """Return the offsets of every partition."""
+    with reader(service):
+        offsets = PartitionOffsets(service)
+        try:
+            return json_response(offsets.now())
+        finally:
+            offsets.close()
+
+
+def partition_changes(service: Service, request: Request) -> Response:
+    """Return the offsets of every partition, again and again."""
+    Arguments(request, ())
+    return EventStream(PartitionOffsets(service), service.streams)
+
+
+def topic_records(service: Service, request: Request) -> Response:
+    """Return records of a topic."""
+    arguments = Arguments(request, _RECORDS)
+    since, until = _time(arguments, "from"), _time(arguments, "to")
+    offset = arguments.number("offset", None, 0)
+    if offset is not None and since is not None:
+        raise QueryError("offset and from exclude each other")
+    start = Target("time", since) if since is not None else Target("earliest")
+    if offset is not None:
+        start = Target("offset", offset)
+    selection = Selection(
+        _topic(service, request), Range(start, since, until, _partitions(arguments)), arguments.text("key")
+    )
+    limit = arguments.number("limit", RECORDS, 1, MOST_RECORDS)
+    return json_response(read_page(service, selection, limit, last=offset is None and since is None))
+
+
+def topic_changes(service: Service, request: Request) -> Response:
+    """Return the records of a topic from now on."""
+    selection = _new(Arguments(request, _CHANGES), _topic(service, request))
+    return EventStream(NewRecords(service, selection, "record", shown), service.streams)
+
+
+def store_changes(service: Service, request: Request) -> Response:
+    """Return the changes of a store from now on, as its changelog has them."""
+    plan, name = service.application.plan, request.path_params["store"]
+    require_store(plan, name)
+    changelog = plan.changelog_name(name)
+    if changelog is None:
+        raise QueryError(f"store {name} has no changelog, from which changes are read (`logging: false`)")
+    selection = _new(Arguments(request, _CHANGES), changelog)
+    return EventStream(NewRecords(service, selection, "change", _change), service.streams)
+
+
+def _change(found: Found) -> dict[str, Json]:
+    record = shown(found)
+    return {
+        name: record[name] for name in ("key", "value", "timestamp", "partition", "offset", "error") if name in record
+    }
+
+
+def _new(arguments: Arguments, topic: str) -> Selection:
+    return Selection(topic, Range(Target("latest"), partitions=_partitions(arguments)), arguments.text("key"))
+
+
+def _topic(service: Service, request: Request) -> str:
+    try:
+        return find_readable(service.application.plan, request.path_params["topic"])
+    except UsageError as error:
+        raise UnknownNameError(str(error)) from error
+
+
+def _partitions(arguments: Arguments) -> frozenset[int] | None:
+    number = arguments.number("partition", None, 0)
+    return None if number is None else frozenset((number,))
+
+
+def _time(arguments: Arguments, name: str) -> int | None:
+    text = arguments.text(name)
+    try:
+        return None if text is None else option_time(name, text)
+    except UsageError as error:
+        raise QueryError(str(error)) from error
+
+
+_ANSWERS = {
+    400: "A parameter makes no sense for this topic or store.",
+    404: "There is no such topic or store.",
+    503: "The topic can't be read now, or too many requests read topics.",
+}
+ENDPOINTS = (
+    Endpoint("/topics", "The topics of the file, and the internal ones.", list_topics),
+    Endpoint(
+        "/partitions",
+        "First and end offset of each partition of these topics.",
+        list_partitions,
+        answers={503: "The log does not respond, or too many requests read topics."},
+    ),
+    Endpoint(
+        "/partitions/changes",
+        "The same every two seconds, as server-sent events `partitions`.",
+        partition_changes,
+        content="text/event-stream",
+    ),
+    Endpoint("/topics/{topic}/records", "Records of a topic, decoded.", topic_records, _RECORDS, answers=_ANSWERS),
+    Endpoint(
+        "/topics/{topic}/changes",
+        "New records of a topic, as server-sent events `record`.",
+        topic_changes,
+        _CHANGES,
+        answers=_ANSWERS,
+        content="text/event-stream",
+    ),
+    Endpoint(
+        "/stores/{store}/changes",
+        "Changes of a store from now on, on all instances, as server-sent events `change`; value null: deleted.",
+        store_changes,
+        _CHANGES,
+        answers=_ANSWERS,
+        content="text/event-stream",
+    ),
+)
+
+
+# Reads topics for requests: pages of records with limits, new records as events, and the offsets of partitions.
+
+SECONDS = 5.0
+"""The time after which a page is returned with what it has."""
+LARGE = 1 << 16
+"""Bytes of a value beyond which it is not shown."""
+RECORDS_A_SECOND = 1000
+"""Records that one stream reads a second, so that it takes little time from stream threads."""
+BEHIND = 10_000
+"""Records by which a stream may be behind the end of a partition; then it goes on from the end."""
+_READERS_WAIT_SECONDS = 2.0
+_OFFSETS_SECONDS = 2.0
+"""The time between two looks at the offsets of all partitions."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records of a request."""
+
+    topic: str
+    """By its name on the log."""
+    span: Range
+    key: str | None = None
+
+    def filter(self, service: Service) -> RecordFilter:
+        """Return the conditions. Raises QueryError for a key that the topic can't have."""
+        plan = service.application.plan
+        forms = TopicForms(plan, self.topic)
+        try:
+            key = None if self.key is None else KeyCondition(forms, self.key)
+        except SerdeError as error:
+            raise QueryError(f"key {self.key}: {error}") from error
+        return RecordFilter(plan, forms, self.span, key, None)
+
+    def places(self, service: Service) -> list[TopicPartition]:
+        """Return the partitions to read. Raises QueryError, StoreUnavailableError for a topic that does not exist."""
+        admin = service.application.transport.admin()
+        try:
+            found = admin.topics([self.topic])
+        finally:
+            admin.close()
+        if self.topic not in found:
+            raise StoreUnavailableError(f"topic {self.topic} does not exist on the log")
+        count = found[self.topic].partitions
+        wanted = range(count) if self.span.partitions is None else sorted(self.span.partitions)
+        if any(number >= count for number in wanted):
+            raise QueryError(f"partition is {max(wanted)}: topic {self.topic} has {count} partitions, counted from 0")
+        return [TopicPartition(self.topic, number) for number in wanted]
+
+
+@contextmanager
+def reader(service: Service) -> Iterator[None]:
+    """Limit the requests that read topics at the same time. Raises StoreUnavailableError."""
+    if not service.readers.acquire(timeout=_READERS_WAIT_SECONDS):
+        raise StoreUnavailableError("too many requests read topics: send it again")
+    try:
+        yield
+    finally:
+        service.readers.release()
+
+
+def read_page(service: Service, selection: Selection, limit: int, *, last: bool) -> dict[str, Json]:
+    """Return at most `limit` records: the last ones of the selection, or the first ones.
+
+    `complete` is false where the time was over before the selection was searched.
+    """
+    deadline = time.monotonic() + SECONDS
+    with reader(service):
+        record_filter = selection.filter(service)
+        places = selection.places(service)
+        consumer = service.application.transport.consumer(None, read_committed=True, client_id="http")
+        try:
+            late = _Late(deadline)
+            reading = Reading(consumer, record_filter, late)
+            first = first_offsets(consumer, selection.span.start, places)
+            ends = consumer.end_offsets(places)
+            found = reading.last(limit, first, ends) if last else reading.first(limit, first, ends)
+        finally:
+            consumer.close()
+    return {
+        "topic": selection.topic,
+        "records": [shown(each) for each in found],
+        "complete": not late.hit,
+        "partitions": [{"partition": each.partition, "first": first[each], "end": ends[each]} for each in places],
+    }
+
+
+class _Late:
+    """Whether a time has passed; `hit` is true when it was found so."""
+
+    def __init__(self, deadline: float):
+        self._deadline = deadline
+        self.hit = False
+
+    def __call__(self) -> bool:
+        self.hit = self.hit or time.monotonic() > self._deadline
+        return self.hit
+
+
+def shown(found: Found) -> dict[str, Json]:
+    """Return a record as an object with its offset; what is large is left out, with a reason."""
+    row = found.row
+    sizes = {name: len(data) for name, data in (("key", row.key), ("value", row.value)) if data and len(data) > LARGE}
+    if not sizes:
+        return record_json(found, offsets=True)
+    reasons = {name: f"{size:,} bytes are too many to be shown here" for name, size in sizes.items()}
+    key, value = (None if name in sizes else getattr(found.decoded, name) for name in ("key", "value"))
+    decoded = found.decoded._replace(key=key, value=value, problems={**found.decoded.problems, **reasons})
+    return record_json(found._replace(decoded=decoded), offsets=True)
+
+
+class NewRecords:
+    """The records of topics from now on, as events of a stream.
+
+    It reads at most RECORDS_A_SECOND. Where the log is more than BEHIND ahead, it goes to the end and sends an event with
+    the number of offsets that it has skipped. It reads the log only: stream threads do nothing for it.
+    """
+
+    def __init__(self, service: Service, selection: Selection, name: str, form: Callable[[Found], Json]):
+        """name: of the events; form: their data. Raises QueryError, StoreUnavailableError."""
+        self._name = name
+        self._form = form
+        record_filter = selection.filter(service)
+        self._places = selection.places(service)
+        self._consumer = service.application.transport.consumer(None, read_committed=True, client_id="http")
+        try:
+            first = first_offsets(self._consumer, Target("latest"), self._places)
+        except StreamkitError:
+            self._consumer.close()
+            raise
+        reading = Reading(self._consumer, record_filter, lambda: False, poll_records=RECORDS_A_SECOND // 4)
+        self._polls = reading.follow(first)
+        self._read = sum(first.values())
+        self._pause_until = 0.0
+        self._look_at = float("inf")
+        """The time of the next look at the ends of the partitions; they are assigned with the first poll."""
+
+    def read(self) -> list[Event]:
+        """Return the next records, and how many were skipped."""
+        events = self._skipped()
+        pause = self._pause_until - time.monotonic()
+        if pause > 0:
+            time.sleep(min(pause, 0.25))
+            return events
+        found = next(self._polls)
+        now_read = sum(map(self._consumer.position, self._places))
+        self._pause_until = time.monotonic() + (now_read - self._read) / RECORDS_A_SECOND
+        self._read = now_read
+        self._look_at = min(self._look_at, time.monotonic() + 1)
+        return events + [Event(self._name, self._form(each)) for each in found]
+
+    def _skipped(self) -> list[Event]:
+        now = time.monotonic()
+        if now < self._look_at:
+            return []
+        self._look_at = now + 1
+        ends = self._consumer.end_offsets(self._places)
+        far = {p: end for p, end in ends.items() if end - self._consumer.position(p) > BEHIND}
+        if not far:
+            return []
+        count = sum(end - self._consumer.position(place) for place, end in far.items())
+        self._consumer.remove(far)
+        self._consumer.add(far)
+        self._read += count
+        return [Event("skipped", {"offsets": count, "partitions": sorted(place.partition for place in far)})]
+
+    def close(self) -> None:
+        """Close the consumer."""
+        with suppress(StreamkitError):
+            self._consumer.close()
+
+
+class PartitionOffsets:
+    """The first and the end offset of each partition of the topics of the file and of internal ones, as events too."""
+
+    def __init__(self, service: Service):
+        plan, transport = service.application.plan, service.application.transport
+        external = [topic.name for topic in plan.external_topics.values()]
+        self._topics = dict.fromkeys([*external, *internal_topics_on_log(plan).values()])
+        self._closing = service.streams.closing
+        self._admin = transport.admin()
+        self._consumer = transport.consumer(None, read_committed=True, client_id="http")
+        self._next = 0.0
+
+    def now(self) -> dict[str, Json]:
+        """Return the offsets, and their time in milliseconds. Raises LogUnavailable; a topic that does not exist has none."""
+        found = self._admin.topics(self._topics)
+        places = [
+            TopicPartition(name, number)
+            for name in self._topics
+            if name in found
+            for number in range(found[name].partitions)
+        ]
+        first, ends = self._consumer.beginning_offsets(places), self._consumer.end_offsets(places)
+        partitions = [
+            {"topic": each.topic, "partition": each.partition, "first": first[each], "end": ends[each]}
+            for each in places
+        ]
+        return {"time": time.time_ns() // 1_000_000, "partitions": partitions}
+
+    def read(self) -> list[Event]:
+        """Wait for the next time to look, and return the offsets; none where the server closes."""
+        left = self._next - time.monotonic()
+        if left > 0 and self._closing.wait(min(left, 1.0)):
+            return []
+        if time.monotonic() < self._next:
+            return []
+        self._next = time.monotonic() + _OFFSETS_SECONDS
+        return [Event("partitions", self.now())]
+
+    def close(self) -> None:
+        """Close the clients."""
+        for client in (self._consumer, self._admin):
+            with suppress(StreamkitError):
+                client.close()

@@ -1,1 +1,0 @@
-"""Serdes of schemas, and the registry of schemas."""

@@ -1,1 +1,0 @@
-"""What is generated from the language: its reference, its JSON Schema, examples."""

@@ -1,0 +1,456 @@
+"""The JSON Schema of topology files (draft 2020-12), for editors: made from the operators' fields and the settings.
+
+`python -m streamkit.spec.topology_schema` writes schemas/topology.schema.json; `--check` exits 1 when that file is out of date.
+The schema has the shapes of files; `streamkit validate` checks the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from streamkit import plugins, serdes
+from streamkit.config.check import PREFIXES
+from streamkit.config.resets import BY_DURATION, POLICIES
+from streamkit.config.settings import ALIASES, SETTINGS, Setting
+from streamkit.errors import UsageError
+from streamkit.operators.core import fields
+from streamkit.operators.core.operator import AnyOperator
+from streamkit.serdes.plain import Json
+from streamkit.spec.legal_names import MAX_LENGTH
+from streamkit.spec.markdown import without_links
+from streamkit.spec.sections import STORE_DURATIONS
+from streamkit.spec.store_entries import DURATIONS, STORE_KEYS, TOPIC_STORES
+from streamkit.spec.topology_model import TIMESTAMP_POLICIES
+from streamkit.state.definitions import IN_FILE
+
+PATH = Path("schemas/topology.schema.json")
+
+
+def _steps(operators: Mapping[str, AnyOperator]) -> Schema:
+    alone = [name for name, operator in operators.items() if not any(field.required for field in operator.fields)]
+    mappings = object_of({name: ref(f"step.{name}") for name in operators})
+    return {"anyOf": [{"enum": alone}, {**mappings, "minProperties": 1, "maxProperties": 1}]}
+
+
+def _setting(setting: Setting) -> Schema:
+    types = {"int": ["integer", "string"], "bool": ["boolean", "string"], "text": ["string", "number"]}
+    found: Schema = {"description": setting.description}
+    if setting.default is not None:
+        found["default"] = list(setting.default) if isinstance(setting.default, tuple) else setting.default
+    if setting.kind == "list":
+        return {**found, "type": ["string", "array"], "items": {"type": ["string", "number"]}}
+    if setting.kind == "text" and setting.words:
+        return {**found, "anyOf": [one_of_words(setting.words), VARIABLE]}
+    return {**found, "type": types.get(setting.kind, "string")}
+
+
+def _config() -> Schema:
+    from streamkit.config import clients
+
+    properties: Schema = {name: optional(_setting(setting)) for name, setting in SETTINGS.items()}
+    for old, new in ALIASES.items():
+        properties[old] = {**optional(_setting(SETTINGS[new])), "deprecated": True}
+    client = {name: ref("clientSetting") for name in sorted(clients.KNOWN) if name not in properties}
+    prefixes = "|".join(prefix.replace(".", r"\.") for prefix in PREFIXES)
+    return {
+        "type": "object",
+        "description": "Settings of Kafka Streams and of its clients, by their names in Java.",
+        "properties": {**properties, **client},
+        "patternProperties": {rf"^({prefixes}|topic\.|client\.tag\.)": ref("clientSetting")},
+        "additionalProperties": False,
+    }
+
+
+def _source_options() -> Schema:
+    return {
+        "stream": optional(ref("streamTopics", "One topic, several, or a pattern; each is one builder.stream call.")),
+        "table": optional({"type": "string", "description": "The topic of a table."}),
+        "global_table": optional({"type": "string", "description": "The topic of a global table."}),
+        "store": optional(ref("store", "The store of the table; without it no Materialized is passed.")),
+        "name": optional(ref("name", "The Consumed name.")),
+    }
+
+
+def _topic_store_options() -> Schema:
+    return {
+        "global_store": optional({"type": "string", "description": "The topic of a global store."}),
+        "read_only_store": optional({"type": "string", "description": "The topic of a read-only store."}),
+        "process": optional(ref("callable", "What writes the topic's records to the store; by itself each is a row.")),
+        "source_name": optional(ref("name", "The name of a read-only store's source.")),
+    }
+
+
+def _ends() -> Schema:
+    return {
+        "steps": optional({"type": "array", "items": ref("step"), "description": "What happens, in order."}),
+        "to": optional(ref("sink", "The topic that the result goes to.")),
+        "for_each": optional(ref("forEach", "A Python callable that takes each record.")),
+    }
+
+
+def _branch_options() -> Schema:
+    meaning = "Whether what hangs below it is built with the branch, not after all branches."
+    chained = {"type": "boolean", "description": meaning}
+    return {"if": ref("expression"), **_ends(), "chained": optional(chained)}
+
+
+def _definitions(operators: Mapping[str, AnyOperator], added: Iterable[str]) -> Schema:
+    one_of = [
+        {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+        for name in ("stream", "table", "global_table", *TOPIC_STORES, "from")
+    ]
+    call = object_of({"call": ref("callable"), "with": optional({"type": "object"})}, ("call",))
+    return {
+        "clientSetting": {"type": ["string", "number", "boolean", "array", "null"]},
+        "name": {"type": "string", "pattern": r"^[A-Za-z0-9._-]+$|\$\{", "maxLength": MAX_LENGTH},
+        "callable": {
+            "anyOf": [
+                {"type": "string", "pattern": CALLABLE},
+                object_of({"call": {"type": "string"}, "with": optional({"type": "object"})}, ("call",)),
+                VARIABLE,
+            ]
+        },
+        "expression": {
+            "description": "An expression in Python's syntax, or {call: module:callable}.",
+            "anyOf": [{"type": ["string", "number", "boolean"]}, call],
+        },
+        "duration": {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h|d)|[Pp].+)$"},
+            ]
+        },
+        "signedDuration": {
+            "anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^-?([0-9]+(ms|s|m|h|d)|[Pp].+)$"}]
+        },
+        "serde": {
+            "anyOf": [
+                one_of_words(tuple(each for each in [*serdes.names(), *added] if each not in serdes.FORMS)),
+                {"type": "object", "minProperties": 1},
+                VARIABLE,
+            ]
+        },
+        "store": {"anyOf": [ref("name"), object_of(_store_options())]},
+        "pipelineReference": {"type": "string", "pattern": r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?$|\$\{"},
+        "streamTopics": {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                object_of({"pattern": {"type": "string"}}, ("pattern",)),
+            ]
+        },
+        "inlineSource": {**object_of(_source_options()), "anyOf": one_of[:3]},
+        "onError": {
+            "anyOf": [
+                one_of_words(("fail", "continue")),
+                object_of({"dead_letter": {"type": "string"}}, ("dead_letter",)),
+            ]
+        },
+        "sink": {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    **object_of(
+                        {
+                            "topic": optional({"type": "string", "description": "The topic's entry in `topics`."}),
+                            "route": optional(ref("expression", "The physical topic of each record.")),
+                            "name": optional(ref("name", "The name of the sink node.")),
+                            "partition": optional(ref("expression", "The partition of each record.")),
+                        }
+                    ),
+                    "oneOf": [{"required": ["topic"]}, {"required": ["route"]}],
+                },
+            ]
+        },
+        "forEach": object_of(
+            {"call": ref("callable"), "with": optional({"type": "object"}), "name": optional(ref("name"))}, ("call",)
+        ),
+        "branch": {"anyOf": [ref("expression"), object_of(_branch_options(), ("if",))]},
+        "listedBranch": {
+            "anyOf": [
+                ref("expression"),
+                object_of(
+                    {
+                        "name": optional({"type": "string", "description": "Its place by default."}),
+                        **_branch_options(),
+                    },
+                    ("if",),
+                ),
+            ]
+        },
+        "step": _steps(operators),
+        "pipeline": {
+            **object_of(
+                {**_source_options(), **_topic_store_options(), "from": optional(ref("pipelineReference")), **_ends()}
+            ),
+            "oneOf": one_of,
+        },
+        "topic": _topic(),
+        "function": {
+            "anyOf": [
+                call,
+                object_of(
+                    {
+                        "params": optional({"type": "array", "items": {"type": "string"}}),
+                        "expr": {"type": ["string", "number", "boolean"]},
+                    },
+                    ("expr",),
+                ),
+            ]
+        },
+        "customStore": _custom_store(),
+        "generator": _generator(),
+        **{f"step.{name}": operator_schema(operator) for name, operator in operators.items()},
+    }
+
+
+def _store_options() -> Schema:
+    docs = {
+        "name": "The store's name; without it the name is generated (Materialized.with).",
+        "type": "Where the rows are, as `persistent` says too.",
+        "persistent": "Whether the rows are on disk (default) or in memory.",
+        "caching": "Whether updates wait in the cache (default: true).",
+        "logging": "Whether there is a changelog to restore the store from (default: true).",
+        "config": "Settings of the changelog's topic.",
+        "retention": "How long windows and sessions are kept.",
+        "segment_interval": "How long the time is whose windows, sessions or versions expire together.",
+        "versioned": "How long the history of a versioned store is.",
+        "ttl": "How long a row stays that nothing writes to; then it is deleted (streamkit's own).",
+    }
+    kinds: Schema = {key: {"type": "boolean"} for key in STORE_KEYS}
+    kinds |= {"name": ref("name"), "type": one_of_words(fields.STORE_KINDS), "config": topic_config()}
+    kinds |= dict.fromkeys(DURATIONS, ref("duration"))
+    return {key: optional({**kinds[key], "description": docs[key]}) for key in STORE_KEYS}
+
+
+def _topic() -> Schema:
+    policies = {"anyOf": [one_of_words(TIMESTAMP_POLICIES), ref("expression")]}
+    options = {
+        "topic": {**ref("name"), "description": "The physical name; the entry's name by default."},
+        "key": ref("serde", "The serde of keys."),
+        "value": ref("serde", "The serde of values."),
+        "timestamp": {**policies, "description": "What to do with invalid timestamps, or milliseconds."},
+        "reset": {
+            "anyOf": [one_of_words(POLICIES), object_of({BY_DURATION: ref("duration")}, (BY_DURATION,))],
+            "description": "Where reading begins without a committed offset.",
+        },
+        "partitions": {"type": "integer", "minimum": 1, "description": "Used when streamkit creates the topic."},
+        "replication_factor": {"type": "integer", "minimum": -1, "description": "-1: the broker's default."},
+        "config": {**topic_config(), "description": "Settings of the topic."},
+    }
+    schema = object_of({name: optional(option) for name, option in options.items()})
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _generator() -> Schema:
+    late = object_of({"part": {"type": "number", "minimum": 0, "maximum": 1}, "by": ref("duration")}, ("part", "by"))
+    options = {
+        "key": ref("expression", "The key of a record; null where absent."),
+        "value": ref("expression", "The value of a record."),
+        "every": ref("duration", "The time between two records; 1s where absent."),
+        "count": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "How many records there are; without end where absent.",
+        },
+        "late": {**late, "description": "Which part of the records is late, and by how much at most."},
+    }
+    return object_of({name: optional(option) for name, option in options.items()}, ("value",))
+
+
+def _custom_store() -> Schema:
+    options: Schema = {"type": one_of_words(IN_FILE), "key": ref("serde"), "value": ref("serde")}
+    options |= {flag: {"type": "boolean"} for flag in ("persistent", "caching", "logging")}
+    options |= {length: ref("duration") for length in STORE_DURATIONS}
+    options["config"] = {**topic_config(), "description": "Settings of the changelog's topic."}
+    return object_of({name: optional(option) for name, option in options.items()}, ("type",))
+
+
+def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Schema:
+    """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own."""
+
+    def entries(name: str, description: str) -> Schema:
+        return optional({"type": "object", "additionalProperties": ref(name), "description": description})
+
+    properties: Schema = {
+        "streamkit": {"description": "The version of the language.", "const": 1},
+        "application": {
+            **ref("name"),
+            "description": "application.id: the consumer group, and prefix of internal topics.",
+        },
+        "description": optional({"type": "string", "description": "Free text."}),
+        "include": optional(
+            {
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+                "description": "Files with further config, topics, functions and stores.",
+            }
+        ),
+        "config": optional(_config()),
+        "defaults": optional(object_of({"key": optional(ref("serde")), "value": optional(ref("serde"))})),
+        "topics": entries("topic", "Every external topic that the file reads or writes."),
+        "functions": entries("function", "Functions for expressions, by name."),
+        "stores": entries("customStore", "Stores for custom processors."),
+        "pipelines": entries("pipeline", "Pipelines, built in file order."),
+        "generators": entries("generator", "What makes test data for topics, by the topics' entries."),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "streamkit topology, version 1",
+        **object_of(properties, ("streamkit", "application")),
+        "$defs": _definitions(operators, added),
+    }
+
+
+def with_plugins() -> Schema:
+    """Return the schema with the steps and serdes of installed plugins."""
+    from streamkit.operators import STEPS
+
+    return build(STEPS, plugins.load(plugins.SERDES))
+
+
+def keep(path: Path, schema: Schema, module: str, arguments: list[str]) -> int:
+    """Write a schema to its file, or with `--check` compare it; `module` writes it, for messages.
+
+    Returns the exit code; raises UsageError for other arguments.
+    """
+    if arguments not in ([], ["--check"]):
+        raise UsageError(f"usage: python -m {module} [--check]")
+    text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+    if not arguments:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return 0
+    current = path.read_text(encoding="utf-8") if path.exists() else ""
+    if current != text:
+        print(f"{path} is out of date; run python -m {module}")
+    return int(current != text)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the schema, with `--check` compare it, with `--plugins` print it with what installed plugins add.
+
+    Returns the exit code; raises UsageError for other arguments.
+    """
+    from streamkit.operators import OPERATORS
+
+    if arguments == ["--plugins"]:
+        print(json.dumps(with_plugins(), indent=1, ensure_ascii=False))
+        return 0
+    return keep(PATH, build(OPERATORS), "streamkit.spec.topology_schema", arguments)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+# The JSON Schemas of steps' options: one for each kind of field, and their common parts.
+
+Schema: TypeAlias = dict[str, Json]
+"""A JSON Schema, or the schemas of an object's properties."""
+VARIABLE: Schema = {"type": "string", "pattern": r"^\$\{.*\}$"}
+CALLABLE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+
+
+def ref(name: str, description: str = "") -> Schema:
+    """Return a reference to a definition, with a description of its own."""
+    return {"$ref": f"#/$defs/{name}", **({"description": description} if description else {})}
+
+
+def object_of(properties: Schema, required: tuple[str, ...] = (), description: str = "") -> Schema:
+    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        found["required"] = list(required)
+    if description:
+        found["description"] = description
+    return found
+
+
+def optional(schema: Schema) -> Schema:
+    """Return the schema of an option, which may also be null or a variable."""
+    description = {"description": schema["description"]} if "description" in schema else {}
+    inner = {key: value for key, value in schema.items() if key != "description"}
+    return {**description, "anyOf": [inner, {"type": "null"}, VARIABLE]}
+
+
+def one_of_words(words: tuple[str, ...]) -> Schema:
+    return {"enum": list(words)}
+
+
+def _ref_of(kind: fields.PipelineRef) -> Schema:
+    one = {"anyOf": [ref("pipelineReference"), ref("inlineSource")]}
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]} if kind.many else one
+
+
+def _cogroup_input() -> Schema:
+    return object_of({"from": ref("pipelineReference"), "add": ref("expression")}, ("from", "add"))
+
+
+FIELD_SCHEMAS: dict[type, Callable[[Any], Schema]] = {
+    fields.Expr: lambda kind: ref("expression"),
+    fields.SerdeField: lambda kind: ref("serde"),
+    fields.Text: lambda kind: ref("name") if kind.kafka_name else {"type": "string"},
+    fields.Duration: lambda kind: ref("duration"),
+    fields.SignedDuration: lambda kind: ref("signedDuration"),
+    fields.Integer: lambda kind: {"type": "integer", "minimum": kind.minimum},
+    fields.Fraction: lambda kind: {"type": "number", "minimum": 0, "maximum": 1},
+    fields.Choice: lambda kind: one_of_words(kind.words),
+    fields.Flag: lambda kind: {"type": "boolean"},
+    fields.TopicConfig: lambda kind: topic_config(),
+    fields.DurationOr: lambda kind: {"anyOf": [one_of_words(kind.words), ref("duration")]},
+    fields.StoreField: lambda kind: ref("store"),
+    fields.StoreNames: lambda kind: {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    fields.BaseName: lambda kind: ref("name"),
+    fields.PipelineRef: _ref_of,
+    fields.CogroupInputs: lambda kind: {"type": "array", "items": _cogroup_input()},
+    fields.Branches: lambda kind: {
+        "anyOf": [
+            {"type": "object", "additionalProperties": ref("branch")},
+            {"type": "array", "items": ref("listedBranch")},
+        ]
+    },
+    fields.DefaultBranch: lambda kind: {"anyOf": [{"type": "string"}, {"const": True}]},
+    fields.HeaderMap: lambda kind: {
+        "type": "object",
+        "additionalProperties": {"anyOf": [ref("expression"), {"type": "null"}]},
+    },
+    fields.Callable_: lambda kind: ref("callable"),
+    fields.Arguments: lambda kind: {"type": "object"},
+    fields.CacheField: lambda kind: object_of(
+        {"size": {"type": "integer", "minimum": 1}, "ttl": optional(ref("duration"))}, ("size",)
+    ),
+}
+
+
+def operator_schema(operator: AnyOperator) -> Schema:
+    """Return the schema of a step's options, and of its short forms."""
+    options: Schema = {}
+    for field in operator.fields:
+        options[field.name] = optional(
+            {**FIELD_SCHEMAS[type(field.kind)](field.kind), "description": without_links(field.doc)}
+        )
+    options["on_error"] = optional(ref("onError", "What happens to records at which the step fails."))
+    required = tuple(field.name for field in operator.fields if field.required)
+    main = next((field for field in operator.fields if field.name == operator.main), None)
+    if main is not None and main.name != "call" and "call" in options:
+        others = tuple(name for name in required if name != main.name)
+        either = [{"required": [main.name]}, {"required": ["call"]}]
+        forms = [{**object_of(options, others), "anyOf": either}]
+    else:
+        forms = [object_of(options, required)]
+    if main is not None:
+        forms.append(FIELD_SCHEMAS[type(main.kind)](main.kind))
+    if not required:
+        forms.append({"type": "null"})
+    return {"description": without_links(getattr(operator, "summary", operator.name)), "anyOf": forms}
+
+
+def topic_config() -> Schema:
+    return {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "array", "null"]}}

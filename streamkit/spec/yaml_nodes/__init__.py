@@ -1,1 +1,0 @@
-"""YAML as nodes with their places in the file."""

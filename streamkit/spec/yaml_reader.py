@@ -1,0 +1,383 @@
+"""Checked values of nodes: every method returns the value, or notes a problem at the node's place and returns BAD."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from streamkit import durations
+from streamkit.errors import ConfigError, Position, Problem, TopologyError
+from streamkit.expressions import Library
+from streamkit.serdes.plain import Json
+from streamkit.spec import legal_names
+from streamkit.spec.yaml_nodes import Node, Source
+from streamkit.suggestions import did_you_mean, is_misspelt
+
+if TYPE_CHECKING:
+    from streamkit.operators.core.operator import AnyOperator
+    from streamkit.serdes.formats.called import CalledSerde
+    from streamkit.spec.topology_model import CallSite
+
+
+T = TypeVar("T")
+
+
+class Bad(Enum):
+    """The type of BAD."""
+
+    BAD = "BAD"
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+BAD: Final = Bad.BAD
+"""The value of a node with a mistake; a problem has been noted."""
+
+Options: TypeAlias = dict[str, Any]
+"""The parsed entries of a mapping, by the names of a dataclass's fields, whose types differ."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A reference by name to another entry of the file. kind: "topic", "pipeline" or "store"; pipeline: the one that uses it."""
+
+    kind: str
+    name: str
+    position: Position
+    pipeline: str = ""
+
+
+@dataclass(frozen=True)
+class StoreDefinition:
+    """A place that makes a store, to find stores of one name."""
+
+    name: str
+    position: Position
+
+
+class Reader:
+    """Reads one file. `folder`: that of its Python modules and schemas; `operators`: the steps by name."""
+
+    def __init__(
+        self,
+        source: Source,
+        folder: str,
+        operators: Mapping[str, AnyOperator],
+        environment: Mapping[str, str],
+        problems: list[Problem],
+    ):
+        self.source = source
+        self.folder = folder
+        self.operators = operators
+        self.problems = problems
+        self.value = Resolver(environment, self._unreadable)
+        self._broken: set[int] = set()
+        """Scalars without a value, by identity: further checks of them report nothing."""
+        self.functions = Library()
+        """The file's functions."""
+        self.uses: list[Use] = []
+        self.stores: list[StoreDefinition] = []
+        self.incomplete: set[str] = set()
+        """Pipelines of which a step or a branch was left out after a mistake."""
+        self.calls: list[CallSite] = []
+        self.called_serdes: list[tuple[CalledSerde, Position, str]] = []
+        self.pipeline = ""
+        """The name of the pipeline that is being read."""
+
+    def folder_of(self, node: Node) -> str:
+        """Return the folder of the file that has a node: an included file has modules and schemas of its own beside it."""
+        return self.folder if node.source is self.source else os.path.dirname(node.source.file)
+
+    # -- Problems --------------------------------------------------------------------------------------------------
+
+    def report(self, place: Node | Position, message: str) -> Bad:
+        """Add a problem and return BAD; a problem of a scalar without a value is left out."""
+        if isinstance(place, Node) and id(place) in self._broken:
+            return BAD
+        position = place.position if isinstance(place, Node) else place
+        self.problems.append(Problem(position, message))
+        return BAD
+
+    def _unreadable(self, node: Node, message: str) -> None:
+        self.problems.append(Problem(node.position, message))
+        self._broken.add(id(node))
+
+    def is_broken(self, node: Node) -> bool:
+        """Return whether a scalar has no value, such as one with a variable that is not set."""
+        if node.kind == "scalar":
+            self.value(node)
+        return id(node) in self._broken
+
+    def report_all(self, error: TopologyError) -> Bad:
+        """Add the problems of an error and return BAD."""
+        self.problems.extend(error.problems)
+        return BAD
+
+    def report_mismatch(self, node: Node, what: str, expected: str) -> Bad:
+        """Report that `what` must be `expected`, with the value that came."""
+        return self.report(node, f"{what} must be {expected}, not {self.kind(node)}")
+
+    def kind(self, node: Node) -> str:
+        """Return a description of a node for a message."""
+        if node.kind == "list":
+            return "a list"
+        if node.kind == "mapping":
+            return "a mapping"
+        value = self.value(node)
+        if value is None:
+            return "nothing"
+        kind = "the number " if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+        return kind + shown(value)
+
+    # -- Mappings and lists ----------------------------------------------------------------------------------------
+
+    def is_null(self, node: Node) -> bool:
+        """Return whether a node is null."""
+        return node.kind == "scalar" and self.value(node) is None
+
+    def entries(self, node: Node, what: str) -> dict[str, tuple[Node, Node]]:
+        """Return a mapping's key and value nodes by key; null is an empty mapping."""
+        if self.is_null(node):
+            return {}
+        if node.kind != "mapping":
+            self.report_mismatch(node, what, "a mapping")
+            return {}
+        found: dict[str, tuple[Node, Node]] = {}
+        for key, value in node.value:
+            if key.kind == "scalar":  # check_keys has reported other keys, and those that are there twice
+                found.setdefault(key.value, (key, value))
+        return found
+
+    def options(
+        self,
+        node: Node,
+        what: str,
+        keys: Iterable[str],
+        required: Iterable[str] = (),
+        hints: Mapping[str, str] | None = None,
+    ) -> dict[str, Node]:
+        """Return the values of a mapping with these keys; a null value is an absent one.
+
+        hints: by required key, what the message adds.
+        """
+        found = self.entries(node, what)
+        keys = tuple(keys)
+        known = {}
+        for name, (key, value) in found.items():
+            if name not in keys:
+                self.unknown(key, what, keys)
+            elif not self.is_null(value):
+                known[name] = value
+        if node.kind == "mapping" or self.is_null(node):
+            for name in required:
+                if name not in known and not is_misspelt(name, found, keys):
+                    place = found[name][0] if name in found else node
+                    self.report(place, f"{what} needs {name!r}{(hints or {}).get(name, '')}")
+        return known
+
+    def unknown(self, key: Node, what: str, keys: Iterable[str]) -> None:
+        """Complain about a key that `what` does not have."""
+        if key.value != "<<":
+            self.report(key, f"{what} has no key {key.value!r}{legal_names.hint(key.value, keys)}")
+
+    def items(self, node: Node, what: str) -> list[Node]:
+        """Return the nodes of a list; null is an empty one."""
+        if node.kind == "list":
+            return list(node.value)
+        if not self.is_null(node):
+            self.report_mismatch(node, what, "a list")
+        return []
+
+    def data(self, node: Node) -> Json:
+        """Return a node as plain Python data."""
+        if node.kind == "scalar":
+            return self.value(node)
+        if node.kind == "list":
+            return [self.data(item) for item in node.value]
+        return {key.value: self.data(value) for key, value in node.value if key.kind == "scalar"}
+
+    # -- Scalars ---------------------------------------------------------------------------------------------------
+
+    def text(self, node: Node, what: str, kafka_name: bool = False) -> str | Bad:
+        """Return a text; with `kafka_name`, one that Kafka allows as a name."""
+        value = self.value(node) if node.kind == "scalar" else None
+        if self.is_broken(node):
+            return BAD
+        if not isinstance(value, str):
+            quoted = f' (write "{node.value}" for the text)' if node.kind == "scalar" and value is not None else ""
+            return self.report(node, f"{what} must be text, not {self.kind(node)}{quoted}")
+        mistake = legal_names.kafka_name_mistake(value) if kafka_name else None
+        return self.report(node, f"{what} {shown(value)} {mistake}") if mistake else value
+
+    def boolean(self, node: Node, what: str) -> bool | Bad:
+        """Return a boolean."""
+        value = self.value(node) if node.kind == "scalar" else None
+        return value if isinstance(value, bool) else self.report_mismatch(node, what, "true or false")
+
+    def integer(self, node: Node, what: str, minimum: int, maximum: int = 2**31 - 1) -> int | Bad:
+        """Return a whole number between two bounds."""
+        value = self.value(node) if node.kind == "scalar" else None
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            bounds = f"at least {minimum}" if not isinstance(value, int) or value < minimum else f"at most {maximum}"
+            return self.report_mismatch(node, what, f"a whole number of {bounds}")
+        return value
+
+    def fraction(self, node: Node, what: str) -> float | Bad:
+        """Return a number from 0 to 1."""
+        value = self.value(node) if node.kind == "scalar" else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            return self.report_mismatch(node, what, "a number from 0 to 1")
+        return float(value)
+
+    def choice(self, node: Node, what: str, words: tuple[str, ...]) -> str | Bad:
+        """Return one of some words."""
+        value = self.value(node) if node.kind == "scalar" else None
+        if value in words:
+            return value
+        hint = did_you_mean(value, words) if isinstance(value, str) else ""
+        listed = " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+        return self.report(node, f"{what} must be {listed}, not {self.kind(node)}{hint}")
+
+    def duration(self, node: Node, what: str, minimum: int = 0) -> int | Bad:
+        """Return a duration in milliseconds."""
+        value = self.value(node) if node.kind == "scalar" else None
+        try:
+            return durations.parse(value, minimum)
+        except ConfigError as error:
+            return self.report(node, f"{what} {error}, not {self.kind(node)}")
+
+    # -- References ------------------------------------------------------------------------------------------------
+
+    def topic(self, node: Node, what: str) -> str | Bad:
+        """Return the name of an entry of `topics`, which `links.check` looks up after the whole file is read."""
+        name = self.text(node, what)
+        if name is not BAD:
+            self.uses.append(Use("topic", name, node.position, self.pipeline))
+        return name
+
+
+def put(target: dict[str, T], name: str, value: T | Bad) -> None:
+    """Set an entry unless its value is BAD."""
+    if value is not BAD:
+        target[name] = value
+
+
+# Resolves the values of scalars: the YAML 1.2 core schema, and `${NAME}` from the environment.
+
+Report = Callable[[Node, str], None]
+
+ScalarValue: TypeAlias = bool | int | float | str | None
+"""The value of a scalar."""
+
+_WORDS: dict[str, ScalarValue] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_NUMBER_START = frozenset("+-.0123456789")
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{", re.ASCII)
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),)}
+MAX_DIGITS = 1000
+"""Digits of an integer; longer ones are an error, since their conversion takes quadratic time."""
+
+
+def core(text: str) -> ScalarValue:
+    """Return the value of a plain scalar: None, a bool, an int, a float, or the text itself.
+
+    Raises ValueError for an integer of more than MAX_DIGITS digits. Source: YAML 1.2.2, 10.3.2.
+
+    >>> [core(text) for text in ("on", "True", "0x10", "1.5", "~")]
+    ['on', True, 16, 1.5, None]
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMBER_START:
+        return text
+    if _INTEGER.fullmatch(text):
+        if len(text) > MAX_DIGITS:
+            raise ValueError(f"a number of more than {MAX_DIGITS} digits")
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+class Resolver:
+    """Resolves the values of scalars; `environment` has the variables of `${NAME}`."""
+
+    def __init__(self, environment: Mapping[str, str], report: Report):
+        self.environment = environment
+        self.report = report
+        self._cache: dict[int, ScalarValue] = {}
+
+    def __call__(self, node: Node) -> ScalarValue:
+        """Return the value of a scalar node; reports a mistake in it once, and then returns its text."""
+        key = id(node)
+        if key not in self._cache:
+            self._cache[key] = self._value(node)
+        return self._cache[key]
+
+    def _value(self, node: Node) -> ScalarValue:
+        text: str = node.value
+        plain = node.plain
+        if "${" in text:
+            match = _VARIABLE.fullmatch(text)
+            text = self.interpolate(node, text)
+            # Inside {} and [] a variable must be quoted, so that its quotes do not make it text.
+            plain = (plain or node.tag is None) if match is not None and match[1] else False
+        try:
+            if node.tag not in (None, "str"):
+                return self._tagged(node, text)
+            return core(text) if plain and node.tag is None else text
+        except ValueError as error:
+            self.report(node, f"Not a usable number: {error}")
+            return text
+
+    def _tagged(self, node: Node, text: str) -> ScalarValue:
+        value = core(text)
+        allowed = _TYPES[str(node.tag)]
+        if not isinstance(value, allowed) or (node.tag != "bool" and isinstance(value, bool)):
+            self.report(node, f"{shown(text)} is not a !!{node.tag}")
+            return text
+        return float(value) if node.tag == "float" and isinstance(value, (int, float)) else value
+
+    def interpolate(self, node: Node, text: str) -> str:
+        """Return `text` with `${NAME}` and `${NAME:-default}` replaced, `$${` made `${`; reports unset names.
+
+        As in the shell, a default also replaces an empty variable.
+        """
+
+        def replace(match: re.Match[str]) -> str:
+            if match[0] == "$${":
+                return "${"
+            name, default = match[1], match[2]
+            if name is None:
+                self.report(node, "`${` begins a variable: write ${NAME} or ${NAME:-default}, or $${ for the text `${`")
+                return match[0]
+            value = self.environment.get(name)
+            if value is None and default is None:
+                self.report(node, f"The variable {name} is not set; set it, or give a default: ${{{name}:-default}}")
+                return match[0]
+            return (value or default) if default is not None else str(value)
+
+        return _VARIABLE.sub(replace, text)
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """Return a value as a message shows it: YAML's words, text in quotes, and no longer than `limit` characters."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

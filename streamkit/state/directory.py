@@ -1,0 +1,456 @@
+"""The state directory of an application on this machine (StateDirectory)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import uuid
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from streamkit.errors import StateError, StateLockedError
+from streamkit.record import TaskId, TopicPartition
+from streamkit.state.engines.open_maps import ENGINES, default_engine
+
+log = logging.getLogger(__name__)
+
+_TASK = re.compile(r"\d+_\d+")
+_PROCESS_FILE = "kafka-streams-process-metadata"
+_PERMISSIONS = 0o700
+"""Of directories: state is a copy of records, which may be personal. Java's are 0750."""
+_GROUP_WRITES = 0o770
+_GLOBAL = "global"
+_PUT_ASIDE = "put-aside"
+_DELETED = ".deleted-"
+"""The prefix of the name of a directory that is being deleted."""
+
+
+def stored(path: Path) -> list[str]:
+    """Return the directories of tasks, and of global stores, below an application's directory; none where that is missing."""
+    refuse_links(path)
+    with translated(path):
+        names = [entry.name for entry in os.scandir(path) if entry.is_dir()] if path.is_dir() else []
+    tasks = [name for name in names if _TASK.fullmatch(name)]
+    return sorted(tasks, key=TaskId.parse) + [name for name in names if name == _GLOBAL]
+
+
+def refuse_links(path: Path) -> None:
+    """Raise StateError where an application's directory, or one of a task or a store in it, is a symbolic link.
+
+    The target of a link may be any directory of the machine, whose files the application would write and delete.
+    """
+    with translated(path):
+        found = [path, *path.glob("*"), *path.glob("*/*"), *path.glob("*/*/*")] if path.is_dir() else [path]
+        link = next((each for each in found if each.is_symlink()), None)
+        if link is not None:
+            raise StateError(
+                f"{link} is a symbolic link, to {os.readlink(link)}: state is not read or written through links; move the "
+                "directory here, or set state.dir to where it is"
+            )
+
+
+def _holds_files(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(entries)
+    except FileNotFoundError:
+        return False  # another thread of this process has deleted it since
+
+
+def _changed_since(path: Path, time: float) -> bool:
+    try:
+        return path.stat().st_mtime >= time
+    except FileNotFoundError:
+        return True
+
+
+def store_path(task: Path, engine: str, store: str) -> Path:
+    """Return the directory of a persistent store in its task's directory."""
+    return task / engine / store
+
+
+class StateDirectory:
+    """`<state.dir>/<application.id>/`, owned by this process until `close`.
+
+    Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`. `engine`: the engine of
+    its stores (state.engine). `group_writes`: the group of the owner may write too
+    (allow.os.group.write.access, KIP-1230).
+    Raises StateLockedError when another process owns it, StateError when it can't be made or written.
+    """
+
+    def __init__(
+        self, state_dir: str | Path, application: str, engine: str | None = None, *, group_writes: bool = False
+    ):
+        self.path = Path(state_dir) / application
+        self.engine = engine or default_engine()
+        self._group_writes = group_writes
+        refuse_links(self.path)
+        with translated(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=_PERMISSIONS)
+            self.path.mkdir(exist_ok=True, mode=_PERMISSIONS)
+        self._admit_group(self.path.parent)
+        self._limit_access(self.path)
+        self._lock = self._acquire()
+
+    def _acquire(self) -> IO[str]:
+        path = self.path / ".lock"
+        with translated(path):
+            file = open(path, "a", encoding="utf-8", opener=private)  # noqa: SIM115 - open as long as the directory is locked
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise StateLockedError(f"Another process is running on the state directory {self.path}") from error
+        except OSError as error:
+            file.close()
+            raise StateError(f"{path} can't be locked: {error.strerror}") from error
+        return file
+
+    def process_id(self) -> uuid.UUID:
+        """Return the id of this directory, which is made on first use; a damaged file is replaced, as in Java.
+
+        A copy of the directory gets an id of its own: two processes with one id would fence each other.
+        """
+        path = self.path / _PROCESS_FILE
+        inode = self.path.stat().st_ino
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found.get("inode", inode) == inode:
+                return uuid.UUID(found["processId"])
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # not written by streamkit: a new id costs a rebalance, not data
+        except OSError as error:
+            raise StateError(f"{path} can't be read: {error.strerror}") from error
+        fresh = uuid.uuid4()
+        with translated(path):
+            # Java ignores unknown fields.
+            write_atomically(path, json.dumps({"processId": str(fresh), "inode": inode}, separators=(",", ":")))
+        return fresh
+
+    def task(self, task_id: str) -> Path:
+        """Return the directory of a task such as "0_1", which is created if it is missing. Raises StateError."""
+        return self._directory(task_id)
+
+    def global_state(self) -> Path:
+        """Return the directory of global stores, which is created if it is missing. Raises StateError."""
+        return self._directory(_GLOBAL)
+
+    def claim(self, name: str) -> Path:
+        """Return the directory of a task, or "global", for stores of this directory's engine, until `release`.
+
+        A directory that another engine or Kafka Streams wrote is moved aside first, with its checkpoint, so that the stores
+        are restored from their changelogs; so is a copy of a directory that was in use. Raises StateError for an unknown
+        engine or format, and leaves the directory as it is.
+        """
+        path = self._directory(name)
+        self._sweep(path)
+        mark = read_mark(path)
+        if mark is not None:
+            if mark.engine not in (*ENGINES, JAVA):
+                raise StateError(
+                    f"{path} was written by the engine {mark.engine!r}, which is not known here; it is left as it is"
+                )
+            if mark.format > FORMAT:
+                raise StateError(f"{path} was written by a newer streamkit (format {mark.format}); it is left as it is")
+            if mark.engine != self.engine:
+                self._put_aside(path, mark.engine, f"was written by {mark.engine}, not {self.engine}")
+                mark = None
+            elif mark.is_torn_copy(path):
+                self._put_aside(path, "copy", "was copied while a process used it, so that its files may not fit")
+                mark = None
+        path = self._directory(name)
+        self._mark(path, FORMAT if mark is None else mark.format, in_use=True)
+        return path
+
+    def release(self, name: str) -> None:
+        """Mark a claimed directory as closed; do nothing where it is deleted. Raises StateError."""
+        path = self.path / name
+        mark = read_mark(path)
+        if mark is not None and mark.inode is not None:
+            self._mark(path, mark.format, in_use=False)
+
+    def keeps_offsets(self, name: str) -> bool:
+        """Return whether the stores of a claimed directory have the offsets of their changelogs. Raises StateError."""
+        mark = read_mark(self.path / name)
+        return mark is not None and mark.format >= FORMAT
+
+    def upgrade(self, name: str) -> None:
+        """Mark that all stores of a claimed directory have their offsets. Raises StateError."""
+        self._mark(self.path / name, FORMAT, in_use=True)
+
+    def _mark(self, path: Path, version: int, *, in_use: bool) -> None:
+        with translated(path):
+            inode = path.stat().st_ino if in_use else None
+        mark = Mark(self.engine, version, inode)
+        if mark != read_mark(path):
+            write_mark(path, mark)
+
+    def _put_aside(self, path: Path, label: str, why: str) -> None:
+        aside = self.path / _PUT_ASIDE / f"{path.name}-{label.lower().replace(' ', '-')}"
+        with translated(aside):
+            aside.parent.mkdir(exist_ok=True, mode=_PERMISSIONS)
+            if aside.exists():
+                shutil.rmtree(aside)
+            path.rename(aside)
+        log.warning(
+            "The state in %s %s: it is put aside to %s, which may be deleted, and restored from its changelogs",
+            path,
+            why,
+            aside,
+        )
+
+    def store(self, task_id: str, store: str) -> Path:
+        """Return the directory of a store of a task, whether it exists or not."""
+        return store_path(self.path / task_id, self.engine, store)
+
+    def _directory(self, name: str) -> Path:
+        path = self.path / name
+        with translated(path):
+            path.mkdir(exist_ok=True, mode=_PERMISSIONS)
+        self._limit_access(path)
+        return path
+
+    def _limit_access(self, path: Path) -> None:
+        """Let the owner alone use a directory, or the group too; earlier versions made directories that others can read."""
+        if self._group_writes:
+            self._admit_group(path)
+            return
+        with translated(path):
+            found = path.stat()
+            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                path.chmod(_PERMISSIONS)
+
+    def _admit_group(self, path: Path) -> None:
+        if not self._group_writes:
+            return
+        try:
+            path.chmod(_GROUP_WRITES)  # mkdir applies the process's umask
+        except OSError as error:
+            log.warning("%s can't be opened to the group of its owner: %s", path, error.strerror)
+
+    def tasks(self) -> list[str]:
+        """Return the ids of the tasks whose directory is not empty, in numerical order."""
+        with translated(self.path):
+            names = [
+                entry.name
+                for entry in os.scandir(self.path)
+                if _TASK.fullmatch(entry.name) and entry.is_dir() and _holds_files(entry.path)
+            ]
+        return sorted(names, key=TaskId.parse)
+
+    def wipe(self, task_id: str) -> None:
+        """Delete the state of a task, so that it is restored from its changelogs. Raises StateError."""
+        self._delete(self.path / task_id, self.path)
+
+    def wipe_store(self, task_id: str, store: str) -> None:
+        """Delete the files of one store of a task. Raises StateError."""
+        self._delete(self.store(task_id, store), self.path / task_id)
+
+    def _delete(self, path: Path, folder: Path) -> None:
+        """Rename a directory to a name that `_sweep` deletes, then delete it: half of its files could be taken for a store."""
+        with translated(path):
+            if path.exists():
+                self._sweep(folder)
+                gone = folder / f"{_DELETED}{path.name}"
+                path.rename(gone)
+                shutil.rmtree(gone)
+
+    @staticmethod
+    def _sweep(folder: Path) -> None:
+        """Delete the directories that a process was deleting when it was killed."""
+        with translated(folder):
+            for left in folder.glob(f"{_DELETED}*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def clean(self, owned: Collection[str], older_than: float) -> list[str]:
+        """Delete the directories of tasks that are not `owned` and unchanged since `older_than`; return their ids.
+
+        Time is in seconds since the epoch (state.cleanup.delay.ms; state.cleanup.dir.max.age.ms, KIP-1259).
+        """
+        gone = []
+        for task_id in self.tasks():
+            path = self.path / task_id
+            if task_id not in owned and not _changed_since(path, older_than):
+                self.wipe(task_id)
+                gone.append(task_id)
+        return gone
+
+    def close(self) -> None:
+        """Release the lock, so that another process can use the directory."""
+        self._lock.close()
+
+
+# The mark of a task's directory: which engine wrote it, in which format, and whether it is in use.
+
+MARK_FILE = ".streamkit-state"
+FORMAT = 2
+"""The format of a task's directory; a newer release may increase it. From 2 on stores have the offsets of their changelogs."""
+JAVA = "Kafka Streams"
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Translate the operating system's errors about a file into StateError, with one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StateError(f"No space is left for {path}") from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise StateError(f"{path} can't be written: {error.strerror}; choose another state.dir") from error
+        raise StateError(f"{path} can't be used: {error.strerror or error}") from error
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that is new for the owner alone, or for the group too where that has access to the folder: an opener of `open`."""
+    group = os.stat(os.path.dirname(path) or ".").st_mode & 0o020
+    return os.open(path, flags, 0o660 if group else 0o600)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a crash or a loss of power leaves the old file or the new one. Raises OSError."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w", encoding="utf-8", opener=private) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sealed(fields: Mapping[str, object]) -> str:
+    """Return fields as JSON with a checksum."""
+    return json.dumps({**fields, "crc": _crc(fields)}, indent=1)
+
+
+def unsealed(text: str) -> Any:
+    """Return what `sealed` wrote. Raises ValueError for a changed text; older releases wrote no checksum."""
+    fields = json.loads(text)
+    crc = fields.pop("crc", None) if isinstance(fields, dict) else None
+    if crc is not None and crc != _crc(fields):
+        raise ValueError("it was changed since it was written: its checksum is another")
+    return fields
+
+
+def _crc(fields: Mapping[str, object]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The content of a task's directory. `inode`: the inode of the directory while a process uses it; None: it was closed.
+
+    Files that are copied while a process writes them may be inconsistent, and no engine detects all of that. A copy has
+    another inode, which shows that the directory was in use; a closed directory may be copied, and moved to another host.
+    """
+
+    engine: str
+    format: int
+    inode: int | None = None
+
+    def is_torn_copy(self, path: Path) -> bool:
+        """Return whether the directory was copied while a process used it, or after a crash. Raises OSError."""
+        return self.inode is not None and self.inode != path.stat().st_ino
+
+
+def read_mark(path: Path) -> Mark | None:
+    """Return the mark of a task's directory; None where it has no state. Raises StateError."""
+    file = path / MARK_FILE
+    try:
+        with translated(file):
+            mark = unsealed(file.read_text(encoding="utf-8"))
+        inode = mark.get("inode")
+        return Mark(str(mark["engine"]), int(mark["format"]), None if inode is None else int(inode))
+    except StateError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(f"{file} can't be read: {error}; delete {path} to restore it from its changelogs") from error
+    # A directory without a mark is of a release that had one engine, or of Kafka Streams, which has its files there.
+    if (path / "leveldb").exists():
+        return Mark("leveldb", 1)
+    return Mark(JAVA, 1) if (path / "rocksdb").exists() else None
+
+
+def write_mark(path: Path, mark: Mark) -> None:
+    """Mark a task's directory. Raises StateError."""
+    fields = {name: value for name, value in vars(mark).items() if value is not None}
+    with translated(path / MARK_FILE):
+        write_atomically(path / MARK_FILE, sealed(fields))
+
+
+# Checkpoint files: the changelog offsets up to which a task's stores are durable (OffsetCheckpoint).
+
+FILE_NAME = ".checkpoint"
+OFFSET_UNKNOWN = -4
+"""The offset of a store whose offset is not known."""
+
+
+def write_checkpoint(directory: str | Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Write offsets by (topic, partition) so that a crash leaves the old file or the new one; no offsets: no file.
+
+    A task's offsets are the last applied, the global ones the next. Raises StateError.
+    """
+    path = Path(directory) / FILE_NAME
+    for place, offset in offsets.items():
+        if offset < 0 and offset != OFFSET_UNKNOWN:
+            raise StateError(f"Offset {offset} of {place[0]}-{place[1]} can't stand in a checkpoint")
+    lines = ["0", str(len(offsets))]
+    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    with translated(path):
+        if not offsets:
+            path.unlink(missing_ok=True)
+            return
+        write_atomically(path, "\n".join(lines) + "\n")
+
+
+def read_checkpoint(directory: str | Path) -> dict[TopicPartition, int]:
+    """Return offsets by (topic, partition), none if there is no file. Raises StateError for a damaged file."""
+    path = Path(directory) / FILE_NAME
+    try:
+        with translated(path):
+            lines = path.read_text(encoding="utf-8").splitlines()
+    except StateError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
+    except UnicodeDecodeError as error:
+        raise StateError(f"The checkpoint {path} is damaged: it is not text") from error
+    return _parse(path, lines)
+
+
+def _parse(path: Path, lines: list[str]) -> dict[TopicPartition, int]:
+    try:
+        if lines[0] != "0":
+            raise StateError(f"The checkpoint {path} has the unknown version {lines[0]}")
+        offsets = {}
+        for line in lines[2:]:
+            topic, partition, offset = line.split()
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
+        if len(offsets) != int(lines[1]):
+            raise StateError(f"The checkpoint {path} is damaged: it has {len(offsets)} of {lines[1]} entries")
+    except (ValueError, IndexError) as error:
+        raise StateError(f"The checkpoint {path} is damaged: {error}") from error
+    return offsets
+
+
+def delete_checkpoint(directory: str | Path) -> None:
+    """Delete the file. Raises StateError."""
+    path = Path(directory) / FILE_NAME
+    with translated(path):
+        path.unlink(missing_ok=True)

@@ -1,1 +1,0 @@
-"""Files of the state directory: locks, checkpoints, marks, offsets."""

@@ -1,1 +1,0 @@
-"""Test data made by the generators of a topology, the same for the same seed."""
