@@ -24,7 +24,7 @@ from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
 from streamkit.transport.kafka.kafka_membership import CommittedOffsets
 
-KAFKA_PYTHON = ("kafka_membership.py", "committed.py", "python_client.py", "transaction_markers.py")
+KAFKA_PYTHON = ("kafka_membership.py", "python_client.py", "transaction_markers.py")
 PRIVATE = {
     *("_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures"),
     *("_manager", "_find_coordinator_ids", "_describe_groups_request"),
