@@ -6,11 +6,12 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamkit.config.values import is_secret
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import STDIN, environment, load_model, overrides, require_file, wrong_settings
@@ -155,7 +156,6 @@ def _print(found: list[ReportLine], options: CheckOptions) -> None:
 
 
 def _print_text(found: list[ReportLine], excerpt: bool) -> None:
-    from streamkit.spec.problem_report import render
 
     # Text that is not UTF-8 is one of the problems, not another error.
     names = {each.position.file for each in found if each.position.file not in ("stdin", STDIN)} if excerpt else set()
@@ -221,3 +221,40 @@ def _is_topology(path: str) -> bool:
             return _TOPOLOGY.search(file.read()) is not None
     except OSError:
         return True  # its validation reports the reason
+
+
+# Problems as text: `FILE:LINE:COL: message`, with the line of the file and a caret below it where requested.
+
+MAX_WIDTH = 160
+_NAME = re.compile(r"[\w.-]+(?=[\"']?\s*:)")
+"""Finds names of settings: a line with the name of a secret is not shown."""
+
+
+def render(problems: Iterable[Problem], texts: Mapping[str, str] | None = None, excerpt: bool = False) -> str:
+    """Return the problems in their order, one in each line.
+
+    With `excerpt` the source line and a caret follow each; `texts` has the contents of files by name.
+    """
+    lines = []
+    for problem in problems:
+        lines.append(str(problem))
+        text = (texts or {}).get(problem.position.file)
+        if excerpt and text is not None:
+            lines.extend(_excerpt(problem, text))
+    return "\n".join(lines)
+
+
+def _excerpt(problem: Problem, text: str) -> list[str]:
+    rows = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    line, column = problem.position.line, problem.position.column
+    if not 1 <= line <= len(rows):
+        return []
+    row = rows[line - 1]
+    if any(is_secret(name) for name in _NAME.findall(row)):
+        return []
+    first = max(0, column - MAX_WIDTH // 2)
+    shown = row[first : first + MAX_WIDTH]
+    # Tabs stay tabs in the second line, so that the caret is under its character in any terminal.
+    pad = "".join("\t" if character == "\t" else " " for character in row[first : column - 1])
+    margin = f"{line:>5} | "
+    return [margin + shown, " " * (len(margin) - 2) + "| " + pad + "^"]

@@ -218,7 +218,7 @@ class SettingRow(TypedDict):
 def setting_rows() -> list[SettingRow]:
     """Return the settings by name; deprecated names stand for present ones and aren't among them."""
     from streamkit.config import SETTINGS, Config
-    from streamkit.config.environment_variables import variable
+    from streamkit.config.application_config import variable
 
     defaults = {name: value for name, value, _ in Config("").describe()}
     return [

@@ -19,11 +19,11 @@ from streamkit.expressions import Expression
 from streamkit.expressions.calls import methods_called
 from streamkit.expressions.types import ANY
 from streamkit.graph.physical_topology import OnError, StepRef
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.parsed_values import Ref, SinkSpec, Step
-from streamkit.operators.core.repartition_node import RepartitionFilter
+from streamkit.operators.core.plain_nodes import RepartitionFilter
 from streamkit.operators.core.window_definitions import SessionWindows, TimeWindows
-from streamkit.operators.kernels.calls.call_times import POLL_INTERVAL, longest_call
+from streamkit.operators.kernels.call_times import POLL_INTERVAL, longest_call
 from streamkit.operators.steps.aggregations.aggregate_node import SessionAggregate, SlidingAggregate, WindowAggregate
 from streamkit.operators.steps.joins.stream_stream_join import SelfJoin, StreamStreamJoin
 from streamkit.operators.steps.stateless.filter import Filter

@@ -91,7 +91,7 @@ def _values(file: str, settings: list[str] | None, env_file: str | None) -> list
 
 def _origin(model: TopologyModel, name: str, origin: str, env_file: str | None) -> str:
     """Return the origin of a value: a line of the file, a variable, or the option."""
-    from streamkit.config.environment_variables import variable
+    from streamkit.config.application_config import variable
     from streamkit.config.settings import ALIASES
 
     if origin == "file":

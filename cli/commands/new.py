@@ -54,7 +54,7 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
     The topology names its JSON Schema, so that editors complete and check it: the installed one, which needs no network; doctor shows
     its path on another machine. Where plugins are installed, the schema with their steps lies beside the topology.
     """
-    from streamkit.spec.legal_names import kafka_name_mistake
+    from streamkit.spec.yaml_reader import kafka_name_mistake
 
     if not name.strip():
         raise UsageError("NAME is empty; expected the name of the application, or . for this folder")

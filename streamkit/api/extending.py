@@ -8,8 +8,7 @@ from __future__ import annotations
 from streamkit import code
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.lint import Rule, Subject
-from streamkit.operators.codegen.code_writer import CodeWriter, Node
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import (
     KEY_SERDE,
     NAME,
@@ -22,7 +21,7 @@ from streamkit.operators.core.fields import (
     Text,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Context, Example, Operator, Processor, Stream
+from streamkit.operators.core.operator import BuildError, Context, Example, Operator, Stream
 from streamkit.operators.core.parsed_values import (
     Step,
 )

@@ -21,8 +21,8 @@ from streamkit.changes.form import (
 )
 from streamkit.changes.serde_forms import serde_form
 from streamkit.errors import InvalidTopologyError, Position
-from streamkit.expressions.functions import Expression
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.expressions.expression import Expression
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import lay_out

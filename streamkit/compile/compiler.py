@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import length_hint
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import Protocol, Unpack
 
 from streamkit.code import (
     NONE,
@@ -41,18 +41,13 @@ from streamkit.errors import (
     StoppedError,
     StreamkitError,
 )
-from streamkit.operators.codegen.record_variables import RecordVariables, Slot
+from streamkit.operators.codegen.code_writer import Changes, ProcessorNode, RecordVariables, Slot
 from streamkit.operators.codegen.table_code import ABSENT, emit_put
-from streamkit.operators.core.operator import ProcessorNode
 from streamkit.operators.core.task_services import FailedRecord
-from streamkit.operators.kernels.calls.replays import Batch
+from streamkit.operators.kernels.replays import Batch
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.record import Headers, Key, Value
 from streamkit.serdes.serde import Serde
-
-if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import Changes
-
 
 # Failures that a handler of a node has already raised, or that no handler may handle. Errors of a log are not among them: a
 # program calls none, so they are those of the user's code, and a thread would take them for a pause of its own log.

@@ -30,9 +30,7 @@ from streamkit.compile.record_writer import RecordWriter
 from streamkit.errors import StreamkitError
 from streamkit.expressions import Expression
 from streamkit.metrics import DropReason
-from streamkit.operators.codegen.code_writer import Changes
-from streamkit.operators.codegen.record_variables import RecordVariables, Slot, record_of_parameters
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import Changes, ProcessorNode, RecordVariables, Slot, record_of_parameters
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.record import Value, WindowedKey
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from streamkit.expressions import Expression
-from streamkit.expressions.growth import MOST_BYTES, MOST_TIMES, MOST_WORK, Growth
+from streamkit.expressions.expression import MOST_BYTES, MOST_TIMES, MOST_WORK, Growth
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.stateless.flat_map import FlatMap
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues

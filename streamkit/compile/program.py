@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from streamkit.operators.core.task_services import TaskServices
-from streamkit.operators.kernels.calls.replays import Replays
+from streamkit.operators.kernels.replays import Replays
 from streamkit.plan.model import PlanNode
 from streamkit.record import Headers
 

@@ -33,9 +33,8 @@ from streamkit.compile.output_growth import counts
 from streamkit.expressions import Expression
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.translate import BUDGET
-from streamkit.operators.codegen.record_variables import RecordVariables, Slot, record_of_parameters
-from streamkit.operators.core.operator import ProcessorNode
-from streamkit.operators.kernels.calls.replays import Replays
+from streamkit.operators.codegen.code_writer import ProcessorNode, RecordVariables, Slot, record_of_parameters
+from streamkit.operators.kernels.replays import Replays
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.serdes.serde import Serde
 

@@ -17,7 +17,8 @@ from dataclasses import replace
 from streamkit.code import ATOM
 from streamkit.errors import Position, Problem, TopologyError
 from streamkit.expressions.calls import CallableRef, load_callable, load_object
-from streamkit.expressions.functions import Expression, Function, Library, Link, _mark, reference_key
+from streamkit.expressions.expression import Expression, Function, Link
+from streamkit.expressions.functions import Library, _mark, reference_key
 from streamkit.expressions.growth import growth_of
 from streamkit.expressions.piece import literal
 from streamkit.expressions.syntax import Locate, Source

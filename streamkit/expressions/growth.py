@@ -11,59 +11,23 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from streamkit.expressions.expression_limits import MAX_BYTES, MAX_RANGE, MAX_TOTAL
+from streamkit.expressions.expression import UNBOUNDED, Growth
+from streamkit.expressions.expression_limits import MAX_BYTES, MAX_RANGE
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.regex import is_literal
 from streamkit.expressions.value_kinds import is_container, is_number, is_safe_key, is_text
 
 if TYPE_CHECKING:
-    from streamkit.expressions.functions import Function
+    from streamkit.expressions.expression import Function
 
 
 MOST_VISITS = 20_000
-MOST_TIMES = 32
-"""How many times as large as a record's input its values may be without being counted."""
-MOST_BYTES = MAX_TOTAL
-"""Bytes that may be made in addition without being counted."""
-MOST_WORK = 256
-"""Elementary steps for each unit of a record's input without being counted."""
-SMALL = 20_000
 _CONSTANT_STEPS = 100_000
 """How many steps that do not depend on the input count as one for each unit of it."""
 _SHORT = frozenset(("timestamp", "partition", "offset", "partitions", "topic"))
 _NUMBERS = (ast.Div, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift)
-
-
-class Growth(NamedTuple):
-    """Bounds of an expression. size: by name, how many times an input may be in the result; constant: the size of the rest.
-
-    work: elementary steps for each unit of an input's size, of all names together.
-    """
-
-    size: Mapping[str, float]
-    constant: float
-    work: float
-
-    @property
-    def factor(self) -> float:
-        """How many times as large as each of its inputs the result may be."""
-        return sum(self.size.values())
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the result is no larger than its inputs, and made in constant time."""
-        return self.factor <= 1 and self.constant <= SMALL and self.work <= 0.1
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether an evaluation needs no charges to a budget."""
-        return self.factor <= MOST_TIMES and self.constant <= MOST_BYTES and self.work <= MOST_WORK
-
-
-NONE = Growth({}, 0.0, 0.0)
-UNBOUNDED = Growth({}, inf, inf)
 
 
 def growth_of(tree: ast.expr, names: Iterable[str], functions: Mapping[str, Function]) -> Growth:

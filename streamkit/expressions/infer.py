@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterable, Mapping
 
 from streamkit.errors import Problem
+from streamkit.expressions.expression import Expression
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.functions import Expression
 from streamkit.expressions.syntax import Source
 from streamkit.expressions.types import (
     ANY,

@@ -15,12 +15,11 @@ from streamkit.errors import LimitError, Position, Problem, TimeLimitError
 from streamkit.expressions import methods, regex
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.counting import COUNTING
+from streamkit.expressions.expression import HELPERS, Link, Linked
 from streamkit.expressions.expression_limits import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, check_bits, deep_size
 from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.functions import Link, Linked
-from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
-from streamkit.expressions.methods import METHOD_HELPERS, VIEWS
+from streamkit.expressions.methods import VIEWS
 from streamkit.expressions.piece import (
     DISPLAY,
     IMPURE,
@@ -41,13 +40,6 @@ from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
 
 # The base of the translator: visiting, problems, constants, the budget and local names.
-
-HELPERS: dict[str, Callable[..., Value]] = {
-    **_BUILTIN_HELPERS,
-    **METHOD_HELPERS,
-    **{f"_x_{each.name}": each.run for each in LIBRARY.values()},
-    **COUNTING,
-}
 
 BUDGET = "_y_b"
 _FOLDED = 200

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from streamkit.errors import Position, Problem
-from streamkit.expressions.functions import Expression
+from streamkit.expressions.expression import Expression
 from streamkit.expressions.infer import infer
 from streamkit.expressions.types import ANY, INTEGER, NOTHING, OneOf, Type, WindowedKey
 from streamkit.graph.builder import GraphBuilder
@@ -29,8 +29,13 @@ from streamkit.operators.core.operator import (
     required_serde,
 )
 from streamkit.operators.core.parsed_values import BranchSpec, ForEachSpec, Ref, SinkSpec, Step
-from streamkit.operators.steps.topics.sink import add_for_each, add_sink
-from streamkit.operators.steps.topics.source import global_table_source, stream_source, table_source
+from streamkit.operators.steps.topics.source import (
+    add_for_each,
+    add_sink,
+    global_table_source,
+    stream_source,
+    table_source,
+)
 from streamkit.operators.steps.topics.topic_store import global_store, read_only_store
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde

@@ -10,7 +10,7 @@ from streamkit.errors import Position, Problem, TopologyError
 from streamkit.graph.builder import GraphBuilder
 from streamkit.graph.physical_topology import NOWHERE, Topology, WrittenNode
 from streamkit.hashing import hash_order
-from streamkit.operators.core.operator import Processor, ProcessorNode
+from streamkit.operators.codegen.code_writer import Processor, ProcessorNode
 from streamkit.operators.steps.joins.foreign_key_join import (
     ForeignKeyJoin,
     ForeignTableJoin,

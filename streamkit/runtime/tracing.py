@@ -11,7 +11,7 @@ from uuid import UUID
 
 from streamkit.errors import StreamkitError
 from streamkit.metrics import DropReason
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.operators.steps.processors.process import Process
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SubTopology

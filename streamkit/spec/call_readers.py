@@ -7,7 +7,7 @@ import json
 from streamkit.expressions.calls import Argument, Misfit, Usage, misfits, source_signature
 from streamkit.operators.core import fields
 from streamkit.operators.core.parsed_values import BatchCall, CallRef
-from streamkit.spec import legal_names
+from streamkit.spec import yaml_reader
 from streamkit.spec.topology_model import CallSite
 from streamkit.spec.yaml_nodes import Node
 from streamkit.spec.yaml_reader import BAD, Bad, Reader
@@ -39,9 +39,9 @@ def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usa
     text = reader.text(place, what)
     if text is BAD:
         return BAD
-    if not legal_names.CALLABLE.fullmatch(text):
+    if not yaml_reader.CALLABLE.fullmatch(text):
         written = ":".join(text.rsplit(".", 1))
-        hint = f"; write {written}" if legal_names.CALLABLE.fullmatch(written) else ""
+        hint = f"; write {written}" if yaml_reader.CALLABLE.fullmatch(written) else ""
         form = "of the form package.module:callable"
         return reader.report(place, f"{what} must be {form}, not {reader.kind(place)}{hint}")
     module, _, attribute = text.partition(":")

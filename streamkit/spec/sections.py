@@ -12,7 +12,7 @@ from streamkit.expressions import Expression, Function, Library
 from streamkit.expressions.calls import Usage
 from streamkit.operators.core import fields
 from streamkit.operators.core.parsed_values import Ref
-from streamkit.spec import legal_names, steps
+from streamkit.spec import steps, yaml_reader
 from streamkit.spec.call_readers import called_options
 from streamkit.spec.store_entries import OWN_KEYS, TOPIC_STORES, check_keys, put_config, topic_config, topic_store_ref
 from streamkit.spec.topology_model import (
@@ -89,7 +89,7 @@ def read_topics(reader: Reader, node: Node, defaults: Defaults) -> dict[str, Top
 
 def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> TopicSpec:
     what = f"The topic {name!r}"
-    mistake = legal_names.kafka_name_mistake(name)
+    mistake = yaml_reader.kafka_name_mistake(name)
     if mistake:
         reader.report(key, f"The name of a topic {shown(name)} {mistake}")
     options = reader.options(body, what, TOPIC_KEYS)
@@ -136,7 +136,7 @@ def _timestamp(reader: Reader, node: Node) -> Expression | str | Bad:
     value = reader.value(node) if node.kind == "scalar" else None
     if value in TIMESTAMP_POLICIES:
         return value
-    if isinstance(value, str) and legal_names.IDENTIFIER.fullmatch(value) and value not in fields.STREAM_NAMES:
+    if isinstance(value, str) and yaml_reader.IDENTIFIER.fullmatch(value) and value not in fields.STREAM_NAMES:
         hint = did_you_mean(value, TIMESTAMP_POLICIES)
         if hint:
             return reader.report(node, f"'timestamp' is {value!r}{hint}")
@@ -150,7 +150,7 @@ def read_functions(reader: Reader, node: Node) -> dict[str, Function]:
     """Return the functions of the file by name, and let `reader` use them in expressions."""
     found: dict[str, Function] = {}
     for name, (key, body) in reader.entries(node, "'functions'").items():
-        if legal_names.IDENTIFIER.fullmatch(name):
+        if yaml_reader.IDENTIFIER.fullmatch(name):
             put(found, name, _function(reader, name, key, body))
         else:
             reader.report(key, f"The name of a function {name!r} must be a letter, then letters, digits or _")
@@ -190,7 +190,7 @@ def _params(reader: Reader, node: Node) -> tuple[str, ...]:
         name = reader.text(item, "A parameter")
         if name is BAD:
             continue
-        if not legal_names.IDENTIFIER.fullmatch(name):
+        if not yaml_reader.IDENTIFIER.fullmatch(name):
             reader.report(item, f"The parameter {name!r} must be a letter, then letters, digits or _")
         elif name in found:
             reader.report(item, f"The parameter {name!r} stands twice")
@@ -203,7 +203,7 @@ def read_stores(reader: Reader, node: Node, defaults: Defaults) -> dict[str, Sto
     """Return the stores for custom processors by name."""
     found: dict[str, StoreSpec] = {}
     for name, (key, body) in reader.entries(node, "'stores'").items():
-        mistake = legal_names.kafka_name_mistake(name)
+        mistake = yaml_reader.kafka_name_mistake(name)
         if mistake:
             reader.report(key, f"The name of a store {shown(name)} {mistake}")
         reader.stores.append(StoreDefinition(name, key.position))
@@ -258,7 +258,7 @@ def read_pipelines(reader: Reader, node: Node) -> dict[str, PipelineSpec]:
     """Return the pipelines by name, in file order."""
     found: dict[str, PipelineSpec] = {}
     for name, (key, body) in reader.entries(node, "'pipelines'").items():
-        if not legal_names.PIPELINE.fullmatch(name):
+        if not yaml_reader.PIPELINE.fullmatch(name):
             reader.report(key, f"The name of a pipeline {shown(name)} must be made of letters, digits, _ and -")
         reader.pipeline = name
         put(found, name, _pipeline(reader, name, key, body))

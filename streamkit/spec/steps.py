@@ -30,7 +30,7 @@ from streamkit.operators.core.parsed_values import (
     StoreOptions,
 )
 from streamkit.serdes.serde import Serde
-from streamkit.spec import legal_names
+from streamkit.spec import yaml_reader
 from streamkit.spec.call_readers import batch_call, call_ref, called_options, is_call
 from streamkit.spec.store_entries import store_options, topic_config
 from streamkit.spec.yaml_nodes import Node, locator, quoted
@@ -67,7 +67,7 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
 
 def _check_default(reader: Reader, step: Step) -> None:
     name = step.get("default")
-    if _has_branches(reader, step) and isinstance(name, str) and not legal_names.PIPELINE.fullmatch(name):
+    if _has_branches(reader, step) and isinstance(name, str) and not yaml_reader.PIPELINE.fullmatch(name):
         reader.report(step.at("default"), f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
 
 
@@ -98,7 +98,7 @@ def _nearest_step(reader: Reader, name: str) -> str:
     first = re.match(r"\w+(?=[ :])", name)
     if first and first[0] in reader.operators:
         return f"; write a colon and a blank after the name: '{first[0]}: …'"
-    return legal_names.hint(name, reader.operators)
+    return yaml_reader.hint(name, reader.operators)
 
 
 def _known_step(reader: Reader, operator: AnyOperator, key: Node, body: Node | None, index: int) -> Step | Bad:
@@ -264,7 +264,7 @@ def branches(reader: Reader, node: Node, what: str) -> tuple[BranchSpec, ...]:
 
 
 def _check_name(reader: Reader, node: Node, name: str) -> None:
-    if not legal_names.PIPELINE.fullmatch(name):
+    if not yaml_reader.PIPELINE.fullmatch(name):
         reader.report(node, f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
 
 
@@ -523,7 +523,7 @@ def pipeline_ref(reader: Reader, node: Node, what: str) -> Ref | Bad:
     if text is BAD:
         return BAD
     pipeline, dot, branch = text.partition(".")
-    if not legal_names.PIPELINE.fullmatch(pipeline) or (dot and not legal_names.PIPELINE.fullmatch(branch)):
+    if not yaml_reader.PIPELINE.fullmatch(pipeline) or (dot and not yaml_reader.PIPELINE.fullmatch(branch)):
         return reader.report_mismatch(node, what, "a PIPELINE or PIPELINE.BRANCH")
     reader.uses.append(Use("pipeline", text, node.position, reader.pipeline))
     return Ref("pipeline", pipeline, branch or None, position=node.position)

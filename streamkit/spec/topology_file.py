@@ -11,11 +11,10 @@ from streamkit.expressions import constant
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.operators.core.parsed_values import BranchSpec
-from streamkit.spec import legal_names, sections, steps
-from streamkit.spec.legal_names import kafka_name_mistake
+from streamkit.spec import sections, steps, yaml_reader
 from streamkit.spec.topology_model import GeneratorSpec, PipelineSpec, TopologyModel
 from streamkit.spec.yaml_nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
-from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, StoreDefinition, Use, put, shown
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, StoreDefinition, Use, kafka_name_mistake, put, shown
 from streamkit.suggestions import did_you_mean
 
 LANGUAGE_VERSION = 1
@@ -396,10 +395,10 @@ def check(reader: Reader, topics: list[str], stores: list[str], pipelines: Mappi
     branches = {name: _branches(reader, pipeline) for name, pipeline in pipelines.items()}
     for use in reader.uses:
         if use.kind == "topic" and use.name not in topics:
-            hint = legal_names.hint(use.name, topics, "topics")
+            hint = yaml_reader.hint(use.name, topics, "topics")
             reader.report(use.position, f"There is no topic {use.name!r} in 'topics'{hint}")
         elif use.kind == "store" and use.name not in stores:
-            hint = legal_names.hint(use.name, stores, "stores")
+            hint = yaml_reader.hint(use.name, stores, "stores")
             reader.report(use.position, f"There is no store {use.name!r} in 'stores'{hint}")
         elif use.kind == "pipeline":
             _check_pipeline(reader, use, branches)
@@ -423,7 +422,7 @@ def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
 def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] | None]) -> None:
     pipeline, dot, branch = use.name.partition(".")
     if pipeline not in branches:
-        hint = legal_names.hint(pipeline, branches, "pipelines")
+        hint = yaml_reader.hint(pipeline, branches, "pipelines")
         reader.report(use.position, f"There is no pipeline {pipeline!r}{hint}")
         return
     if pipeline in reader.incomplete:
@@ -432,7 +431,7 @@ def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] |
     if dot and ends is None:
         reader.report(use.position, f"The pipeline {pipeline!r} has no branches; write {pipeline!r} alone")
     elif dot and branch not in (ends or ()):
-        hint = legal_names.hint(branch, ends or (), "branches")
+        hint = yaml_reader.hint(branch, ends or (), "branches")
         reader.report(use.position, f"The pipeline {pipeline!r} has no branch {branch!r}{hint}")
     elif not dot and ends is not None:
         listed = ", ".join(f"{pipeline}.{name}" for name in ends)

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from streamkit import plugins, serdes
-from streamkit.config.check import PREFIXES
 from streamkit.config.resets import BY_DURATION, POLICIES
 from streamkit.config.settings import ALIASES, SETTINGS, Setting
+from streamkit.config.values import PREFIXES
 from streamkit.errors import UsageError
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.serdes.plain import Json
-from streamkit.spec.legal_names import MAX_LENGTH
 from streamkit.spec.markdown import without_links
 from streamkit.spec.sections import STORE_DURATIONS
 from streamkit.spec.store_entries import DURATIONS, STORE_KEYS, TOPIC_STORES
 from streamkit.spec.topology_model import TIMESTAMP_POLICIES
+from streamkit.spec.yaml_reader import MAX_LENGTH
 from streamkit.state.definitions import IN_FILE
 
 PATH = Path("schemas/topology.schema.json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
@@ -13,7 +13,6 @@ from streamkit import durations
 from streamkit.errors import ConfigError, Position, Problem, TopologyError
 from streamkit.expressions import Library
 from streamkit.serdes.plain import Json
-from streamkit.spec import legal_names
 from streamkit.spec.yaml_nodes import Node, Source
 from streamkit.suggestions import did_you_mean, is_misspelt
 
@@ -183,7 +182,7 @@ class Reader:
     def unknown(self, key: Node, what: str, keys: Iterable[str]) -> None:
         """Complain about a key that `what` does not have."""
         if key.value != "<<":
-            self.report(key, f"{what} has no key {key.value!r}{legal_names.hint(key.value, keys)}")
+            self.report(key, f"{what} has no key {key.value!r}{hint(key.value, keys)}")
 
     def items(self, node: Node, what: str) -> list[Node]:
         """Return the nodes of a list; null is an empty one."""
@@ -211,7 +210,7 @@ class Reader:
         if not isinstance(value, str):
             quoted = f' (write "{node.value}" for the text)' if node.kind == "scalar" and value is not None else ""
             return self.report(node, f"{what} must be text, not {self.kind(node)}{quoted}")
-        mistake = legal_names.kafka_name_mistake(value) if kafka_name else None
+        mistake = kafka_name_mistake(value) if kafka_name else None
         return self.report(node, f"{what} {shown(value)} {mistake}") if mistake else value
 
     def boolean(self, node: Node, what: str) -> bool | Bad:
@@ -381,3 +380,46 @@ def shown(value: object, limit: int = 60) -> str:
         return "true" if value else "false"
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# Legal names, and the ends of messages about names that a file does not define.
+
+LEGAL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+PIPELINE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+MAX_LENGTH = 249
+
+
+def kafka_name_mistake(name: str) -> str | None:
+    """Return the mistake in the name of a topic, a node or a store, or None (Topic.validate, Named.validate).
+
+    >>> kafka_name_mistake("a b")
+    "has ' ', which is not among the letters, digits and ._- that Kafka allows"
+    """
+    if not name:
+        return "is empty"
+    if name in (".", ".."):
+        return "may not be '.' or '..'"
+    if len(name) > MAX_LENGTH:
+        return f"is {len(name)} characters long, Kafka allows {MAX_LENGTH}"
+    if not LEGAL.fullmatch(name):
+        bad = next(character for character in name if not LEGAL.fullmatch(character))
+        return f"has {bad!r}, which is not among the letters, digits and ._- that Kafka allows"
+    return None
+
+
+def known(names: Collection[str], what: str) -> str:
+    """Return the list of defined names for a message about an unknown name, when they are few.
+
+    what: "topics" or the like, for a file that has none; may be empty.
+    """
+    if not names:
+        return f"the file has no {what}" if what else ""
+    return f"known are {', '.join(sorted(names))}" if len(names) <= 12 else ""
+
+
+def hint(name: str, names: Iterable[str], what: str = "") -> str:
+    """Return the end of a message about a name that a file does not define."""
+    defined = list(names)
+    return did_you_mean(name, defined, known(defined, what))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from streamkit.durations import TIME_FORMS, instant
 from streamkit.errors import Position, Problem, RegistryError, SerdeError, StreamkitError, TopologyError
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 from streamkit.runtime.records import RecordJson
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
-from streamkit.spec import legal_names as spec_names
+from streamkit.spec import yaml_reader as spec_names
 from streamkit.spec.topology_file import ordered, read_text
 from streamkit.spec.yaml_nodes import Node, Source, check_keys, compose
 from streamkit.spec.yaml_reader import BAD, Reader, Resolver

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamkit.errors import Position
 from streamkit.graph.physical_topology import StepRef
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.plan.model import Plan, PlanNode, SourceNode

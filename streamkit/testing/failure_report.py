@@ -10,9 +10,8 @@ from unicodedata import normalize
 from xml.etree import ElementTree as xml
 
 from streamkit.serdes.plain import Json
-from streamkit.testing.case_runner import Failure
+from streamkit.testing.case_runner import Failure, Pair, differences, is_missing
 from streamkit.testing.cases import Expectation
-from streamkit.testing.match_expected import Pair, differences, is_missing
 from streamkit.testing.suite import FileResult, flow
 
 CONTEXT = 2

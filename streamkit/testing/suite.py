@@ -18,9 +18,8 @@ from streamkit.serdes.plain import Json
 from streamkit.spec.yaml_nodes import Node, Source, compose
 from streamkit.spec.yaml_reader import core
 from streamkit.testing.case_file import SUFFIXES, load
-from streamkit.testing.case_runner import Failure, Outcome, run_case
+from streamkit.testing.case_runner import Failure, Outcome, Pair, run_case, same
 from streamkit.testing.cases import CONTAINS, RECORD_FIELDS, Case, CaseFile, Described, Expectation, Phase
-from streamkit.testing.match_expected import Pair, same
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from streamkit.config.environment_variables import variable
+from streamkit.config.application_config import variable
 from tests.broker.secure_broker import KEY_PASSWORD, PASSWORDS, SecureBroker
 from tests.broker.support import App, Log, application, until
 from tests.broker.token_server import token, token_server

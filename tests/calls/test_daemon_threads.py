@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
-from streamkit.operators.kernels.calls.lookups import DaemonThreads
+from streamkit.operators.kernels.lookups import DaemonThreads
 
 LONG = 60.0
 """Seconds after which a wait has failed."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import TopologyError
-from streamkit.operators.kernels.calls.lookups import LookupCache, cache_key
+from streamkit.operators.kernels.lookups import LookupCache, cache_key
 from streamkit.plan import load
 from streamkit.record import Value
 from streamkit.runtime.driver import Driver
@@ -51,7 +51,7 @@ def test_equal_arguments_are_looked_up_once(tmp_path: Path) -> None:
 
 def test_a_cache_evicts_what_was_not_used_and_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("streamkit.operators.kernels.calls.lookups.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamkit.operators.kernels.lookups.time.monotonic", lambda: now[0])
     cache = LookupCache(2, 1000)
     cache.put("a", None)
     cache.put("b", 2)

@@ -11,7 +11,7 @@ import pytest
 from streamkit.errors import ProcessingError, RetriableTransportError, TaskCorruptedError
 from streamkit.expressions import load_object
 from streamkit.operators.core.parsed_values import CallRef
-from streamkit.operators.kernels.calls import lookups
+from streamkit.operators.kernels import lookups
 from streamkit.plan import load
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import EventLoopError, ProcessingError, StoppedError
-from streamkit.operators.kernels.calls.lookups import LookupOptions, LookupStep, rounds_of_calls
-from streamkit.operators.kernels.calls.replays import HeldRecord
+from streamkit.operators.kernels.lookups import LookupOptions, LookupStep, rounds_of_calls
+from streamkit.operators.kernels.replays import HeldRecord
 from streamkit.record import Value
 from tests.calls.lookups_under_test import RECORDS, calls, metrics, one_step, values
 from tests.calls.support import batch, task_of

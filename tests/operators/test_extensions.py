@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.errors import StreamkitError
-from streamkit.operators.kernels.extensions.limited_log import LONGEST, LimitedLog
-from streamkit.operators.kernels.extensions.sampler import Sampler
+from streamkit.operators.steps.extensions.log import LONGEST, LimitedLog
+from streamkit.operators.steps.extensions.sample import Sampler
 from streamkit.plan.model import Plan
 from streamkit.record import WindowedKey
 from streamkit.runtime.driver import Driver

@@ -11,7 +11,7 @@ import pytest
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.operators import OPERATORS
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.value_getters import FilterGetter, MapValuesGetter, StoreGetter
 from streamkit.plan import load
 from streamkit.plan.describe import FORMATS, describe

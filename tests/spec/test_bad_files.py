@@ -6,7 +6,7 @@ import pytest
 
 from streamkit import spec
 from streamkit.errors import TopologyError
-from streamkit.spec.problem_report import render
+from streamkit_cli.problems import render
 from tests.spec.helpers import HEAD, pipeline, problems
 
 CASES = {

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import Code, attribute, call, literal, mapping_of, method, symbol, tuple_of
 from streamkit.expressions import Expression, load_callable
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.codegen.table_code import RT, connected_stores
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Processor
+from streamkit.operators.core.operator import BuildError
 from streamkit.operators.core.parsed_values import BatchCall, Step
 
-if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
-
-MODULE = "calls.batch_calls"
+MODULE = "batch_calls"
 
 
 @frozen

@@ -17,20 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
 
-from streamkit.code import Code
+from streamkit.code import TRUE, Code, is_none, is_not_none, symbol
+from streamkit.errors import StreamkitError
+from streamkit.graph.physical_topology import OnError, StepRef
 from streamkit.metrics import DropReason
-from streamkit.operators.codegen.record_variables import RecordVariables, Slot
+from streamkit.operators.core.frozen import frozen
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.core.operator import ProcessorNode
     from streamkit.state.definitions import StoreDef
-
-Node: TypeAlias = "ProcessorNode"
-"""A node of the Plan, not of the graph that operators build."""
 
 
 class Changes(TypedDict, total=False):
@@ -216,3 +215,114 @@ class CodeWriter(Statements, Protocol):
 
         `window`: "time" or "session" for the form with start and end; a session's time is its end.
         """
+
+
+# The current record while code is written: the variables of its parts, decoded or as bytes.
+
+
+@dataclass
+class Slot:
+    """One part of a record (key, value or old value).
+
+    `var` is the variable of the decoded value, `raw` that of its bytes under `serde`; at least one is set.
+    `source_bytes`: the variable of the bytes that `var` was decoded from, and their serde.
+    `unchecked`: whether `raw` has the bytes of a source as they came, which may not be those that Java writes again.
+    `never_none`: whether the part is known not to be None here. `var_used` and `raw_used` note in the first pass
+    whether any node uses the decoded value, or the bytes. `shown`: what a failure reports where `var` is not set.
+    """
+
+    var: Code | None = None
+    raw: Code | None = None
+    serde: Serde | None = None
+    never_none: bool = False
+    source_bytes: tuple[Code, Serde] | None = None
+    unchecked: bool = False
+    var_used: list[bool] = field(default_factory=lambda: [False])
+    raw_used: list[bool] = field(default_factory=lambda: [False])
+    shown: Code | None = None
+
+    def copy(self) -> Slot:
+        """Return a copy with variables of its own; the notes of the first pass are shared."""
+        return replace(self)
+
+    def is_none(self) -> Code:
+        """Return the test that this part is absent; it needs no decoding."""
+        return is_none(self._variable())
+
+    def is_not_none(self) -> Code:
+        """Return the test that this part is present; it needs no decoding."""
+        return is_not_none(self._variable())
+
+    def _variable(self) -> Code:
+        found = self.raw or self.var
+        assert found is not None
+        return found
+
+
+@dataclass
+class RecordVariables:
+    """The variables of a record: key, value, timestamp and context.
+
+    For tables also the old value, and whether the value is the latest.
+    """
+
+    key: Slot
+    value: Slot
+    time: Code
+    context: Code
+    old: Slot | None = None
+    latest: Code = TRUE
+
+    def copy(self) -> RecordVariables:
+        """Return a copy for one branch of the code, whose variables the other branches do not have."""
+        old = self.old.copy() if self.old is not None else None
+        return replace(self, key=self.key.copy(), value=self.value.copy(), old=old)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether this is a table's change."""
+        return self.old is not None
+
+
+def record_of_parameters(table: bool = False) -> RecordVariables:
+    """Return the record of a function's parameters: (k, v, t, c), for tables (k, v, old, t, c, latest)."""
+    record = RecordVariables(Slot(symbol("k")), Slot(symbol("v")), symbol("t"), symbol("c"))
+    return replace(record, old=Slot(symbol("old")), latest=symbol("latest")) if table else record
+
+
+# The nodes for which code is written.
+
+
+@frozen
+class Processor:
+    """The work of one node, as immutable data; picklable. Subclasses add fields and write their code."""
+
+    def emit(self, node: ProcessorNode, gen: CodeWriter) -> None:
+        """Write the code of `node` for the current record."""
+        raise StreamkitError(f"{node.name}: there is no code for {type(self).__name__}")
+
+    def why_nothing(self) -> str:
+        """Return why a record of which the node forwards nothing goes no further, for traces."""
+        return "the step forwards nothing for it"
+
+
+@dataclass(frozen=True)
+class ProcessorNode:
+    """A processor node of the frozen Plan, which does the work of `processor` and is given to it when it writes its code."""
+
+    name: str
+    processor: Processor
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    """In the order of writing, which is the order of forwarding."""
+    stores: tuple[str, ...]
+    origin: StepRef | None = None
+    on_error: OnError | None = None
+    """OnError of the step (its dead-letter topic by physical name), or None: the application's handler."""
+    key_serde: Serde | None = None
+    """The serde of the keys that the node forwards; None where merged streams disagree and nothing needs one."""
+    value_serde: Serde | None = None
+
+
+Node: TypeAlias = ProcessorNode
+"""A node of the Plan, not of the graph that operators build."""

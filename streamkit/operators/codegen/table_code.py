@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from streamkit import serdes
@@ -30,7 +31,7 @@ from streamkit.code import (
 )
 from streamkit.expressions import Expression, load_callable
 from streamkit.metrics import DropReason
-from streamkit.operators.codegen.record_variables import RecordVariables, Slot
+from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node, RecordVariables, Slot
 from streamkit.operators.core.value_getters import (
     FilterGetter,
     Getter,
@@ -40,12 +41,15 @@ from streamkit.operators.core.value_getters import (
     SuppressGetter,
     TransformGetter,
 )
+from streamkit.record import Value
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 
 if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node
     from streamkit.operators.core.parsed_values import CallRef
+    from streamkit.state.stores.session_store import SessionStore
+    from streamkit.state.stores.window_store import WindowStore
+
 
 ABSENT = Slot(NONE)
 """An absent value."""
@@ -114,8 +118,8 @@ def lookup_function(gen: CodeWriter, getter: Getter) -> Code:
     """
     if isinstance(getter, StoreGetter):
         store = gen.store(getter.store)
-        windowed = {"window": "WindowLookup", "session": "SessionLookup"}.get(gen.stores[getter.store].type)
-        found = attribute(store, "get") if windowed is None else call(gen.kernel("table_lookup", windowed), store)
+        lookup = {"window": WindowLookup, "session": SessionLookup}.get(gen.stores[getter.store].type)
+        found = attribute(store, "get") if lookup is None else call(gen.name_of(lookup, lookup.__name__), store)
         return gen.prologue(("get", getter.store), "get", found)
     return gen.deferred_function(("lookup", id(getter)), "get", lambda name: _write_lookup(gen, name, getter))
 
@@ -199,8 +203,8 @@ def emit_transformer(
     """Return the variable of a transformer of a table's values, made once a task; `key` identifies it."""
     index = gen.index(node)
     connected = connected_stores(gen, stores)
-    context = call(gen.kernel("transform", "TransformContext"), RT, index, connected)
-    made = call(gen.kernel("transform", "Transformer"), gen.name_of(load_callable(target), "user"), context)
+    context = call(gen.kernel("processor_calls", "TransformContext"), RT, index, connected)
+    made = call(gen.kernel("processor_calls", "Transformer"), gen.name_of(load_callable(target), "user"), context)
     transformer = gen.instance(key, "p", made)
     gen.on_lifecycle("init", node, call("initialise", index, attribute(transformer, "init")))
     gen.on_lifecycle("close", node, method(transformer, "close"))
@@ -287,3 +291,31 @@ def forward_by_bytes(gen: CodeWriter, node: Node, key_serde: Serde) -> Code:
             gen.forward(node)
 
     return gen.deferred_function(("by bytes", node.name), "fb", write)
+
+
+# Lookups of windowed tables by their keys' bytes (KStreamWindowAggregateValueGetter, KStreamSessionWindowAggregateValueGetter).
+
+_LONG = Struct(">q")
+_TWO_LONGS = Struct(">qq")
+
+
+class WindowLookup:
+    """Returns (value, timestamp) for a key with its window's start, or None."""
+
+    def __init__(self, store: WindowStore):
+        self._fetch = store.fetch
+
+    def __call__(self, key: bytes) -> tuple[Value, int] | None:
+        return self._fetch(key[:-8], _LONG.unpack(key[-8:])[0])
+
+
+class SessionLookup:
+    """Returns (value, end) for a key with its session's end and start, or None."""
+
+    def __init__(self, store: SessionStore):
+        self._fetch = store.fetch_session
+
+    def __call__(self, key: bytes) -> tuple[Value, int] | None:
+        end, start = _TWO_LONGS.unpack(key[-16:])
+        value = self._fetch(key[:-16], start, end)
+        return None if value is None else (value, end)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from streamkit.errors import Position, Problem, StreamkitError
-from streamkit.expressions.functions import Expression
+from streamkit.expressions.expression import Expression
 from streamkit.expressions.infer import infer
 from streamkit.expressions.types import ANY, Type, WindowedKey, one_of
 from streamkit.graph.builder import GraphBuilder
-from streamkit.graph.physical_topology import GraphNode, OnError, RepartitionNode, StepRef
+from streamkit.graph.physical_topology import GraphNode, RepartitionNode
 from streamkit.operators.core.fields import Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.parsed_values import BranchSpec, Ref, Step
@@ -22,7 +22,6 @@ from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.config import Config
-    from streamkit.operators.codegen.code_writer import CodeWriter
     from streamkit.state.definitions import StoreDef
 
 
@@ -90,19 +89,6 @@ AnyOperator: TypeAlias = Operator[Any]
 """An operator of any kinds of upstream: `accepts` has them at run time."""
 
 
-@frozen
-class Processor:
-    """The work of one node, as immutable data; picklable. Subclasses add fields and write their code."""
-
-    def emit(self, node: ProcessorNode, gen: CodeWriter) -> None:
-        """Write the code of `node` for the current record."""
-        raise StreamkitError(f"{node.name}: there is no code for {type(self).__name__}")
-
-    def why_nothing(self) -> str:
-        """Return why a record of which the node forwards nothing goes no further, for traces."""
-        return "the step forwards nothing for it"
-
-
 # The services of the plan that a step's `build` uses.
 
 
@@ -143,27 +129,6 @@ class Context(Protocol):
 
     def build_branch(self, upstream: Stream, branch: BranchSpec) -> Upstream | None:
         """Build the steps and ends below a branch; return the upstream that `P.BRANCH` names, None after a mistake."""
-
-
-# A processor node of the frozen Plan, which is what a Processor is given when it writes its code.
-
-
-@dataclass(frozen=True)
-class ProcessorNode:
-    """Does the work of `processor` (operators.core.operator.Processor)."""
-
-    name: str
-    processor: Processor
-    parents: tuple[str, ...]
-    children: tuple[str, ...]
-    """In the order of writing, which is the order of forwarding."""
-    stores: tuple[str, ...]
-    origin: StepRef | None = None
-    on_error: OnError | None = None
-    """OnError of the step (its dead-letter topic by physical name), or None: the application's handler."""
-    key_serde: Serde | None = None
-    """The serde of the keys that the node forwards; None where merged streams disagree and nothing needs one."""
-    value_serde: Serde | None = None
 
 
 # The serdes of a stream or table, also where merged streams have different ones.

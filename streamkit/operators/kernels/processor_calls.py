@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from streamkit import durations
 from streamkit.errors import ConfigError, StreamkitError
@@ -18,9 +18,9 @@ from streamkit.suggestions import did_you_mean, listed
 from streamkit.user_metrics import MetricT, UserMetrics
 
 if TYPE_CHECKING:
-    from streamkit.operators.core.task_services import Cancellable, TaskServices
-    from streamkit.operators.kernels.signatures import Forward
+    from streamkit.operators.core.task_services import Cancellable, Forward, TaskServices
     from streamkit.state.definitions import Store
+
 
 NOWHERE: FullContext = (None, None, -1, -1)
 """The context of punctuators: no headers, no topic, partition and offset -1."""
@@ -326,3 +326,74 @@ def _start_ms(start: int | datetime) -> int:
     if number < 0:
         raise StreamkitError(f"schedule: the start {start} is before 1970")
     return number
+
+
+# Python callables that compute a table's values (ValueTransformerWithKey): their context and their calls.
+
+UNKNOWN = -1
+"""The timestamp of a row that does not exist (ConsumerRecord.NO_TIMESTAMP)."""
+
+
+class TransformContext(ProcessorContext):
+    """The context of `process_values` on a table, without `forward` (ForwardingDisabledProcessorContext)."""
+
+    def __init__(self, rt: TaskServices, node: int, stores: ProcessorStores):
+        super().__init__(rt, node, stores, _refuse_forward, {})
+
+    def forward(self, record: Record, to: str | None = None) -> NoReturn:
+        """Raise StreamkitError: a table has one value for each key, which is returned."""
+        raise StreamkitError("process_values of a table can't forward records; what it returns is the row's new value")
+
+
+class Transformer(UserCode):
+    """Computes the values of a table's rows with the user's class, or their function of key and value."""
+
+    method = "transform"
+    parameters = ("key", "value")
+
+    def transform(self, k: Key, v: Value, t: int, c: FullContext) -> Value:
+        """Return the new value of a row; its present value may be None. Raises StreamkitError for a record."""
+        context = self._context
+        saved = context._record_context, context._timestamp
+        context._record_context, context._timestamp = c, t
+        try:
+            result = self._function(k, v, *self._arguments)
+        finally:
+            context._record_context, context._timestamp = saved
+        if type(result) is Record:
+            raise StreamkitError("process_values of a table returns the row's new value, not a record")
+        return result
+
+    def look_up(self, k: Key, found: tuple[Value, int] | None) -> tuple[Value, int] | None:
+        """Return the new (value, timestamp) of a row of the parent, also where there is none (KTableTransformValuesGetter).
+
+        The row is not the current record: the context has the row's time, and neither topic nor headers.
+        """
+        v, t = found if found is not None else (None, UNKNOWN)
+        value = self.transform(k, v, t, NOWHERE)
+        return None if value is None else (value, t)
+
+
+def _refuse_forward(k: Key, v: Value, t: int, c: RecordContext) -> None:
+    raise AssertionError("forward is refused")
+
+
+# The context of a global store's processor (GlobalProcessorContextImpl).
+
+
+class GlobalProcessorContext(ProcessorContext):
+    """A context without timers and stream time, and without a commit of its own: every process reads all partitions."""
+
+    def schedule(
+        self, interval: str | int, kind: str, callback: Callable[[int], object], start: int | datetime | None = None
+    ) -> NoReturn:
+        """Raise StreamkitError."""
+        raise StreamkitError("the processor of a global store has no timers")
+
+    def commit(self) -> None:
+        """Do nothing."""
+
+    @property
+    def stream_time(self) -> int:
+        """Raise StreamkitError."""
+        raise StreamkitError("the processor of a global store has no stream time")

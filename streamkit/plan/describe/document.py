@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 
 

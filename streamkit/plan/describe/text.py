@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from streamkit.hashing import hash_order
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 
 

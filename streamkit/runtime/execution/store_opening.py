@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from streamkit.errors import StateError, TaskCorruptedError
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.topics.topic_store import GlobalStoreUpdate
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import RecordBatch

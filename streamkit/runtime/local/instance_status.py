@@ -14,9 +14,9 @@ from streamkit.errors import StreamkitError
 from streamkit.latency import figures_of, histograms_of
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.counters import TaskView, ThreadView
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.states import TaskView, ThreadView
 from streamkit.runtime.local.status_model import (
     ApplicationStatus,
     DropStatus,

@@ -19,7 +19,6 @@ from streamkit.errors import (
 )
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.committer import Committer, OwnTransactions
-from streamkit.runtime.local.counters import ThreadCounters
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
 from streamkit.runtime.local.restore import describe_lost
@@ -27,7 +26,7 @@ from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.start_positions import reset_positions
 from streamkit.runtime.local.state_updater import StateUpdater
-from streamkit.runtime.local.states import ThreadState, check_transition
+from streamkit.runtime.local.states import ThreadCounters, ThreadState, check_transition
 from streamkit.runtime.local.task_manager import TaskManager
 from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import EARLIEST, LATEST, Consumer, Producer

@@ -30,6 +30,7 @@ from streamkit.code import (
 )
 from streamkit.extension import native
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode, RepartitionNode
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.codegen.table_code import drop_null_keys, emit_flush_listener, emit_put
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
@@ -38,15 +39,15 @@ from streamkit.operators.core.operator import (
     Context,
     GroupedStream,
     GroupedTable,
-    Processor,
     Table,
     WindowedStream,
     required_serde,
 )
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
+from streamkit.record import Key, RecordContext, Value
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
 from streamkit.state.keys import pack_long
@@ -54,8 +55,6 @@ from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, 
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
-    from streamkit.record import Key, RecordContext, Value
     from streamkit.state.definitions import StoreDef
 
 
@@ -424,7 +423,7 @@ def emit_window_aggregate(
     """Write the call of a windowed aggregation's kernel. kind: time, sliding, session; times in milliseconds."""
     definition = gen.stores[processor.store]
     cached = gen.is_cached(processor.store)
-    kernel = gen.kernel(f"{kind}_window", f"{kind.title()}WindowAggregate")
+    kernel = gen.kernel("window_aggregates", f"{kind.title()}WindowAggregate")
     aggregation = processor.aggregation
     arguments = [
         literal(processor.store),
@@ -437,7 +436,7 @@ def emit_window_aggregate(
         arguments.append(merge_function(processor.aggregation, gen))
     elif aggregation.limit is not None:
         arguments += [NONE, TRUE]
-    window_work = call(gen.kernel("time_window", "WindowWork"), *arguments)
+    window_work = call(gen.kernel("window_aggregates", "WindowWork"), *arguments)
     index = (gen.index(node),) if kind == "session" else ()
     made = call(kernel, RT, gen.store(processor.store), window_work, *index)
     instance = gen.instance(("window", node.name), "p", made)
@@ -654,7 +653,7 @@ def _top_list(aggregation: Aggregation, gen: CodeWriter) -> Code:
     """Return the variable of the functions of `top`."""
     assert aggregation.add is not None
     rank = gen.callable_of(aggregation.add, {"key": "k", "value": "v"})
-    made = call(gen.kernel("extensions.top_list", "TopList"), literal(aggregation.limit), rank)
+    made = call(gen.name_of(TopList, "TopList"), literal(aggregation.limit), rank)
     return gen.instance(("top", rank.source, aggregation.limit), "top", made)
 
 
@@ -739,3 +738,41 @@ def mark_updated(gen: CodeWriter, entry: Code, renew: Code, key: Code, tick: Cod
 
 def _ticks(gen: CodeWriter, name: str) -> Code:
     return gen.prologue(("ticks", name), "ticks", attribute(gen.store(name), "cache", "ticks"))
+
+
+# The lists of the `top` step: the values of the highest ranks, highest first, equal ranks by arrival.
+
+
+class TopList:
+    """The functions of one node. limit: how long a list is at most; rank: (key, value) to a value's rank.
+
+    Lists are never changed in place, since stores keep them.
+    """
+
+    __slots__ = ("_limit", "_rank")
+
+    def __init__(self, limit: int, rank: Callable[[Key, Value], Value]):
+        self._limit = limit
+        self._rank = rank
+
+    def add(
+        self, k: Key, ranked: tuple[Value, Value], found: list[Value], t: int = 0, c: RecordContext = None
+    ) -> list[Value]:
+        """Return the list with a value, given with its rank; the list itself where the value does not get into it."""
+        rank_of, (rank, value) = self._rank, ranked
+        low, high = 0, len(found)
+        if high >= self._limit and rank_of(k, found[-1]) >= rank:
+            return found
+        while low < high:
+            middle = (low + high) // 2
+            if rank_of(k, found[middle]) >= rank:
+                low = middle + 1
+            else:
+                high = middle
+        return [*found[:low], value, *found[low : self._limit - 1]]
+
+    def merge(self, k: Key, left: list[Value], right: list[Value]) -> list[Value]:
+        """Return the list of two sessions; of equal ranks those of `left` come first."""
+        both = [*left, *right]
+        both.sort(key=lambda value: self._rank(k, value), reverse=True)
+        return both[: self._limit]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
+from streamkit.operators.codegen.code_writer import Processor
 from streamkit.operators.core.fields import AGGREGATE_NAMES, CogroupInputs, Expr, Field
 from streamkit.operators.core.operator import (
     AggregateWork,
@@ -16,7 +17,6 @@ from streamkit.operators.core.operator import (
     Example,
     GroupedStream,
     Operator,
-    Processor,
     Table,
     TableWork,
     TypeInference,
@@ -26,8 +26,7 @@ from streamkit.operators.core.operator import (
     required_serde,
 )
 from streamkit.operators.core.parsed_values import CogroupInput, Step
-from streamkit.operators.core.pass_through import TablePassThrough
-from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.plain_nodes import TablePassThrough, repartition_node
 from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.core.window_definitions import Windows

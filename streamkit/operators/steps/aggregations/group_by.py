@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import Code, call, tuple_of, unless_none
 from streamkit.graph.physical_topology import ProcessorGraphNode
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import NAME, Expr, Field, SerdeField
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
@@ -17,7 +17,6 @@ from streamkit.operators.core.operator import (
     GroupedStream,
     GroupedTable,
     Operator,
-    Processor,
     Stream,
     Table,
     TypeInference,
@@ -28,7 +27,6 @@ from streamkit.operators.steps.stateless.select_key import select_key
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
     from streamkit.record import Key, Value
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, method, symbol
-from streamkit.errors import Problem
+from streamkit.errors import Problem, StreamkitError
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
+from streamkit.metrics import DropReason
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, STORE, Duration, Expr, Field, SerdeField
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
@@ -16,19 +18,22 @@ from streamkit.operators.core.operator import (
     Context,
     Example,
     Operator,
-    Processor,
     Stream,
     required_serde,
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import Step, StoreOptions
-from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import define_store, with_type
+from streamkit.record import Value
+from streamkit.serdes.plain import shown
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.operators.core.task_services import TaskServices
     from streamkit.state.definitions import StoreDef
+    from streamkit.state.stores.key_value import KeyValueStore
+
 
 PREFIX = "STREAMKIT-DEDUPLICATE-"
 
@@ -43,7 +48,7 @@ class Deduplicate(Processor):
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         arguments = (symbol("rt"), gen.store(self.ids), literal(self.within))
-        known = gen.prologue(("ids", self.ids), "ids", call(gen.kernel("extensions.known_ids", "KnownIds"), *arguments))
+        known = gen.prologue(("ids", self.ids), "ids", call(gen.name_of(KnownIds, "KnownIds"), *arguments))
         found, passes = gen.var("id"), gen.var("p")
         with gen.guard(node):
             gen.assign(found, gen.expr(self.by))
@@ -143,3 +148,38 @@ pipelines:
         serdes = (step.get("id_serde") or builder.serde("json"), builder.serde("long"))
         made = define_store(name, serdes, with_type(options, builder.store_defaults.in_memory))
         return dataclasses.replace(made, type="key_value", caching=False, ttl=2 * within)
+
+
+# The ids that the `deduplicate` step has forwarded.
+
+
+class KnownIds:
+    """The ids of one node, each with the timestamp of the last record that passed; times in milliseconds.
+
+    One row an id suffices. A record that is not late is compared with the latest one that passed: an earlier one is at
+    least `within` before that, and a record between the two is less than `within` before the latest.
+    """
+
+    __slots__ = ("_encode", "_rt", "_store", "_within")
+
+    def __init__(self, rt: TaskServices, store: KeyValueStore, within: int):
+        self._rt = rt
+        self._store = store
+        self._within = within
+        self._encode = store.key_serde.encode
+
+    def is_first(self, found: Value, time: int) -> bool:
+        """Return whether a record passes. Raises SerdeError for an id that its serde does not encode."""
+        if found is None:
+            return True
+        if time <= self._rt.stream_time() - self._within:
+            self._rt.dropped(DropReason.LATE)
+            return False
+        key = self._encode(found)
+        if key is None:
+            raise StreamkitError(f"deduplicate: the id {shown(found, 80)} has no bytes")
+        row = self._store.get(key)
+        if row is not None and time - row[1] < self._within:
+            return False
+        self._store.put(key, time, time)
+        return True

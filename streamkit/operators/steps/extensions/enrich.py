@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import Code, call, literal, symbol, tuple_of
 from streamkit.expressions import Expression, load_callable
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import emit_context, emit_holding_step
-from streamkit.operators.codegen.record_variables import Slot, record_of_parameters
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot, record_of_parameters
 from streamkit.operators.codegen.table_code import RT
 from streamkit.operators.core.fields import (
     NAME,
@@ -23,22 +23,10 @@ from streamkit.operators.core.fields import (
     Integer,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import (
-    Context,
-    Example,
-    Operator,
-    Processor,
-    Stream,
-    TypeInference,
-    Types,
-    serde_or_none,
-)
+from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, serde_or_none
 from streamkit.operators.core.parsed_values import CacheOptions, CallRef, Step
 
-if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
-
-MODULE = "calls.lookups"
+MODULE = "lookups"
 RESULT = symbol("r")
 
 

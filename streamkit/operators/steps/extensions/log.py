@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import attribute, call, literal, method, symbol
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Choice, Expr, Field, Integer
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Processor, Stream
+from streamkit.operators.core.operator import Context, Example, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.steps.extensions.stream_node import add_stream_node
+from streamkit.operators.core.plain_nodes import add_stream_node
+from streamkit.record import Value
+from streamkit.serdes.plain import shown
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 LIMIT = 100
@@ -30,9 +35,7 @@ class Log(Processor):
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         arguments = (attribute(symbol("rt"), "log_line"), *map(literal, (node.name, self.level, self.limit)))
-        lines = gen.prologue(
-            ("log", node.name), "log", call(gen.kernel("extensions.limited_log", "LimitedLog"), *arguments)
-        )
+        lines = gen.prologue(("log", node.name), "log", call(gen.name_of(LimitedLog, "LimitedLog"), *arguments))
         # Beyond the limit the text is not made.
         with gen.guard(node), gen.when(method(lines, "has_room")):
             gen.do(method(lines, "write", gen.expr(self.message)))
@@ -85,3 +88,49 @@ pipelines:
         level = LEVELS[step.get("level", "info")]
         processor = Log(step.options["message"], level, step.get("limit", LIMIT))
         return add_stream_node(step, upstream, builder, "STREAMKIT-LOG-", processor)
+
+
+# Lines of the `log` step, at most so many a second.
+
+LONGEST = 10_000
+
+
+class LimitedLog:
+    """The lines of one node. log_line: takes (level, text); limit: lines a second; clock: seconds."""
+
+    def __init__(
+        self,
+        log_line: Callable[[int, str], None],
+        name: str,
+        level: int,
+        limit: int,
+        clock: Callable[[], float] = monotonic,
+    ):
+        self._log_line = log_line
+        self._name = name
+        self._level = level
+        self._limit = limit
+        self._clock = clock
+        self._second = 0
+        self._written = 0
+        self._left_out = 0
+
+    def has_room(self) -> bool:
+        """Return whether another line may be written in this second; counts the line that is left out if not."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._written = second, 0
+        if self._written < self._limit:
+            self._written += 1
+            return True
+        self._left_out += 1
+        return False
+
+    def write(self, value: Value) -> None:
+        """Write a line, and before it how many were left out since the last one."""
+        text = value if isinstance(value, str) else shown(value, LONGEST)
+        line = f"{self._name}: {text[:LONGEST]}".replace("\r", "\\r").replace("\n", "\\n")
+        if self._left_out:
+            line = f"({self._left_out} lines left out) {line}"
+            self._left_out = 0
+        self._log_line(self._level, line)

@@ -33,9 +33,8 @@ from streamkit.operators.core.operator import (
 )
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.steps.joins.foreign_key_join import join_foreign_key
-from streamkit.operators.steps.joins.stream_global_join import join_global
 from streamkit.operators.steps.joins.stream_stream_join import join_streams
-from streamkit.operators.steps.joins.stream_table_join import join_table
+from streamkit.operators.steps.joins.stream_table_join import join_global, join_table
 from streamkit.operators.steps.joins.table_join import join_tables
 
 _WINDOW = ("within", "before", "after")

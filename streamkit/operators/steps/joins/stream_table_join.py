@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from streamkit.code import Code, any_of, call, is_none, method, unless_none
 from streamkit.graph.physical_topology import ProcessorGraphNode
-from streamkit.operators.codegen.record_variables import record_of_parameters
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, record_of_parameters
 from streamkit.operators.codegen.table_code import emit_joined, key_serde_of, lookup_function
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     BuildError,
     Context,
-    Processor,
+    GlobalTable,
     Stream,
     Table,
     check_key_serdes,
@@ -22,11 +22,14 @@ from streamkit.operators.core.operator import (
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.joins.stream_stream_join import repartition_for_join
+from streamkit.record import FullContext, Key, Value
 from streamkit.state.definitions import StoreDef
+from streamkit.state.record_context import ProcessorRecordContext
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+    from streamkit.operators.core.task_services import DecodeKey, Forward
+    from streamkit.state.stores.suppress_buffer import JoinGraceBuffer
 
 
 @frozen
@@ -68,7 +71,7 @@ class StreamTableJoin(Processor):
     def _buffered(self, node: Node, gen: CodeWriter, buffer: str) -> Code:
         decode = gen.name_of(key_serde_of(gen, self.getter).decode, "decode")
         join = self._join_function(node, gen)
-        made = call(gen.kernel("stream_table", "GraceJoin"), gen.store(buffer), decode, join)
+        made = call(gen.name_of(GraceJoin, "GraceJoin"), gen.store(buffer), decode, join)
         return gen.instance(("grace", node.name), "p", made)
 
     def _join_function(self, node: Node, gen: CodeWriter) -> Code:
@@ -138,3 +141,73 @@ def _check_grace(step: Step, table: Table, getter: Getter, grace: int) -> None:
     assert history is not None
     if grace > history:
         raise BuildError(step.at("grace"), "History retention must be at least grace period.")
+
+
+# Joins of a stream with a global table, by a key that is computed from the record.
+
+
+@frozen
+class StreamGlobalJoin(Processor):
+    """Joins records with the global table's row under the key that `on` gives (KStreamGlobalKTableJoin)."""
+
+    left: bool
+    on: Expression
+    value: Expression
+    store: str
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        record = gen.record
+        mapped, key = gen.var("mapped"), gen.var("b")
+        serde = gen.stores[self.store].key_serde
+        with gen.guard(node):
+            gen.assign(mapped, gen.expr(self.on))
+            gen.assign(key, gen.encoded(serde, mapped))
+        gen.drop_where(any_of(record.value.is_none(), *([] if self.left else [is_none(mapped)])))
+        found = unless_none(key, method(gen.store(self.store), "get", key))
+        emit_joined(node, gen, found, self.left, self.value, mapped_key=mapped)
+
+    def why_nothing(self) -> str:
+        return "the global table has no row with its key"
+
+
+def join_global(step: Step, ctx: Context, stream: Stream, table: GlobalTable, left: bool) -> Stream:
+    """Build a join of a stream and a global table (KStreamImpl.globalTableJoin)."""
+    # Java names the node LEFTJOIN for inner joins, too.
+    name = ctx.graph.names.named(step.get("name"), "KSTREAM-LEFTJOIN-")
+    node = ProcessorGraphNode(name, StreamGlobalJoin(left, step.options["on"], step.options["value"], table.store))
+    value_serde = step.get("value_serde", ctx.default_value)
+    node.serdes = (serde_or_none(stream.key_serde), value_serde)
+    node.relaxed_null_key_join = left
+    ctx.graph.add(stream.node, node)
+    return stream.below(name, node, value_serde=value_serde)
+
+
+# The buffered side of a stream-table join with grace (KStreamKTableJoinProcessor).
+
+
+class GraceJoin:
+    """Buffers stream records until stream time is past them by the grace, then joins them in order of time.
+
+    `join` looks up the table as of a record and forwards the result. Only records that are put into the buffer advance
+    its stream time: none without a key or value, and none that comes too late.
+    """
+
+    def __init__(self, buffer: JoinGraceBuffer, decode_key: DecodeKey, join: Forward):
+        self._buffer = buffer
+        self._decode_key = decode_key
+        self._join = join
+
+    def process(self, kb: bytes, k: Key, v: Value, t: int, c: FullContext) -> None:
+        """Buffer a record and join those whose grace is over; a record that is too late is joined at once."""
+        headers, topic, partition, offset = c
+        if not self._buffer.put(kb, v, ProcessorRecordContext(t, offset, topic, partition, headers)):
+            self._join(k, v, t, c)
+            return
+        current = self._buffer.topic
+        saved_size = current.size
+        for entry in self._buffer.release():
+            at = entry.context
+            context = (at.headers, at.topic, at.partition, at.offset)
+            current.size = len(at.topic or "")
+            self._join(self._decode_key(entry.key), entry.new, at.timestamp, context)
+        current.size = saved_size

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.code import NONE, Code, any_of, call, either, is_none, is_not_none, item, tuple_of, unless_none
 from streamkit.graph.physical_topology import TableJoinNode
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.codegen.table_code import (
     ABSENT,
     drop_null_keys,
@@ -17,14 +17,13 @@ from streamkit.operators.codegen.table_code import (
     lookup_function,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Processor, Table, TableWork, check_key_serdes, required_serde
+from streamkit.operators.core.operator import Context, Table, TableWork, check_key_serdes, required_serde
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.value_getters import Getter, JoinGetter, StoreGetter
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
     from streamkit.state.definitions import StoreDef
 
 

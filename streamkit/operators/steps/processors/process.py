@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import attribute, call, literal, mapping_of, method
 from streamkit.errors import Problem
 from streamkit.expressions import load_callable
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.codegen.table_code import RT, connected_stores
 from streamkit.operators.core.fields import (
     AS,
@@ -29,7 +30,6 @@ from streamkit.operators.core.operator import (
     Context,
     Example,
     Operator,
-    Processor,
     Stream,
     StreamChanges,
     Table,
@@ -39,9 +39,6 @@ from streamkit.operators.core.operator import (
 )
 from streamkit.operators.core.parsed_values import BatchCall, CallRef, Step
 from streamkit.operators.steps.processors.transform_values import transform_values
-
-if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
 
 
 @frozen

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import NONE, Code, method
 from streamkit.graph.physical_topology import ProcessorGraphNode
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.codegen.table_code import emit_get_value, emit_put, emit_transformer
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Context, DerivedWork, Processor, Table, serde_or_none
+from streamkit.operators.core.operator import BuildError, Context, DerivedWork, Table, serde_or_none
 from streamkit.operators.core.parsed_values import CallRef, Step
 from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
 from streamkit.operators.core.value_getters import Getter, TransformGetter
 from streamkit.state.definitions import StoreDef
-
-if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
 
 
 @frozen

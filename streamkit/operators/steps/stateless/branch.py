@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from streamkit.code import compare, either, literal
 from streamkit.errors import Problem
 from streamkit.graph.physical_topology import ProcessorGraphNode
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core import fields
 from streamkit.operators.core.fields import NAME, Field
 from streamkit.operators.core.frozen import frozen
@@ -17,7 +18,6 @@ from streamkit.operators.core.operator import (
     Context,
     Example,
     Operator,
-    Processor,
     Stream,
     TypeInference,
     Types,
@@ -25,11 +25,10 @@ from streamkit.operators.core.operator import (
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import BranchSpec, Step
-from streamkit.operators.core.pass_through import PassThrough
+from streamkit.operators.core.plain_nodes import PassThrough
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
 
 
 @frozen

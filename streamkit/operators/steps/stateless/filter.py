@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from streamkit.code import NONE, Code, all_of, any_of, either, is_not_none, negated
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor, refuse_batch
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.codegen.table_code import emit_get_value, emit_put
 from streamkit.operators.core.fields import BATCH_CALL, NAME, STORE, Expr, Field
 from streamkit.operators.core.frozen import frozen
@@ -17,7 +17,6 @@ from streamkit.operators.core.operator import (
     DerivedWork,
     Example,
     Operator,
-    Processor,
     Stream,
     Table,
     serde_or_none,
@@ -28,7 +27,6 @@ from streamkit.operators.core.value_getters import FilterGetter, Getter
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
     from streamkit.state.definitions import StoreDef
 
 

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, listing, tuple_of
 from streamkit.graph.physical_topology import ProcessorGraphNode
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Processor, Stream, TypeInference, Types
+from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types
 from streamkit.operators.core.parsed_values import Step
 from streamkit.rounds import many
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
 
 
 @frozen

@@ -8,25 +8,15 @@ from streamkit.code import call
 from streamkit.expressions.types import item
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import (
-    Context,
-    Example,
-    Operator,
-    Processor,
-    Stream,
-    TypeInference,
-    Types,
-    serde_or_none,
-)
+from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, serde_or_none
 from streamkit.operators.core.parsed_values import BatchCall, Step
 from streamkit.rounds import many
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
 
 
 @frozen

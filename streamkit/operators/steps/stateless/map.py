@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.errors import Problem
 from streamkit.graph.physical_topology import ProcessorGraphNode
-from streamkit.operators.codegen.record_variables import Slot
+from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     Context,
     Example,
     Operator,
-    Processor,
     Stream,
     StreamChanges,
     TypeInference,
@@ -25,7 +24,6 @@ from streamkit.operators.core.parsed_values import Step
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node
 
 
 @frozen

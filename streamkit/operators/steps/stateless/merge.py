@@ -21,7 +21,7 @@ from streamkit.operators.core.operator import (
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.pass_through import PassThrough
+from streamkit.operators.core.plain_nodes import PassThrough
 
 
 class MergeOperator(Operator[Stream]):

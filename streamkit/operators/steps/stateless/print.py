@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal
 from streamkit.graph.physical_topology import ProcessorGraphNode
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Field, Text
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Processor, Stream, serde_or_none
+from streamkit.operators.core.operator import Context, Example, Operator, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
 from streamkit.serdes.size import check_value
 
 if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
     from streamkit.record import Key, Value
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import TRUE
 from streamkit.errors import Problem
 from streamkit.graph.physical_topology import ProcessorGraphNode
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     Context,
     Example,
     Operator,
-    Processor,
     Stream,
     Table,
     TypeInference,
@@ -23,9 +23,6 @@ from streamkit.operators.core.operator import (
 )
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.steps.stateless.select_key import select_key
-
-if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
 
 
 @frozen

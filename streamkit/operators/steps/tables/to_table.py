@@ -8,7 +8,7 @@ from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, STORE
 from streamkit.operators.core.operator import Context, Example, Operator, SourceWork, Stream, Table, required_serde
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import is_named, materialize, refuse_nameless_ttl
 from streamkit.operators.steps.topics.source import source_work
 

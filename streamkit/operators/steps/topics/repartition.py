@@ -8,7 +8,7 @@ from streamkit.expressions.types import INTEGER
 from streamkit.operators.core.fields import NAME, PARTITION_NAMES, Expr, Field, Integer, SerdeField
 from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, required_serde
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.repartition_node import repartition_node
+from streamkit.operators.core.plain_nodes import repartition_node
 
 
 class RepartitionOperator(Operator[Stream]):

@@ -5,8 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from streamkit.code import NONE, method, symbol
-from streamkit.graph.physical_topology import SourceDescription, StreamSourceNode, TableSourceNode
+from streamkit.code import NONE, call, method, symbol
+from streamkit.expressions import load_callable
+from streamkit.graph.physical_topology import (
+    ProcessorGraphNode,
+    SinkDescription,
+    SourceDescription,
+    StreamSinkNode,
+    StreamSourceNode,
+    TableSourceNode,
+)
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.codegen.table_code import ABSENT, drop_null_keys, emit_get_value, emit_put
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
@@ -14,12 +23,12 @@ from streamkit.operators.core.operator import (
     BuildError,
     Context,
     GlobalTable,
-    Processor,
     SourceWork,
     Stream,
     Table,
+    serde_or_none,
 )
-from streamkit.operators.core.parsed_values import StoreOptions
+from streamkit.operators.core.parsed_values import CallRef, ForEachSpec, StoreOptions
 from streamkit.operators.core.step_stores import (
     check_plain,
     define_store,
@@ -30,7 +39,6 @@ from streamkit.operators.core.step_stores import (
 )
 
 if TYPE_CHECKING:
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
     from streamkit.state.definitions import StoreDef
 
 
@@ -166,3 +174,31 @@ def _definition(ctx: Context, description: SourceDescription, store: StoreOption
     named = store.name if store is not None else None
     name = named if named is not None else ctx.graph.names.store(f"{description.topics[0]}-")
     return define_store(name, description.serdes, with_type(store, ctx.store_defaults.in_memory))
+
+
+# The ends of pipelines: `to` and `for_each`.
+
+
+@frozen
+class ForEach(Processor):
+    """Calls a Python callable with key and value (KStream.foreach)."""
+
+    call: CallRef
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        target = gen.name_of(load_callable(self.call), "user")
+        with gen.guard(node):
+            gen.do(call(target, gen.object_of(gen.record.key), gen.object_of(gen.record.value)))
+
+
+def add_sink(ctx: Context, stream: Stream, description: SinkDescription, name: str | None) -> None:
+    """Make the call `stream.to(...)` (KStreamImpl.to)."""
+    node = StreamSinkNode(ctx.graph.names.named(name, "KSTREAM-SINK-"), description)
+    ctx.graph.add(stream.node, node)
+
+
+def add_for_each(ctx: Context, stream: Stream, spec: ForEachSpec) -> None:
+    """Make the call `stream.foreach(...)`."""
+    node = ProcessorGraphNode(ctx.graph.names.named(spec.name, "KSTREAM-FOREACH-"), ForEach(spec.call))
+    node.serdes = (serde_or_none(stream.key_serde), serde_or_none(stream.value_serde))
+    ctx.graph.add(stream.node, node)

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from streamkit.config.resets import OffsetReset
 from streamkit.graph.physical_topology import SourceDescription, TableSourceNode
+from streamkit.operators.codegen.code_writer import Processor
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Context, Processor, TopicStore
+from streamkit.operators.core.operator import BuildError, Context, TopicStore
 from streamkit.operators.core.parsed_values import Ref
 from streamkit.operators.steps.processors.process import Process
 from streamkit.operators.steps.topics.source import GlobalTableSource
@@ -19,7 +20,7 @@ from streamkit.state.definitions import StoreDef
 class GlobalStoreUpdate(Process):
     """The user's processor that writes a global store (StreamsBuilder.addGlobalStore)."""
 
-    context: ClassVar[tuple[str, str]] = ("global_store", "GlobalProcessorContext")
+    context: ClassVar[tuple[str, str]] = ("processor_calls", "GlobalProcessorContext")
     writes_read_only: ClassVar[bool] = True
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 
 # A layered layout of a directed graph (Sugiyama): layers, few crossings, straight lines where they fit.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamkit.changes.of_log import read_log
 from streamkit.changes.of_plan import form_of
 from streamkit.errors import MigrationError, UsageError
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.extensions.enrich import Enrich
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.plan.partitions import Layout, lay_out, source_topics

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from streamkit.operators.core.operator import ProcessorNode
-from streamkit.operators.core.pass_through import PassThrough
+from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.plain_nodes import PassThrough
 from streamkit.operators.steps.joins.foreign_key_join import ForeignTableJoin, SubscriptionJoin
-from streamkit.operators.steps.joins.stream_global_join import StreamGlobalJoin
-from streamkit.operators.steps.joins.stream_table_join import StreamTableJoin
+from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streamkit.operators.steps.joins.table_join import TableTableJoin
 from streamkit.operators.steps.processors.process import Process
 from streamkit.operators.steps.processors.transform_values import TransformValues

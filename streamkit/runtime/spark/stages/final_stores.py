@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeGuard
 
-from streamkit.operators.core.operator import ProcessorNode
-from streamkit.operators.core.pass_through import PassThrough, TablePassThrough
+from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.plain_nodes import PassThrough, TablePassThrough
 from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate, TableAggregate, WindowAggregate
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues

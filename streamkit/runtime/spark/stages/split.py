@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from streamkit.operators.core.operator import ProcessorNode
-from streamkit.operators.core.pass_through import PassThrough, TablePassThrough
+from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.plain_nodes import PassThrough, TablePassThrough
 from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues

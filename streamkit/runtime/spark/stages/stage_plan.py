@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InvalidTopologyError
-from streamkit.operators.core.operator import ProcessorNode
+from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.processors.process import Process
 from streamkit.operators.steps.processors.transform_values import TransformValues
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from streamkit.errors import StreamkitError
-from streamkit.operators.kernels.calls.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
-from streamkit.operators.kernels.calls.value_columns import maker, results_of
 from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
+from streamkit.operators.kernels.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
+from streamkit.operators.kernels.value_columns import maker, results_of
 from streamkit.record import FullContext, Record, Value
 from streamkit.rounds import many
 
 if TYPE_CHECKING:
-    from streamkit.operators.kernels.signatures import Forward
+    from streamkit.operators.core.task_services import Forward
 
 
 class Batches(NamedTuple):

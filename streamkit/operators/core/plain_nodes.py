@@ -1,18 +1,38 @@
-"""Repartition nodes: their names, and the filter in front of the topic (KStreamImpl.createRepartitionedSource)."""
+"""Nodes that several steps add: those that only forward records, repartition nodes, and nodes that change neither keys nor values."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from streamkit.graph.physical_topology import RepartitionNode
+from streamkit.graph.physical_topology import ProcessorGraphNode, RepartitionNode
+from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Processor
+from streamkit.operators.core.operator import Context, Stream, serde_or_none
+from streamkit.operators.core.parsed_values import Step
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
-    from streamkit.operators.codegen.code_writer import CodeWriter, Node
+
+
+@frozen
+class PassThrough(Processor):
+    """Forwards every record as it is (PassThrough)."""
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        gen.forward(node)
+
+
+@frozen
+class TablePassThrough(Processor):
+    """Forwards every change as it is (KTablePassThrough)."""
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        gen.forward(node)
+
+
+# Repartition nodes: their names, and the filter in front of the topic (KStreamImpl.createRepartitionedSource).
 
 SUFFIX = "-repartition"
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
@@ -58,3 +78,15 @@ def repartition_node(
         partition=partition,
         make_filter=RepartitionFilter,
     )
+
+
+# Adds the node of a step that changes neither keys nor values to a stream.
+
+
+def add_stream_node(step: Step, upstream: Stream, builder: Context, prefix: str, processor: Processor) -> Stream:
+    """Add a node below a stream, named by the step or after `prefix`, and return the stream below it."""
+    name = builder.graph.names.named(step.get("name"), prefix)
+    node = ProcessorGraphNode(name, processor)
+    node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+    builder.graph.add(upstream.node, node)
+    return upstream.below(name, node)

@@ -1,0 +1,202 @@
+"""Checked expressions as immutable data: functions of the file, bounds of growth, and the Python source with its globals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from streamkit.code import ATOM, CONDITION, Code, symbol
+from streamkit.errors import Position, Problem
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.calls import CallableRef, load_callable
+from streamkit.expressions.counting import COUNTING
+from streamkit.expressions.expression_limits import MAX_TOTAL
+from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
+from streamkit.expressions.methods import METHOD_HELPERS
+from streamkit.expressions.syntax import Locate
+from streamkit.record import Value
+
+HELPERS: dict[str, Callable[..., Value]] = {
+    **_BUILTIN_HELPERS,
+    **METHOD_HELPERS,
+    **{f"_x_{each.name}": each.run for each in LIBRARY.values()},
+    **COUNTING,
+}
+"""The functions that generated expressions call, by their names there."""
+MOST_TIMES = 32
+"""How many times as large as a record's input its values may be without being counted."""
+MOST_BYTES = MAX_TOTAL
+"""Bytes that may be made in addition without being counted."""
+MOST_WORK = 256
+"""Elementary steps for each unit of a record's input without being counted."""
+SMALL = 20_000
+
+
+class Growth(NamedTuple):
+    """Bounds of an expression. size: by name, how many times an input may be in the result; constant: the size of the rest.
+
+    work: elementary steps for each unit of an input's size, of all names together.
+    """
+
+    size: Mapping[str, float]
+    constant: float
+    work: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as large as each of its inputs the result may be."""
+        return sum(self.size.values())
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the result is no larger than its inputs, and made in constant time."""
+        return self.factor <= 1 and self.constant <= SMALL and self.work <= 0.1
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether an evaluation needs no charges to a budget."""
+        return self.factor <= MOST_TIMES and self.constant <= MOST_BYTES and self.work <= MOST_WORK
+
+
+NONE = Growth({}, 0.0, 0.0)
+UNBOUNDED = Growth({}, inf, inf)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression that was checked, and its Python source; picklable.
+
+    template, precedence: its source with the record's names between zero characters, and its precedence. names: the record
+    names that it uses (`now` for `now()`, `headers` for `header()`).
+    is_constant: whether it is the same for every record. result_kind: "int", "float", "str", "bool", "list",
+    "dict" or "bytes" where that is certain, else None.
+    """
+
+    text: str
+    position: Position | None = field(compare=False)
+    names: frozenset[str]
+    template: str = field(repr=False)
+    precedence: int = field(repr=False)
+    helpers: frozenset[str] = field(default=frozenset(), repr=False)
+    links: tuple[Link, ...] = field(default=(), repr=False)
+    is_constant: bool = False
+    result_kind: str | None = None
+    locate: Locate | None = field(default=None, compare=False, repr=False)
+    """Maps places in the text to the file; not pickled."""
+    growth: Growth = field(default=NONE, compare=False, repr=False)
+    """Bounds of the size of its result and of its time."""
+    draws: bool = field(default=False, compare=False, repr=False)
+    """Whether its source charges a record's budget, under the name `_y_b`."""
+    counted: Expression | None = field(default=None, compare=False, repr=False)
+    """The same expression with charges to a record's budget, for programs whose values may be large; None where its result
+    is never larger than its inputs."""
+
+    @property
+    def called(self) -> CallableRef | None:
+        """The reference of a callable in place of an expression; None for an expression."""
+        ref = self.links[0].call if len(self.links) == 1 else None
+        return ref if ref is not None and self.text == f"{ref.module}:{ref.attribute}" else None
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether it calls Python code of the user, which may change its arguments."""
+        return any(link.call is not None for link in self.links)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "locate": None}
+
+    def code(self, bindings: Mapping[str, Code]) -> Code:
+        """Return the piece of Python with other pieces, mostly variables, in place of the record's names.
+
+        `headers` is bound to a list or None, `now` to a callable. Raises KeyError for a name without a binding,
+        ValueError for a binding with quotes, since names may be inside an f-string.
+        """
+        parts = self.template.split("\0")
+        for index in range(1, len(parts), 2):
+            bound = bindings[parts[index]].at(ATOM)
+            if any(mark in bound for mark in "\"'\\{}#"):
+                raise ValueError(f"{bound} can't stand for the name {parts[index]}")
+            parts[index] = bound
+        return Code("".join(parts), self.precedence)
+
+    def globals(self) -> dict[str, object]:
+        """Return the globals of the source: helpers and functions, all under names that begin with `_x_`.
+
+        Loads the Python callables. Raises TopologyError or StreamkitError where one is missing.
+        """
+        result: dict[str, object] = {helper: HELPERS[helper] for helper in self.helpers}
+        # Functions of the file have each other and their helpers, and no built-in of Python.
+        inner: dict[str, object] = {**HELPERS, "__builtins__": {}}
+        for link in self.links:
+            if link.call is not None:
+                inner[link.name] = result[link.name] = load_callable(link.call)
+            else:
+                inner[link.name] = result[link.name] = eval(str(link.source), inner)
+        return result
+
+    def function(self, parameters: Sequence[str] = ()) -> Callable[..., Value]:
+        """Return the expression as a Python function of record names, for tools and tests.
+
+        >>> from streamkit.expressions import parse
+        >>> parse("value.a + 1", ("value",)).function(["value"])({"a": 2})
+        3
+        """
+        bindings = {each: symbol(f"_n_{each}") for each in parameters}
+        header = ", ".join(bound.source for bound in bindings.values())
+        body = self.code(bindings).at(CONDITION)
+        scope: dict[str, object] = {"__builtins__": {}, **self.globals()}
+        if self.draws:
+            body = f"[{body} for _y_b in (_x_Budget(),)][0]"
+            scope["_x_Budget"] = Budget
+        function: Callable[..., Value] = eval(f"lambda {header}: {body}", scope)
+        return function
+
+
+class Link(NamedTuple):
+    """A function of the file under its name in generated code: a lambda's source, or a Python callable."""
+
+    name: str
+    source: str | None = None
+    call: CallableRef | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function as the file has it: either `expr` over `params`, or `call`, a reference to a Python callable."""
+
+    name: str
+    params: tuple[str, ...] = ()
+    expr: str | None = None
+    call: CallableRef | None = None
+    position: Position = field(default=Position("<functions>", 1, 1), compare=False)
+    """The place of the name, for problems of the function itself."""
+    expr_position: Position | None = field(default=None, compare=False)
+    locate: Locate | None = field(default=None, compare=False)
+
+
+class Linked:
+    """A function ready for use in expressions; `name` is the one in generated code."""
+
+    params: tuple[str, ...] = ()
+    call: CallableRef | None = None
+    links: tuple[Link, ...] = ()
+    helpers: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    kind: str | None = None
+    flags = 0
+    cost = 1
+    uses_budget = False
+    problems: tuple[Problem, ...] = ()
+
+    def __init__(self, name: str, **fields: object):
+        self.name = name
+        for field_name, value in fields.items():
+            setattr(self, field_name, value)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the function has problems, which every expression that uses it has too."""
+        return bool(self.problems)

@@ -1,1 +1,0 @@
-"""Run-time work of the steps that Kafka Streams does not have."""
