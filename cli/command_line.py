@@ -82,9 +82,9 @@ def _examples(module: ModuleType) -> str:
 
 def _version(requested: bool) -> None:
     if requested:
-        from streamkit import __version__
+        from streamkit.distribution import installed_version
 
-        print(f"streamkit {__version__}")
+        print(f"streamkit {installed_version()}")
         raise typer.Exit
 
 

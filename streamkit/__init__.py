@@ -90,11 +90,9 @@ __all__ = [*_MODULES, "__version__"]
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version
+        from streamkit.distribution import installed_version
 
-        from streamkit.distribution import DISTRIBUTION
-
-        return version(DISTRIBUTION)
+        return installed_version()
     if name not in _MODULES:
         raise AttributeError(f"module 'streamkit' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""The installed distribution: its name, and the command that adds an extra to this copy of it."""
+"""The installed distribution: its name and version, and the command that adds an extra to this copy of it."""
 
 # `streamkit validate` imports this module at each start: what only messages need is imported by functions.
 from __future__ import annotations
@@ -23,6 +23,13 @@ class _Copy(NamedTuple):
     installer: str
     source: str | None
     editable: bool
+
+
+def installed_version() -> str:
+    """Return the version of the installed distribution."""
+    from importlib.metadata import version
+
+    return version(DISTRIBUTION)
 
 
 def install_command(extra: str) -> str:

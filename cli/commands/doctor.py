@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamkit import __version__
-from streamkit.distribution import DISTRIBUTION, install_command
+from streamkit.distribution import DISTRIBUTION, install_command, installed_version
 from streamkit.errors import ConfigError, StreamkitError, TopologyError, UnreachableError
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import load_plan
@@ -58,7 +57,7 @@ def installation() -> dict[str, Json]:
     from streamkit.transport.kafka import native_client
 
     return {
-        "streamkit": __version__,
+        "streamkit": installed_version(),
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),

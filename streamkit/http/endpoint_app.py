@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from streamkit import __version__
+from streamkit.distribution import installed_version
 from streamkit.errors import (
     InstanceError,
     QueryError,
@@ -71,7 +71,7 @@ def _documentation(endpoints: list[Endpoint], secured: bool) -> list[Endpoint]:
         return page_response(page([*endpoints, *own]), policy(STYLE))
 
     def document_of(service: Service, request: Request) -> Response:
-        return json_response(document([*endpoints, *own], __version__, secured))
+        return json_response(document([*endpoints, *own], installed_version(), secured))
 
     own = [
         Endpoint("/api", "This documentation.", page_of, content="text/html", open=True),

@@ -1,4 +1,4 @@
-"""Definitions of stores, as a Plan has them, and the creation of a store in a task."""
+"""Definitions of stores, as a Plan has them, and the interfaces and kinds of stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -16,10 +15,6 @@ from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from streamkit.state.store_offsets import Owner
-    from streamkit.state.stores.cache import CacheBudget
-    from streamkit.state.views import Now, ProcessorStore
 
 
 DAY_MS = 86_400_000
@@ -112,39 +107,6 @@ def changelog_config(
     if versions and "min.compaction.lag.ms" not in own:
         config["min.compaction.lag.ms"] = str(min((store.history or 0) + DAY_MS, LONG_MAX))
     return config
-
-
-def create(
-    store: StoreDef,
-    directory: str | Path | None,
-    context: StoreContext,
-    budget: CacheBudget | None = None,
-    rows: BytesMap | None = None,
-    engine: str | None = None,
-) -> Store:
-    """Return a store that is ready for use: below `directory` (a task's) if it is persistent, else in memory.
-
-    Without a directory a persistent store lives in memory too, with the semantics of a persistent one.
-    `budget` None: no cache. `rows`: the map to use instead. `engine`: the engine of stores on disk (state.engine).
-    Raises StateError, StateLockedError.
-    """
-    from streamkit.state.directory import store_path
-    from streamkit.state.engines.open_maps import default_engine, open_map
-
-    kind = store.kind
-    if kind.in_memory_only:
-        return kind.implementation_class()(store, context)
-    if rows is None and store.persistent and directory is not None:
-        engine = engine or default_engine()
-        rows = open_map(engine, store_path(Path(directory), engine, store.name))
-    rows = rows or open_map("memory")
-    cache = (budget if store.in_cache else None,) if kind.cached else ()
-    if store.ttl is not None:
-        from streamkit.state.engines.ages import AgedMap
-        from streamkit.state.stores.key_value import ExpiringStore
-
-        return ExpiringStore(store, AgedMap(rows, store.ttl), context, *cache)
-    return kind.implementation_class()(store, rows, context, *cache)
 
 
 # Interfaces of stores: an ordered map of bytes, and typed stores with caching and changelogging on it.
@@ -257,6 +219,40 @@ WindowedFlushListener = Callable[[bytes, int, int, Value, Value, int, RecordCont
 """(key bytes without the window, start, end, new, old, timestamp, context): as above, for window and session stores."""
 
 
+@dataclass(frozen=True)
+class Owner:
+    """The owner of a store; state of another owner is not used."""
+
+    application: str
+    store: str
+    partition: int | None
+    """None: a global store."""
+    topic: str | None
+    """Its changelog; None where it has none."""
+    topic_id: str = ""
+    """The id of the topic, which changes when it is deleted and created again; empty where it is not known."""
+    layout: str = ""
+
+    def other_than(self, found: Owner) -> str | None:
+        """Return why state of `found` can't be used by this owner; None where it can."""
+        if found.topic_id and self.topic_id and found.topic == self.topic and found.topic_id != self.topic_id:
+            return f"follows a topic {self.topic} that was deleted since"
+        for name, noun in _NOUNS.items():
+            have, want = getattr(found, name), getattr(self, name)
+            if have != want:
+                return f"is of {noun} {have}, not {want}"
+        return None
+
+
+_NOUNS = {
+    "application": "the application",
+    "store": "the store",
+    "partition": "the partition",
+    "topic": "the changelog",
+    "layout": "the layout",
+}
+
+
 class Store(ABC):
     """Any store of a task."""
 
@@ -365,16 +361,11 @@ class StoreKind:
 
     def implementation_class(self) -> Callable[..., Store]:
         """Return the class of its stores."""
-        found: Callable[..., Store] = _imported(self.implementation)
-        return found
-
-    def view_class(self) -> Callable[[Store, Now], ProcessorStore] | None:
-        """Return the class by which processors use its stores, None where they can't."""
-        found: Callable[[Store, Now], ProcessorStore] | None = None if self.view is None else _imported(self.view)
+        found: Callable[..., Store] = imported(self.implementation)
         return found
 
 
-def _imported(reference: str) -> Any:
+def imported(reference: str) -> Any:
     """Return a class by its name, which only the caller can give a type."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)

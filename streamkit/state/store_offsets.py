@@ -7,45 +7,14 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from streamkit.state.engines.ages import layout_with
+from streamkit.state.definitions import Owner
 from streamkit.state.engines.segments import interval_of
 
 if TYPE_CHECKING:
     from streamkit.state.definitions import StoreDef
 
 
-@dataclass(frozen=True)
-class Owner:
-    """The owner of a store; state of another owner is not used."""
-
-    application: str
-    store: str
-    partition: int | None
-    """None: a global store."""
-    topic: str | None
-    """Its changelog; None where it has none."""
-    topic_id: str = ""
-    """The id of the topic, which changes when it is deleted and created again; empty where it is not known."""
-    layout: str = ""
-
-    def other_than(self, found: Owner) -> str | None:
-        """Return why state of `found` can't be used by this owner; None where it can."""
-        if found.topic_id and self.topic_id and found.topic == self.topic and found.topic_id != self.topic_id:
-            return f"follows a topic {self.topic} that was deleted since"
-        for name, noun in _NOUNS.items():
-            have, want = getattr(found, name), getattr(self, name)
-            if have != want:
-                return f"is of {noun} {have}, not {want}"
-        return None
-
-
-_NOUNS = {
-    "application": "the application",
-    "store": "the store",
-    "partition": "the partition",
-    "topic": "the changelog",
-    "layout": "the layout",
-}
+WITH_TTL = ", ttl "
 
 
 @dataclass
@@ -92,3 +61,8 @@ def layout_of(store: StoreDef) -> str:
         return layout_with(kind, store.ttl)
     order = ", also by time" if store.options.get("time_ordered") else ""
     return f"{kind} in segments of {interval_of(store.retention or 0, store.segment_interval)} ms{order}"
+
+
+def layout_with(layout: str, ttl: int | None) -> str:
+    """Return the layout of a store's rows with that of their index."""
+    return layout if ttl is None else f"{layout}{WITH_TTL}{ttl} ms"

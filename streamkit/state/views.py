@@ -7,7 +7,7 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
 from streamkit.errors import SerdeError, StateError, StreamkitError
 from streamkit.record import Key, RecordContext, Value, WindowedKey
-from streamkit.state.definitions import Store
+from streamkit.state.definitions import Store, imported
 from streamkit.state.keys import MAX_LONG, prefix_end
 from streamkit.state.stores.changelogged import MapStore
 from streamkit.state.stores.key_value import KeyValueStore, Row
@@ -219,7 +219,7 @@ def processor_view(store: Store, now: Now | None) -> ProcessorStore:
     Raises StateError for a kind that they can't use.
     """
     kind = store.definition.kind
-    view = kind.view_class()
-    if view is None:
+    if kind.view is None:
         raise StateError(f"Store {store.name} is {kind.title}, which processors can't use")
+    view: Callable[[Store, Now], ProcessorStore] = imported(kind.view)
     return view(store, _refusing(store) if now is None else now)

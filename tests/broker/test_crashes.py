@@ -11,9 +11,9 @@ from math import inf
 from pathlib import Path
 
 from streamkit.plan import load
-from streamkit.state.definitions import create
 from streamkit.state.directory import store_path
 from streamkit.state.engines.open_maps import is_installed, open_map
+from streamkit.state.open_store import create
 from streamkit.state.store_offsets import decode_offsets
 from tests.broker.crashing import RESTORING, STANDBY
 from tests.broker.support import App, Log, application, kill

@@ -16,8 +16,9 @@ from streamkit.runtime.spark.evolution.changelog_rows import records_of
 from streamkit.runtime.spark.evolution.reduced_plan import reduced
 from streamkit.runtime.spark.submission.submit_job import declared_counts, global_topics
 from streamkit.runtime.spark.workers.spill import SpillingMap
-from streamkit.state.definitions import StoreDef, create
+from streamkit.state.definitions import StoreDef
 from streamkit.state.engines.ages import row_key
+from streamkit.state.open_store import create
 from tests.conformance_cases import CASES, parse
 from tests.runtime.expiring_counts import COUNT
 from tests.spark.as_one import within_history

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamkit.state.definitions import StoreDef, create
+from streamkit.state.definitions import StoreDef
+from streamkit.state.open_store import create
 from streamkit.state.stores.cache import ENTRY_BYTES, CacheBudget
 from tests.state.support import Recorder, definition
 

@@ -13,7 +13,8 @@ import pytest
 from streamkit.errors import SerdeError
 from streamkit.record import Headers
 from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import CurrentTopic, StoreDef, create
+from streamkit.state.definitions import CurrentTopic, StoreDef
+from streamkit.state.open_store import create
 from streamkit.state.stores.cache import CacheBudget
 from tests.requirements import EVERY_ENGINE
 

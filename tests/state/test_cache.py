@@ -9,7 +9,7 @@ import pytest
 
 from streamkit.errors import SerdeError
 from streamkit.serdes.formats.primitives import PRIMITIVES
-from streamkit.state.definitions import create
+from streamkit.state.open_store import create
 from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, USED, VALUE, CacheBudget
 from tests.state.listening import CONTEXT_IN_HAND, Listening, kv
 from tests.state.support import JSON, TEXT, Recorder, definition

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.errors import StateError
-from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import Owner, StoreDef
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.open_maps import open_map
 from streamkit.state.engines.overlay import METADATA_KEY, OverlayMap
-from streamkit.state.store_offsets import Owner, StoreOffsets, decode_offsets, layout_of
+from streamkit.state.store_offsets import StoreOffsets, decode_offsets, layout_of
 from tests.requirements import EVERY_ENGINE
 from tests.state.support import Text
 

@@ -10,7 +10,8 @@ import pytest
 from streamkit.errors import QueryError
 from streamkit.record import WindowedKey
 from streamkit.serdes import parse
-from streamkit.state.definitions import CurrentTopic, StoreDef, create
+from streamkit.state.definitions import CurrentTopic, StoreDef
+from streamkit.state.open_store import create
 from streamkit.state.reading import Query, read
 from streamkit.state.stores.cache import USED, CacheBudget
 

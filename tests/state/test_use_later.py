@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.state.definitions import create
+from streamkit.state.open_store import create
 from streamkit.state.stores import cache
 from streamkit.state.stores.cache import USED, CacheBudget
 from tests.state.support import Recorder, definition

@@ -16,10 +16,11 @@ from streamkit.record import RecordBatch
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.local.restore import Changelog
-from streamkit.state.definitions import Store, create
+from streamkit.state.definitions import Owner, Store
 from streamkit.state.directory import StateDirectory, delete_checkpoint
 from streamkit.state.engines.overlay import text_of
-from streamkit.state.store_offsets import Owner, layout_of
+from streamkit.state.open_store import create
+from streamkit.state.store_offsets import layout_of
 from streamkit.state.stores.cache import CacheBudget
 
 log = logging.getLogger(__name__)

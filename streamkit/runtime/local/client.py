@@ -52,7 +52,6 @@ class Application(InstanceMetadataReader):
 
     def __init__(self, plan: Plan, transport: Transport, listener: StateListener | None = None):
         super().__init__(plan)
-        self.error: BaseException | None = None
         self.force = False  # whether to start although changelogs would be misread
         self.transport = transport
         self._listener = listener
@@ -159,11 +158,6 @@ class Application(InstanceMetadataReader):
         """Continue after `pause`."""
         if self._shared is not None:
             self._shared.paused.clear()
-
-    @property
-    def paused(self) -> bool:
-        """Whether `pause` is in force."""
-        return self._shared is not None and self._shared.paused.is_set()
 
     def run(self, *, until_idle: bool = False, stop: threading.Event | None = None) -> None:
         """Start, and run until `stop` is set, SIGTERM or SIGINT (main thread), a failure, or all input is processed.

@@ -36,8 +36,8 @@ from streamkit.runtime.operations.group_lag import GroupLag, GroupReader, Partit
 from streamkit.transport.log_interface import Consumer, Transport
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.client import Application
     from streamkit.runtime.local.local_task import LocalTask
+    from streamkit.runtime.local.queries import InstanceMetadataReader
     from streamkit.runtime.local.stream_thread import StreamThread
     from streamkit.state.definitions import Store
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 class StatusReader:
     """Creates snapshots of one application; used by any number of threads."""
 
-    def __init__(self, application: Application, transport: Transport):
+    def __init__(self, application: InstanceMetadataReader, transport: Transport):
         self._application = application
         self._plan = application.plan
         self._ends = Ends(transport)

@@ -35,7 +35,6 @@ from streamkit.state.reading import Query, StoredRow, read
 from streamkit.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.client import Application
     from streamkit.state.definitions import Store
 
 
@@ -71,7 +70,7 @@ class Answer:
 class LocalStores:
     """The stores of this instance, for reads by any thread."""
 
-    def __init__(self, application: Application):
+    def __init__(self, application: InstanceMetadataReader):
         self._application = application
         self._plan = application.plan
 
@@ -165,6 +164,7 @@ class InstanceMetadataReader:
     def __init__(self, plan: Plan):
         self.plan = plan
         self.state = ClientState.CREATED
+        self.error: BaseException | None = None
         self.process_id = ""
         """The process id of the state directory, with which this member's name in the group begins; empty before the start."""
         self.global_thread: GlobalThread | None = None
@@ -185,6 +185,11 @@ class InstanceMetadataReader:
         if thread is None:
             raise StoreUnavailableError(f"store {name} can't be read before the application has started")
         return thread.gate, lambda: thread.stores(name)
+
+    @property
+    def paused(self) -> bool:
+        """Whether `pause` is in force."""
+        return self._shared is not None and self._shared.paused.is_set()
 
     @property
     def topics(self) -> TopicsOnLog | None:

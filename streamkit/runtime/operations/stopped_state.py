@@ -14,11 +14,12 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers, TaskId, TopicPartition
 from streamkit.runtime.execution.store_opening import reprocesses
 from streamkit.runtime.local.restore import Changelog, restore
-from streamkit.state.definitions import BytesMap, CurrentTopic, StoreDef, create
+from streamkit.state.definitions import BytesMap, CurrentTopic, Owner, StoreDef
 from streamkit.state.directory import StateDirectory, read_mark, store_path, stored
 from streamkit.state.engines.ages import rows_of
 from streamkit.state.engines.open_maps import ENGINES, open_map
-from streamkit.state.store_offsets import Owner, StoreOffsets, decode_offsets, layout_of
+from streamkit.state.open_store import create
+from streamkit.state.store_offsets import StoreOffsets, decode_offsets, layout_of
 from streamkit.transport.log_interface import Transport
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.overlay import METADATA_KEY
 from streamkit.state.keys import pack_long, prefix_end, unpack_long
+from streamkit.state.store_offsets import WITH_TTL, StoreOffsets
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from streamkit.state.store_offsets import StoreOffsets
 
 _INDEX = METADATA_KEY + b"\x00"
 """The prefix of the index; the time at which a row is due, and the row's key, follow it."""
@@ -31,8 +31,7 @@ _MOST_KNOWN = 200_000
 _UNKNOWN = -(2**63) - 1
 """The timestamp of a row that was not read."""
 
-_WITH_TTL = ", ttl "
-_UNFINISHED = _WITH_TTL + "unfinished"
+_UNFINISHED = WITH_TTL + "unfinished"
 """The layout of a store whose index is being made or deleted."""
 
 
@@ -45,14 +44,9 @@ def tick_of(ttl: int) -> int:
     return max(1, ttl // _TICKS)
 
 
-def layout_with(layout: str, ttl: int | None) -> str:
-    """Return the layout of a store's rows with that of their index."""
-    return layout if ttl is None else f"{layout}{_WITH_TTL}{ttl} ms"
-
-
 def without_ttl(layout: str) -> str:
     """Return the layout of a store's rows alone."""
-    return layout.partition(_WITH_TTL)[0]
+    return layout.partition(WITH_TTL)[0]
 
 
 def unfinished(layout: str) -> str:
@@ -353,7 +347,7 @@ def _chunks(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes
 
 def rows_of(inner: BytesMap, layout: str) -> BytesMap:
     """Return the rows of a map of this layout, without its index; for reads only."""
-    return AgedMap(inner, 1) if _WITH_TTL in layout else inner
+    return AgedMap(inner, 1) if WITH_TTL in layout else inner
 
 
 def row_key(key: bytes) -> bytes | None:

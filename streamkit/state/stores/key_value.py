@@ -17,7 +17,7 @@ from streamkit.state.stores.changelogged import MAX_DECODED, CachedMapStore, Map
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from streamkit.state.store_offsets import Owner
+    from streamkit.state.definitions import Owner
 
 
 Row = tuple[bytes, Value, int]

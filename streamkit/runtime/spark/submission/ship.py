@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import streamkit
+from streamkit import distribution
 from streamkit.errors import UsageError
 from streamkit.plan.model import Plan
 
@@ -29,7 +29,7 @@ def ship(spark: SparkSession, plan: Plan) -> None:
     if context is not None and str(context.master).startswith(_LOCAL):
         return
     folder = Path(tempfile.mkdtemp(prefix="streamkit-ship-"))
-    archives = [zip_package(Path(streamkit.__file__).parent, folder / "streamkit.zip")]
+    archives = [zip_package(Path(distribution.__file__).parent, folder / "streamkit.zip")]
     archives += [
         archive
         for number, each in enumerate(module_folders(plan))

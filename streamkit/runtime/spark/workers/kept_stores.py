@@ -11,10 +11,11 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.spark.workers.spill import SpillingMap, SpillingStores
-from streamkit.state.definitions import BytesMap, Store, StoreDef, create
+from streamkit.state.definitions import BytesMap, Store, StoreDef
 from streamkit.state.engines.ages import row_key
 from streamkit.state.engines.open_maps import default_engine, open_map
 from streamkit.state.keys import unpack_long
+from streamkit.state.open_store import create
 from streamkit.state.stores.suppress_buffer import VERSION
 from streamkit.state.stores.versioned import VersionedStore
 

@@ -14,9 +14,10 @@ from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.spark.workers.final_changes import FinalKeyValueStore, FinalWindowStore
-from streamkit.state.definitions import BytesMap, Store, create
+from streamkit.state.definitions import BytesMap, Store
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.open_store import create
 
 if TYPE_CHECKING:
     from streamkit.runtime.execution.task import Task
