@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from streamkit.config import SETTINGS, Config, read_env_file, values
+from streamkit.config import SETTINGS, Config, check, read_env_file
 from streamkit.errors import ConfigError, UsageError
 
 
@@ -87,7 +87,7 @@ def test_optimizations(value, expected):
     ],
 )
 def test_exception_handlers(value, expected):
-    assert values("deserialization.exception.handler", value) == expected
+    assert check("deserialization.exception.handler", value) == expected
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_exception_handlers(value, expected):
 )
 def test_mistakes(name, value, message):
     with pytest.raises(ConfigError) as caught:
-        values(name, value)
+        check(name, value)
     assert message in str(caught.value)
 
 
@@ -228,14 +228,14 @@ def test_an_env_file_may_have_quotes_comments_and_export(tmp_path):
 
 
 def test_the_format_of_stores_is_read_in_any_case():
-    assert values("dsl.store.format", "default") == "DEFAULT"
+    assert check("dsl.store.format", "default") == "DEFAULT"
 
 
 def test_every_setting_has_a_valid_default_and_a_meaning():
     for name, setting in SETTINGS.items():
         assert setting.meaning.endswith("."), name
         if setting.default is not None:
-            assert values(name, setting.default) == setting.default, name
+            assert check(name, setting.default) == setting.default, name
 
 
 def test_settings_can_be_pickled():

@@ -12,7 +12,7 @@ import pytest
 
 import streamkit
 import streamkit_cli
-from streamkit.config import SETTINGS, Config, UnknownSettingError, values
+from streamkit.config import SETTINGS, Config, UnknownSettingError, check
 from streamkit.config.clients import KNOWN, roles_of
 from streamkit.config.settings import ALIASES
 from streamkit.errors import StateError
@@ -74,7 +74,7 @@ def test_an_application_warns_at_its_start(tmp_path: Path, caplog: pytest.LogCap
 @pytest.mark.parametrize("name", ["statistics.interval.ms", "consumer.enable.partition.eof", "metadata.broker.list"])
 def test_names_of_librdkafka_that_could_do_nothing_are_refused(name: str) -> None:
     with pytest.raises(UnknownSettingError, match=f"{name} can't be set: "):
-        values(name, "1")
+        check(name, "1")
 
 
 def test_every_name_of_a_client_reaches_a_client() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.config import SETTINGS, UnknownSettingError, values
+from streamkit.config import SETTINGS, UnknownSettingError, check
 from streamkit.config.settings import ALIASES, EMBEDDED, default_of
 from streamkit.errors import ConfigError
 from tests.fuzz.run import run
@@ -46,7 +46,7 @@ def newest(java: None) -> dict[str, dict[str, str]]:
 def is_known(name: str) -> bool:
     """Whether a setting works, or is refused with what stands in its place."""
     try:
-        values(name, "1")
+        check(name, "1")
     except UnknownSettingError as error:
         return "There is no setting" not in str(error)
     except ConfigError:
