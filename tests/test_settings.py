@@ -17,10 +17,9 @@ from streamkit.config.clients import KNOWN, roles_of
 from streamkit.config.settings import ALIASES
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
-from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.client import Application, StateCleaner
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings, Shared, state_directory
-from streamkit.runtime.local.upkeep import StateCleaner
 from tests.plan.support import plan_of
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.plans import pass_through

@@ -12,7 +12,7 @@ import typer
 
 from streamkit.durations import option_time
 from streamkit.errors import Position
-from streamkit.runtime.execution.reasons import human_reason
+from streamkit.runtime.execution.dead_letters import DeadLetter, human_reason
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Format, Settings, Shown
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamkit.plan.model import Plan
-    from streamkit.runtime.execution.dead_letters import DeadLetter
     from streamkit.runtime.operations.dead_letter_replay import Replay
     from streamkit.runtime.records import RecordJson
 

@@ -36,7 +36,7 @@ from streamkit_cli.serving import NO_HTTP, HttpOptions, serving, shifted
 
 if TYPE_CHECKING:
     from streamkit.config import Config
-    from streamkit.http.overview import Served
+    from streamkit.http.endpoint_app import Served
     from streamkit.plan.model import Plan
     from streamkit.runtime.local.client import Application
 

@@ -130,7 +130,7 @@ def _quiet(results: Iterator[FileResult]) -> Iterator[FileResult]:
 
 def _print_json(session: Session, results: list[FileResult], least: float | None) -> int:
     """Print one JSON object with all results; return the exit code."""
-    from streamkit.testing.coverage import coverage
+    from streamkit.testing.failure_report import coverage
 
     found = {topology: coverage(plan, reached) for topology, (plan, reached) in session.reached.items()}
     passed = not any(result.failed for result in results)
@@ -219,7 +219,7 @@ def _show(result: FileResult) -> None:
 
 def _show_coverage(session: Session, least: float | None) -> bool:
     """Show the steps that no test reached; return whether the coverage suffices."""
-    from streamkit.testing.coverage import coverage
+    from streamkit.testing.failure_report import coverage
 
     enough = True
     for topology, (plan, reached) in session.reached.items():

@@ -36,7 +36,7 @@ from streamkit.record import Value, WindowedKey
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
-from streamkit.state.keys import TWO_LONGS, pack_long
+from streamkit.state.layouts import TWO_LONGS, pack_long
 
 # Deeper code moves to a function of its own: Python refuses about 100 levels of indentation.
 MAX_DEPTH = 30

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from streamkit.config.resets import parse_reset
+from streamkit.config.settings import parse_reset
 from streamkit.errors import ConfigError
 
 # The names of librdkafka's own settings (2.x: what rd_kafka_conf_properties_show prints, callbacks left out).

@@ -11,17 +11,12 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
-from streamkit.expressions.expression import UNBOUNDED, Growth
+from streamkit.expressions.expression import UNBOUNDED, Function, Growth
 from streamkit.expressions.expression_limits import MAX_BYTES, MAX_RANGE
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.regex import is_literal
 from streamkit.expressions.value_kinds import is_container, is_number, is_safe_key, is_text
-
-if TYPE_CHECKING:
-    from streamkit.expressions.expression import Function
-
 
 MOST_VISITS = 20_000
 _CONSTANT_STEPS = 100_000

@@ -14,7 +14,7 @@ from streamkit.errors import Position, Problem
 from streamkit.hashing import hash_order
 
 if TYPE_CHECKING:
-    from streamkit.config.resets import OffsetReset
+    from streamkit.config.settings import OffsetReset
     from streamkit.expressions import Expression
     from streamkit.serdes.serde import Serde
     from streamkit.state.definitions import StoreDef

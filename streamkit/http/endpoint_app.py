@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from html import escape
 from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING
 
 import anyio
@@ -27,17 +28,19 @@ from streamkit.errors import (
     StreamkitError,
     UnknownNameError,
 )
-from streamkit.http import application_state, dead_letter_endpoints, prometheus, store_endpoints, topic_endpoints
+from streamkit.http import application_state, prometheus, store_endpoints, topic_endpoints
 from streamkit.http.access import Access, Refusal
 from streamkit.http.endpoint import JSON, Arguments, Endpoint, error_response, json_response
 from streamkit.http.service import Service
-from streamkit.plan.describe.drawing.page import Parts, page_of, policy
+from streamkit.plan.describe.drawing.page import Parts, page_of, page_style, policy
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from streamkit.runtime.local.client import Application
 
 
 log = logging.getLogger(__name__)
@@ -52,7 +55,6 @@ def http_application(service: Service, access: Access) -> Starlette:
         *application_state.ENDPOINTS,
         *store_endpoints.ENDPOINTS,
         *topic_endpoints.ENDPOINTS,
-        *dead_letter_endpoints.ENDPOINTS,
         *prometheus.ENDPOINTS,
     ]
     described = [*endpoints, *_documentation(endpoints, access.token is not None)]
@@ -277,3 +279,60 @@ def text_of(name: str) -> str:
 
 
 _PAGE = Endpoint("/", "The page that shows the application.", show_page, content="text/html", open=True)
+
+
+# The page of several applications in one process: each with its state and the address of its own page.
+
+Served = tuple["Application", str]
+"""An application, and the address HOST:PORT of its own server."""
+
+
+def overview_application(served: Callable[[], Sequence[Served]], access: Access) -> Starlette:
+    """Return the endpoints of the overview: `/`, and `/applications` as JSON.
+
+    The page is open and has no data: its script requests `/applications`, with the token that the user enters.
+    """
+
+    def page(request: Request) -> Response:
+        return _page()
+
+    def applications(request: Request) -> Response:
+        return json_response(listed(served()))
+
+    async def no_such_path(request: Request, error: Exception) -> Response:
+        known = ", ".join(f"{application.plan.application} at http://{address}" for application, address in served())
+        text = f"there is nothing at {request.url.path} of this overview; each application has its own address: {known}"
+        return error_response(text, 404)
+
+    guard = Middleware(Guard, access=access, open_paths={"/"})
+    return Starlette(
+        routes=[Route("/", page), Route("/applications", applications)],
+        middleware=[guard],
+        exception_handlers={404: no_such_path},
+    )
+
+
+def listed(served: Sequence[Served]) -> list[dict[str, Json]]:
+    """Return the state of each application."""
+    found = []
+    for application, address in served:
+        status = application.status()
+        found.append(
+            {
+                "application": application.plan.application,
+                "file": application.plan.file,
+                "state": status.state,
+                "shown_state": status.shown_state,
+                "tasks": len(status.tasks),
+                "rate": status.rate,
+                "lag": status.lag,
+                "address": address,
+            }
+        )
+    return found
+
+
+def _page() -> Response:
+    style, script = page_style() + text_of("application.css"), f'"use strict";\n{text_of("overview.js")}'
+    html = Template(text_of("overview.html")).substitute(style=style, script=script)
+    return page_response(html, policy(style, script))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.errors import StreamkitError
-from streamkit.runtime.execution.reasons import one_line
+from streamkit.runtime.execution.dead_letters import one_line
 from streamkit.runtime.local.status_model import total_lag
 from streamkit.serdes.plain import Json
 

@@ -16,14 +16,14 @@ from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, UsageError
 from streamkit.http.access import Access, is_local
 from streamkit.http.server_limits import Limits, Traffic
-from streamkit.runtime.execution.reasons import one_line
+from streamkit.runtime.execution.dead_letters import one_line
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from streamkit.config import Config
     from streamkit.http.acceptor import Server
-    from streamkit.http.overview import Served
+    from streamkit.http.endpoint_app import Served
     from streamkit.runtime.local.client import Application
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class HttpServer:
 
     def start_overview(self, served: Callable[[], Sequence[Served]], config: Config) -> None:
         """Serve the page of several applications, within the limits of these settings."""
-        from streamkit.http.overview import overview_application
+        from streamkit.http.endpoint_app import overview_application
 
         limits = Limits.of(config)
         self.traffic.limit = limits.connections

@@ -17,8 +17,8 @@ from streamkit.http.event_stream import SharedAnswer, Streams
 from streamkit.http.history import History
 from streamkit.http.json_client import JsonClient
 from streamkit.http.server_limits import Limits, Traffic
+from streamkit.plan.describe.drawing.page import node_steps
 from streamkit.plan.describe.drawing.picture import Picture, pictures_of
-from streamkit.plan.describe.node_steps import node_steps
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:

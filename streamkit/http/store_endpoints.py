@@ -25,7 +25,7 @@ from streamkit.runtime.records import row_writer
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import KINDS, StoreDef
-from streamkit.state.keys import MAX_LONG
+from streamkit.state.layouts import MAX_LONG
 from streamkit.state.reading import Query, require_kind
 
 if TYPE_CHECKING:

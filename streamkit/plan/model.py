@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from streamkit.config.resets import OffsetReset
+from streamkit.config.settings import OffsetReset
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef

@@ -16,8 +16,8 @@ from streamkit.operators.core.task_services import FailedRecord
 from streamkit.operators.steps.processors.process import Process
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SubTopology
 from streamkit.record import Key, OutputTuple, Value, WindowedKey
+from streamkit.runtime.execution.dead_letters import human_reason
 from streamkit.runtime.execution.punctuation import Punctuator
-from streamkit.runtime.execution.reasons import human_reason
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.records import raw_json, row_writer

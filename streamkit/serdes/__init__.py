@@ -29,7 +29,7 @@ class Format(NamedTuple):
 
 FORMATS: dict[str, Format] = {
     "json": Format("json_text"),
-    "lines": Format("text_lines"),
+    "lines": Format("primitives"),
     "windowed": Format("windowed", "{windowed: SERDE, size: 5m}", ("size",)),
     "session_windowed": Format("windowed", "{session_windowed: SERDE}"),
     "call": Format("called", "{call: module:object}", ("with",)),

@@ -9,9 +9,8 @@ from typing import TypeAlias
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import ANY, Type
 from streamkit.record import Value
-from streamkit.serdes.compiled_schema import Read, Schema, Source, read_file, source_of
 from streamkit.serdes.plain import Json
-from streamkit.serdes.registry import URL, Registry
+from streamkit.serdes.registry import URL, Read, Registry, Schema, Source, read_file, source_of
 from streamkit.serdes.serde import Binding, Serde
 
 _HEADER = Struct(">bI")

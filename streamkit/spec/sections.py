@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from streamkit import config as settings
 from streamkit import serdes
-from streamkit.config.resets import BY_DURATION, POLICIES, OffsetReset
+from streamkit.config.settings import BY_DURATION, POLICIES, OffsetReset
 from streamkit.errors import ConfigError
 from streamkit.expressions import Expression, Function, Library
 from streamkit.expressions.calls import Usage

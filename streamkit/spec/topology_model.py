@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from streamkit.config.resets import OffsetReset
+from streamkit.config.settings import OffsetReset
 from streamkit.errors import Position
 from streamkit.expressions import Expression, Function
 from streamkit.operators.core.parsed_values import CallRef, ForEachSpec, Ref, SinkSpec, Step

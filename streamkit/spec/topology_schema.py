@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from streamkit import plugins, serdes
-from streamkit.config.resets import BY_DURATION, POLICIES
-from streamkit.config.settings import ALIASES, SETTINGS, Setting
+from streamkit.config.settings import ALIASES, BY_DURATION, POLICIES, SETTINGS, Setting
 from streamkit.config.values import PREFIXES
 from streamkit.errors import UsageError
 from streamkit.operators.core import fields

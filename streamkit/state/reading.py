@@ -10,7 +10,7 @@ from typing import NamedTuple
 from streamkit.errors import QueryError
 from streamkit.record import Key, Value, WindowedKey
 from streamkit.state.definitions import Store, StoreDef
-from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, prefix_end
+from streamkit.state.layouts import MAX_LONG, TWO_LONGS, pack_long, prefix_end
 from streamkit.state.stores.key_value import KeyValueStore
 from streamkit.state.stores.session_store import SessionStore
 from streamkit.state.stores.versioned import VersionedStore

@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from streamkit.state.definitions import Owner
+from streamkit.state.definitions import Owner, StoreDef
 from streamkit.state.engines.segments import interval_of
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import StoreDef
-
 
 WITH_TTL = ", ttl "
 

@@ -8,7 +8,7 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 from streamkit.errors import SerdeError, StateError, StreamkitError
 from streamkit.record import Key, RecordContext, Value, WindowedKey
 from streamkit.state.definitions import Store, imported
-from streamkit.state.keys import MAX_LONG, prefix_end
+from streamkit.state.layouts import MAX_LONG, prefix_end
 from streamkit.state.stores.changelogged import MapStore
 from streamkit.state.stores.key_value import KeyValueStore, Row
 from streamkit.state.stores.session_store import SessionStore

@@ -11,7 +11,6 @@ import pytest
 from streamkit.errors import ConfigError, FencedError, TransportError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.embedded import EmbeddedTransport
-from streamkit.transport.groups import decode_generation
 from streamkit.transport.kafka import KafkaTransport
 from streamkit.transport.log_interface import (
     CommittedOffset,
@@ -21,6 +20,7 @@ from streamkit.transport.log_interface import (
     NewTopic,
     Rebalance,
     Transport,
+    decode_generation,
 )
 from tests.contracts.records import KAFKA, attempts
 

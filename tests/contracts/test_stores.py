@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamkit.state.record_context import ProcessorRecordContext
+from streamkit.state.layouts import ProcessorRecordContext
 from tests.requirements import EVERY_ENGINE
 from tests.state.support import TEXT, VARIANTS, Recorder, Variant, definition, make
 

@@ -18,8 +18,7 @@ from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import run_case
 from streamkit.runtime.records import RecordJson
-from streamkit.testing.coverage import coverage
-from streamkit.testing.failure_report import text
+from streamkit.testing.failure_report import coverage, text
 from streamkit.testing.suite import Plans, Session, find
 from tests.broker.cases import in_order_of_one_task
 from tests.broker.support import Log

@@ -232,7 +232,7 @@ def attempt(text: str, value: Any) -> dict[str, Any]:
     except LimitError as error:
         found |= {"end": "limit", "message": str(error)}
     except RecursionError:
-        # As the runtime names it (streamkit.runtime.execution.reasons).
+        # As the runtime names it (streamkit.runtime.execution.dead_letters).
         found |= {"end": "error", "message": "a value is nested too deeply"}
     except Exception as error:
         found |= {"end": "error", "message": f"{type(error).__name__}: {error}"[:200]}

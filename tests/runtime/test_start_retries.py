@@ -9,7 +9,7 @@ import pytest
 
 from streamkit.errors import ProductionError, UnreachableError
 from streamkit.record import TopicPartition
-from streamkit.runtime.local import start
+from streamkit.runtime.local import client
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.states import ClientState
 from tests.cli.support import LIMIT_S
@@ -19,7 +19,7 @@ from tests.runtime.plans import pass_through
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.001)
 
 
 class Away:
@@ -99,7 +99,7 @@ def logged(monkeypatch: pytest.MonkeyPatch, line: str) -> threading.Event:
 
 
 def test_a_signal_ends_a_start_whose_call_gets_no_answer(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(start, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(client, "QUIET_SECONDS", 0)
     caplog.set_level(logging.INFO, "streamkit")
     told = logged(monkeypatch, "no answer from embedded yet; waiting for it")
     never = threading.Event()
@@ -122,10 +122,10 @@ def test_a_signal_ends_a_start_whose_call_gets_no_answer(tmp_path, monkeypatch, 
 
 
 def test_what_was_tried_without_success_is_a_warning(monkeypatch, caplog):
-    monkeypatch.setattr(start, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(client, "QUIET_SECONDS", 0)
     line = "no answer from a:1 yet; waiting for it; tried a:1: Connection refused"
     told = logged(monkeypatch, line)
-    retries = start.StartRetries(None, None, "a:1", lambda: "a:1: Connection refused")
+    retries = client.StartRetries(None, None, "a:1", lambda: "a:1: Connection refused")
     assert retries.call_in_thread(lambda: told.wait(LIMIT_S))
     assert warnings(caplog) == [line]
 

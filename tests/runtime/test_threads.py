@@ -12,7 +12,7 @@ from streamkit.runtime.local import coordinator
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.rebalance_listener import RebalanceListener
 from streamkit.runtime.local.states import ClientState, ThreadState
-from streamkit.runtime.local.thread_set import failure_response
+from streamkit.runtime.local.stream_thread import failure_response
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S

@@ -10,7 +10,7 @@ from typing import Any
 from pyarrow.parquet import ParquetFile
 
 from streamkit.plan.model import Plan
-from streamkit.state.keys import MAX_LONG
+from streamkit.state.layouts import MAX_LONG
 from tests.spark.in_process import InProcess
 from tests.spark.incremental_runs import Runs
 from tests.spark.support import by_key, live_order

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamkit.state.definitions import CurrentTopic, StoreDef
-from streamkit.state.keys import pack_long
+from streamkit.state.layouts import pack_long
 from streamkit.state.open_store import create
 from streamkit.state.stores.cache import DATA, VALUE, CacheBudget
 from tests.state.listening import Listening, entry_size, kv

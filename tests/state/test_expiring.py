@@ -12,7 +12,7 @@ import pytest
 from streamkit.state.definitions import Owner
 from streamkit.state.engines.ages import _BEYOND, _INDEX, AgedMap
 from streamkit.state.engines.open_maps import open_map
-from streamkit.state.keys import pack_long, unpack_long
+from streamkit.state.layouts import pack_long, unpack_long
 from streamkit.state.store_offsets import decode_offsets, layout_of
 from tests.requirements import EVERY_ENGINE
 from tests.state.expiring import AWKWARD, STORE, TTL, Kept, dues, end_all, leads

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.segments import Segments
-from streamkit.state.keys import pack_long
+from streamkit.state.layouts import pack_long
 from streamkit.state.stores import key_rows
 from streamkit.state.stores.key_rows import SUFFIX, JoinRows, KeyedOrder
 

@@ -9,9 +9,15 @@ import pytest
 
 from streamkit.errors import StateError
 from streamkit.state.definitions import StoreDef, changelog_config
-from streamkit.state.keys import combined_key, prefix_end, split_combined_key
+from streamkit.state.layouts import (
+    BufferValue,
+    ProcessorRecordContext,
+    combined_key,
+    decode_buffer_value,
+    prefix_end,
+    split_combined_key,
+)
 from streamkit.state.open_store import create
-from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
 from streamkit.state.views import processor_view
 from tests.state.support import LONG, TEXT, Recorder, definition
 

@@ -17,7 +17,7 @@ from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.open_maps import open_map
 from streamkit.state.engines.overlay import METADATA_KEY
 from streamkit.state.engines.segments import Segments
-from streamkit.state.keys import pack_long
+from streamkit.state.layouts import pack_long
 from tests.requirements import EVERY_ENGINE
 
 engines = pytest.mark.parametrize("engine", EVERY_ENGINE)

@@ -6,7 +6,7 @@ import pytest
 
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.segments import Segments
-from streamkit.state.keys import pack_long
+from streamkit.state.layouts import pack_long
 
 TIMES = (0, 3, 3_000, 59_999, 60_000, 61_000, 100_000)
 RETENTION = 50_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.plan import load
-from streamkit.testing.coverage import Coverage, coverage
+from streamkit.testing.failure_report import Coverage, coverage
 from streamkit.testing.suite import Plans, Session
 from tests.testing.support import case, write
 

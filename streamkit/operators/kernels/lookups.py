@@ -24,10 +24,10 @@ from streamkit.errors import (
     StoppedError,
     StreamkitError,
 )
-from streamkit.operators.kernels.call_times import backoff_before, longest_call
+from streamkit.operators.core.parsed_values import backoff_before, longest_call
+from streamkit.operators.kernels.batch_calls import results_of
 from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
 from streamkit.operators.kernels.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
-from streamkit.operators.kernels.value_columns import results_of
 from streamkit.record import FullContext, Key, Value
 from streamkit.user_metrics import UserCounter, UserTimer
 

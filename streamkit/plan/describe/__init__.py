@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamkit.plan.describe.document import describe_document, describe_dot, describe_json, describe_mermaid
-from streamkit.plan.describe.text import describe_text
+from streamkit.plan.describe.text import describe_document, describe_dot, describe_json, describe_mermaid, describe_text
 from streamkit.plan.model import Plan
 
 
 def _svg(plan: Plan) -> str:
     # Only a drawing needs these modules.
-    from streamkit.plan.describe.drawing.svg import describe_svg
+    from streamkit.plan.describe.drawing.picture import describe_svg
 
     return describe_svg(plan)
 

@@ -18,8 +18,15 @@ from streamkit.errors import (
     TimestampError,
 )
 from streamkit.operators.core.task_services import FailedRecord
-from streamkit.runtime.execution.dead_letters import SETTING, dead_letter, step_of
-from streamkit.runtime.execution.reasons import HiddenError, human_reason, one_line, place_of
+from streamkit.runtime.execution.dead_letters import (
+    SETTING,
+    HiddenError,
+    dead_letter,
+    human_reason,
+    one_line,
+    place_of,
+    step_of,
+)
 from streamkit.serdes.plain import shown
 
 if TYPE_CHECKING:

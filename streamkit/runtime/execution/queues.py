@@ -14,8 +14,8 @@ from streamkit.errors import ProcessingError, RegistryError, SerdeError, Timesta
 from streamkit.metrics import DropReason
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.record import Columns, Headers, RecordBatch, TopicPartition
+from streamkit.runtime.execution.dead_letters import human_reason, place_of
 from streamkit.runtime.execution.metadata import UNKNOWN
-from streamkit.runtime.execution.reasons import human_reason, place_of
 from streamkit.serdes.plain import shown
 
 Extractor: TypeAlias = Callable[

@@ -15,11 +15,12 @@ from streamkit.compile.program import Run as RunFunction
 from streamkit.errors import ProcessingError, RefusedError, StateError, StreamkitError
 from streamkit.latency import TaskLatency
 from streamkit.metrics import DroppedRecords
+from streamkit.operators.core.parsed_values import POLL_INTERVAL
 from streamkit.operators.core.task_services import FailedRecord, UserLog
-from streamkit.operators.kernels.call_times import POLL_INTERVAL
 from streamkit.plan.lookup import source_node
 from streamkit.record import Columns, OutputTuple, RecordBatch, TopicPartition, Value
 from streamkit.runtime.execution import metadata
+from streamkit.runtime.execution.dead_letters import place_of
 from streamkit.runtime.execution.handlers import Drop, ErrorPolicy, describe_failure
 from streamkit.runtime.execution.metadata import UNKNOWN
 from streamkit.runtime.execution.punctuation import PunctuationQueue, Punctuator, first_time
@@ -32,7 +33,6 @@ from streamkit.runtime.execution.queues import (
     RecordQueue,
     Run,
 )
-from streamkit.runtime.execution.reasons import place_of
 from streamkit.runtime.execution.task_environment import StoreServices, TaskEnvironment, TaskSpec
 from streamkit.serdes import size
 from streamkit.state.definitions import CurrentTopic, Store

@@ -7,35 +7,53 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from time import monotonic
+from typing import TypeVar
 
-from streamkit.changes.marks import write_marks
-from streamkit.errors import ConfigError, RetriableTransportError, StateError, StreamkitError, UnreachableError
+from streamkit.changes.marks import check_marks, write_marks
+from streamkit.changes.of_log import records_of, unknown_changelogs
+from streamkit.errors import (
+    ConfigError,
+    RetriableTransportError,
+    StateError,
+    StreamkitError,
+    TransportError,
+    UnreachableError,
+)
+from streamkit.plan.lookup import internal_topics_on_log
 from streamkit.plan.model import Plan
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.execution.reasons import one_line
+from streamkit.runtime.execution.collecting import CycleCollector
+from streamkit.runtime.execution.dead_letters import one_line
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.global_thread import GlobalThread
 from streamkit.runtime.local.instance_status import StatusReader
-from streamkit.runtime.local.internal_topics import TopicWatch, changelogs_of
+from streamkit.runtime.local.internal_topics import TopicsOnLog, TopicWatch, changelogs_of, prepare
 from streamkit.runtime.local.queries import InstanceMetadataReader, LocalStores
 from streamkit.runtime.local.rebalance_listener import RebalanceListener
 from streamkit.runtime.local.restore_progress import RestoreListener
 from streamkit.runtime.local.setup import Settings, Shared, log_warnings, state_directory
 from streamkit.runtime.local.signal_handlers import catch_signals
-from streamkit.runtime.local.start import StartRetries, StopRequestedError, checked_topics
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status_model import ApplicationStatus
-from streamkit.runtime.local.stream_thread import StreamThread
+from streamkit.runtime.local.stream_thread import FailureHandler, StreamThread, Threads, failure_response
 from streamkit.runtime.local.subscription_codec import Subscription
 from streamkit.runtime.local.task_assignor import Leader, Rules
-from streamkit.runtime.local.thread_set import FailureHandler, Threads, failure_response
-from streamkit.runtime.local.upkeep import StateCleaner, TransactionWatch, Upkeep
+from streamkit.runtime.operations.migration_journal import check_migrated, read_entries
 from streamkit.runtime.operations.opening import address, silence_of
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
-from streamkit.transport.log_interface import MEMBERSHIP, TRANSACTIONS, Consumer, Transport
+from streamkit.transport.log_interface import (
+    MEMBERSHIP,
+    TRANSACTIONS,
+    Admin,
+    Consumer,
+    OpenTransaction,
+    Outcome,
+    Transport,
+)
 
 log = logging.getLogger(__name__)
 
@@ -443,3 +461,281 @@ def _has_open_transactions(shared: Shared, ends: Mapping[TopicPartition, int]) -
 
 def _consumer(shared: Shared, *, read_committed: bool) -> Consumer:
     return shared.transport.consumer(shared.plan.application, read_committed=read_committed, client_id="idle")
+
+
+# Repeats the start while no broker responds, as the clients of Kafka Streams do.
+
+RETRY_SECONDS = 1.0
+WARN_EVERY_SECONDS = 30.0
+QUIET_SECONDS = 2.0
+"""Seconds after which a call that waits is logged."""
+Result = TypeVar("Result")
+
+
+class StopRequestedError(Exception):
+    """The application was stopped before it had started."""
+
+
+class StartRetries:
+    """Repeats calls that need the log until they succeed, `stop` is set, or `limit_ms` have passed since the first failure.
+
+    limit_ms None: no limit; place: the address of the log, for messages; tried: returns what was tried to reach it, None
+    where that succeeded.
+    """
+
+    def __init__(
+        self,
+        stop: threading.Event | None,
+        limit_ms: int | None,
+        place: str,
+        tried: Callable[[], str | None] = lambda: None,
+    ):
+        self._stop = stop or threading.Event()
+        self._limit_ms = limit_ms
+        self._place = place
+        self._tried = tried
+        self._quiet_until = monotonic() + QUIET_SECONDS
+
+    def call_in_thread(self, action: Callable[[], Result]) -> Result:
+        """Call in a separate thread, so that a call without a response does not delay a stop.
+
+        Raises StopRequestedError, UnreachableError, and what the action raises.
+        """
+        return self.call(lambda: self._on_a_thread(action))
+
+    def call(self, action: Callable[[], Result], limit_ms: int | None = None) -> Result:
+        """Call in this thread; `limit_ms` replaces that of the object. Raises as `call_in_thread` does."""
+        since: float | None = None
+        warn_at = 0.0
+        limit_ms = self._limit_ms if limit_ms is None else limit_ms
+        while True:
+            if self._stop.is_set():
+                raise StopRequestedError
+            try:
+                return action()
+            except (RetriableTransportError, UnreachableError) as error:
+                now = monotonic()
+                since = now if since is None else since
+                if limit_ms is not None and now - since >= limit_ms / 1000:
+                    raise _too_long(error, limit_ms) from error
+                if now >= warn_at:
+                    log.warning("%s; trying again", error)
+                    warn_at = now + WARN_EVERY_SECONDS
+            self._stop.wait(RETRY_SECONDS)
+
+    def _warn(self, waiting: threading.Thread) -> None:
+        tried = self._tried()
+        if not waiting.is_alive() or self._stop.is_set():
+            return
+        if tried is None:
+            # A broker accepts connections: it is busy, or this machine is.
+            log.info("no answer from %s yet; waiting for it", self._place)
+        else:
+            log.warning("no answer from %s yet; waiting for it; tried %s", self._place, tried)
+
+    def _on_a_thread(self, action: Callable[[], Result]) -> Result:
+        results: list[Result] = []
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(action())
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run, name="start", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            if self._stop.is_set():
+                raise StopRequestedError
+            if monotonic() >= self._quiet_until:
+                self._quiet_until = float("inf")
+                # A connection may take longer than a stop may wait.
+                threading.Thread(target=self._warn, args=(thread,), name="silence", daemon=True).start()
+            thread.join(_CHECK_SECONDS)
+        if failures:
+            raise failures[0]
+        return results[0]
+
+
+def _too_long(error: TransportError, limit_ms: int) -> TransportError:
+    return type(error)(f"{error}; it was tried for {limit_ms} ms (task.timeout.ms)")
+
+
+# Checks at the start, of the state of an earlier version of the application.
+
+
+def checked_topics(plan: Plan, transport: Transport, force: bool) -> TopicsOnLog:
+    """Check changelogs and return the topics of `prepare`; with `force` no changelog is rejected, nor an incomplete migration.
+
+    Raises IncompatibleStateError before anything is created, and what `prepare` raises.
+    """
+    # The imports run while brokers respond; `membership` waits for them.
+    threading.Thread(target=transport.prepare_membership, daemon=True).start()
+    with closing(transport.admin()) as admin:
+        existing = admin.partition_counts()
+        ids = admin.topic_ids(sorted(existing.keys() & internal_topics_on_log(plan).values()))
+        migrated = read_entries(plan.application, existing, transport)
+        if not force:
+            check_marks(plan, ids)
+            check_migrated(plan, migrated)
+        topics = prepare(plan, admin, existing, ids, create_written=transport.creates_written_topics)
+        try:
+            copied = {entry.source for entry in migrated.values() if entry.done}
+            _warn(plan, {name: count for name, count in existing.items() if name not in copied}, admin, transport)
+        except TransportError as error:
+            log.info("%s; changelogs that no store has are not looked for", error)
+    return topics
+
+
+def _warn(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> None:
+    """Log the changelogs of the application that no store has and that have records: a renamed store starts empty."""
+    counts = unknown_changelogs(plan, existing, admin, transport)
+    with_records = (
+        {name: records for name, records in records_of(transport, counts).items() if records} if counts else {}
+    )
+    if with_records:
+        shown = ", ".join(f"{name} ({records} records)" for name, records in sorted(with_records.items()))
+        log.warning(
+            "no store of %s has the changelog %s; `streamkit diff --running` says more", plan.application, shown
+        )
+
+
+# Periodic work of an instance: it deletes the state of tasks that have moved away (state.cleanup.delay.ms).
+
+_OWNER = "state cleaner"
+
+
+class StateCleaner:
+    """Deletes the directories that no thread owns and that have not changed for the delay, each time the delay is over."""
+
+    def __init__(self, shared: Shared):
+        self._shared = shared
+        self._delay = int(shared.plan.config["state.cleanup.delay.ms"])
+        self._due = shared.elapsed() + self._delay
+
+    def clean_if_due(self) -> None:
+        """Delete directories if it is due (StateDirectory.cleanRemovedTasks); errors are logged."""
+        now = self._shared.elapsed()
+        if now < self._due:
+            return
+        self._due = now + max(1, self._delay)
+        try:
+            self._clean()
+        except StateError as error:
+            log.warning("state of tasks that moved away can't be deleted: %s", error)
+
+    def _clean(self) -> None:
+        directory, claims = self._shared.directory, self._shared.claims
+        names = {name: TaskId.parse(name) for name in directory.tasks()}
+        free = {name for name, task in names.items() if claims.claim(task, _OWNER)}
+        try:
+            older_than = (self._shared.clock() - self._delay) / 1000
+            for task in directory.clean(names.keys() - free, older_than):
+                log.info("the state of task %s, which moved away, is deleted after %d ms", task, self._delay)
+        finally:
+            for name in free:
+                claims.release(names[name], _OWNER)
+
+
+class Upkeep:
+    """The periodic work of an instance, outside of its threads."""
+
+    def __init__(
+        self, topics: TopicWatch, transactions: TransactionWatch | None, cleaner: StateCleaner, cycles: CycleCollector
+    ):
+        self._topics = topics
+        self._transactions = transactions
+        self._cleaner = cleaner
+        self._cycles = cycles
+
+    def run_if_due(self, running: bool) -> None:
+        """Check topics and transactions, collect cycles, and clean state while the instance is running. Raises StreamkitError for changed topics."""
+        if running:
+            self._cleaner.clean_if_due()
+        self._cycles.collect_if_due()
+        if self._transactions is not None:
+            self._transactions.look_if_due()
+        self._topics.check()
+
+
+# Finds transactions that brokers have lost: no coordinator ends them, so reads of committed records wait behind them forever.
+
+_TIMEOUTS = 3
+"""The time between two looks, in time-outs of the application's transactions: whatever is alive has ended by then."""
+_LONGEST_MS = 15 * 60_000
+"""The default limit of brokers for the time-out of a transaction: one with an unknown id may be open for so long."""
+
+
+class TransactionWatch:
+    """Logs each lost transaction once, with the command that ends it. Looks from time to time, in a thread of its own."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        plan: Plan,
+        partitions: Callable[[], Iterable[TopicPartition]],
+        elapsed: Callable[[], int],
+    ):
+        """`plan`: of an application with exactly-once; `partitions`: returns what the tasks of this instance read; `elapsed`: a clock in milliseconds."""
+        self._transport = transport
+        self._group = plan.application
+        self._file = plan.file
+        self._partitions = partitions
+        self._elapsed = elapsed
+        self._every = _TIMEOUTS * int(plan.config.client("producer")["transaction.timeout.ms"])
+        self._due = elapsed() + self._every
+        self._since: dict[OpenTransaction, int] = {}
+        self._told: set[OpenTransaction] = set()
+        self._thread: threading.Thread | None = None
+
+    def look_if_due(self) -> None:
+        """Begin to look if it is due, and the last look has ended."""
+        if self._elapsed() < self._due or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._due = self._elapsed() + self._every
+        self._thread = threading.Thread(target=self.look, name="transaction-watch", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Log the transactions that are lost, once the same ones are found twice: between its requests one may end."""
+        partitions = sorted(set(self._partitions()))
+        try:
+            with closing(self._transport.admin()) as admin:
+                self._tell(admin, admin.open_transactions(partitions, self._group))
+        except TransportError as error:
+            log.debug("%s", error)
+
+    def _tell(self, admin: Admin, found: Iterable[OpenTransaction]) -> None:
+        now = self._elapsed()
+        self._since = {each: self._since.get(each, now) for each in found if each.hanging}
+        for each, since in self._since.items():
+            least = self._every if each.transactional_id else _LONGEST_MS
+            if now - since >= least / 2 and each not in self._told:
+                log.warning("%s", self._line(each, _outcome(admin, each)))
+                self._told.add(each)
+
+    def _line(self, found: OpenTransaction, outcome: Outcome) -> str:
+        topic, number = found.partition
+        owner = found.transactional_id or "an unknown transactional id"
+        command = f"streamkit transactions {self._file} --end"
+        if outcome.committed is None:
+            end = (
+                f"whether it was committed is unknown: {outcome.reason}. End it as you decide, with {command} --assume commit, or "
+                "abort: if it was committed, an abort loses its records in this partition"
+            )
+        else:
+            end = f"it was {'committed' if outcome.committed else 'aborted'}: {command} ends it so, and loses nothing"
+        return (
+            f"{topic}-{number}: brokers have lost the end of a transaction of {owner} (producer {found.producer_id}, epoch "
+            f"{found.epoch}): its coordinator has ended it, but here it is open from offset {found.start} on, and nothing "
+            f"behind it can be read until you end it; {end}"
+        )
+
+
+def _outcome(admin: Admin, found: OpenTransaction) -> Outcome:
+    try:
+        return admin.outcome_of(found)
+    except TransportError as error:
+        # An application may have no right to read that log; who ends transactions has it.
+        return Outcome(None, str(error))

@@ -27,9 +27,8 @@ from streamkit.runtime.local.rebalance_listener import Rebalance, RebalanceListe
 from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.states import ClientState, ThreadState
-from streamkit.runtime.local.stream_thread import StreamThread
+from streamkit.runtime.local.stream_thread import StreamThread, Threads
 from streamkit.runtime.local.subscription_codec import InstanceMetadata, KeyMetadata, key_metadata
-from streamkit.runtime.local.thread_set import Threads
 from streamkit.state.directory import StateDirectory
 from streamkit.state.reading import Query, StoredRow, read
 from streamkit.suggestions import did_you_mean, listed

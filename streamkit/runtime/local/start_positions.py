@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from streamkit.config.resets import BY_DURATION, OffsetReset, parse_reset
+from streamkit.config.settings import BY_DURATION, OffsetReset, parse_reset
 from streamkit.errors import StreamkitError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.local_task import LocalTask

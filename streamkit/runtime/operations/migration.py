@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from streamkit.changes.compare_versions import compare
+from streamkit.changes.compare_versions import compare, match_topics
 from streamkit.changes.finding import Finding, Verdict
 from streamkit.changes.form import OnLog
-from streamkit.changes.match import match_topics
 from streamkit.changes.of_log import read_log
 from streamkit.changes.of_plan import form_of
 from streamkit.changes.serde_forms import Reads, reads

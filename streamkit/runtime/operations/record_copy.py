@@ -18,7 +18,7 @@ from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowed
 from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
-from streamkit.state.keys import LONG8
+from streamkit.state.layouts import LONG8
 from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
 
 TRANSACTION_SECONDS = 60

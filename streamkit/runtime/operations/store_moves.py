@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from streamkit.changes.compare_versions import match_stores
 from streamkit.changes.finding import Verdict
 from streamkit.changes.form import Form, RowForm, StoreForm
-from streamkit.changes.match import match_stores
 from streamkit.changes.of_plan import rows_of
 from streamkit.changes.serde_forms import compare_rows
 from streamkit.errors import MigrationError, UsageError

@@ -13,13 +13,12 @@ from streamkit.errors import Position, Problem, SerdeError, TopologyError
 from streamkit.expressions.types import ANY, INTEGER, TEXT, Type
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers, Key, RecordBatch, TopicPartition, Value, WindowedKey
-from streamkit.runtime.execution.reasons import human_reason
+from streamkit.runtime.execution.dead_letters import human_reason
 from streamkit.runtime.records import RecordJson, headers_to_json, raw_json
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
-from streamkit.state.keys import split_combined_key, split_session_key, unpack_long
-from streamkit.state.record_context import decode_buffer_value
+from streamkit.state.layouts import decode_buffer_value, split_combined_key, split_session_key, unpack_long
 
 if TYPE_CHECKING:
     from streamkit.runtime.operations.topic_positions import Range

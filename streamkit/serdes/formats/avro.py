@@ -26,8 +26,8 @@ from streamkit.expressions.types import (
     one_of,
 )
 from streamkit.record import Value
-from streamkit.serdes.compiled_schema import Part, Read, Schema
 from streamkit.serdes.plain import Json
+from streamkit.serdes.registry import Part, Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import check_size, check_value

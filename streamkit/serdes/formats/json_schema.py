@@ -19,9 +19,9 @@ from streamkit.expressions.types import (
     one_of,
 )
 from streamkit.record import Value
-from streamkit.serdes.compiled_schema import Read, Schema
 from streamkit.serdes.formats.json_text import from_text, to_text
 from streamkit.serdes.plain import Json
+from streamkit.serdes.registry import Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
 

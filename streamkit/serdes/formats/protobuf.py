@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import BOOLEAN, BYTES, INTEGER, NUMBER, TEXT, ListOf, MapOf, Record, Type
 from streamkit.record import Key, Value
-from streamkit.serdes.compiled_schema import Part, Read, Schema, read_file
 from streamkit.serdes.plain import Json
+from streamkit.serdes.registry import Part, Read, Schema, read_file
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import check_size, check_value

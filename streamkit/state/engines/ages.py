@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.overlay import METADATA_KEY
-from streamkit.state.keys import pack_long, prefix_end, unpack_long
+from streamkit.state.layouts import pack_long, prefix_end, unpack_long
 from streamkit.state.store_offsets import WITH_TTL, StoreOffsets
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from streamkit.errors import StateError, StateLockedError, StreamkitError, TaskCorruptedError
 from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.memory import KeyOrder
-from streamkit.state.keys import pack_int, unpack_int
+from streamkit.state.layouts import pack_int, unpack_int
 
 METADATA_KEY = b"\xff" * 16 + b"streamkit"
 """The row of an engine that holds a map's metadata; no read of the map shows it."""

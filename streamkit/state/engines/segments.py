@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from streamkit.state.definitions import BytesMap
-from streamkit.state.keys import MAX_LONG, pack_long, unpack_long
+from streamkit.state.layouts import MAX_LONG, pack_long, unpack_long
 from streamkit.state.stores.key_rows import JoinRows, KeyRows
 
 _TIME_INDEX = b"\xff"

@@ -11,7 +11,7 @@ from streamkit.errors import StateError
 from streamkit.record import Headers, RecordContext, Value
 from streamkit.state.definitions import BytesMap, Owner, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.engines.ages import relaid, without_ttl
-from streamkit.state.keys import pack_long
+from streamkit.state.layouts import pack_long
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
 

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Generic, TypeAlias, TypeVar
 
 from streamkit.state.engines.memory import KeyOrder
-from streamkit.state.keys import pack_long, unpack_long
+from streamkit.state.layouts import pack_long, unpack_long
 
 MAX_BYTES = 64 << 20
 """The most bytes that the rows of one store take here; above it the oldest keys are dropped, and read again when needed."""

@@ -8,16 +8,14 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from streamkit.record import Headers, Key, RecordContext, Value
-from streamkit.state.definitions import StoreContext, StoreDef
+from streamkit.state.definitions import Owner, StoreContext, StoreDef
 from streamkit.state.engines.ages import AgedMap, unfinished
-from streamkit.state.keys import combined_key, pack_int, pack_long, prefix_end, split_combined_key, unpack_long
+from streamkit.state.layouts import combined_key, pack_int, pack_long, prefix_end, split_combined_key, unpack_long
 from streamkit.state.stores.cache import DATA, PUT, TIME, USED, VALUE, CacheBudget, CachedRow
 from streamkit.state.stores.changelogged import MAX_DECODED, CachedMapStore, MapStore, timestamped_rows
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from streamkit.state.definitions import Owner
 
 
 Row = tuple[bytes, Value, int]

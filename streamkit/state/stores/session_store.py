@@ -9,7 +9,7 @@ from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
 from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments
-from streamkit.state.keys import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
+from streamkit.state.layouts import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
 from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder

@@ -9,7 +9,7 @@ from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value, WindowedKey
 from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments
-from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
+from streamkit.state.layouts import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
 from streamkit.state.stores.changelogged import MapStore
 from streamkit.state.stores.key_rows import SUFFIX, JoinRow, JoinRows
 

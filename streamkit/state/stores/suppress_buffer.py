@@ -10,8 +10,16 @@ from streamkit.errors import StateError
 from streamkit.hashing import bucket_count, bucket_order, list_hash
 from streamkit.record import Headers, Key, Value
 from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef, StoreSize
-from streamkit.state.keys import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_long
-from streamkit.state.record_context import BufferValue, ProcessorRecordContext, decode_buffer_value
+from streamkit.state.layouts import (
+    MAX_LONG,
+    MAX_SEQUENCE,
+    BufferValue,
+    ProcessorRecordContext,
+    decode_buffer_value,
+    pack_int,
+    pack_long,
+    unpack_long,
+)
 from streamkit.state.stores.changelogged import Log, MapStore, no_log
 
 VERSION: Headers = [("v", b"\x03")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED, BytesMap, StoreContext, StoreDef
-from streamkit.state.keys import MAX_LONG, pack_int, pack_long, unpack_long
+from streamkit.state.layouts import MAX_LONG, pack_int, pack_long, unpack_long
 from streamkit.state.stores.changelogged import MapStore
 
 if TYPE_CHECKING:

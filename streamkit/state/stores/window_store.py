@@ -10,7 +10,7 @@ from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
 from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments
-from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
+from streamkit.state.layouts import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
 from streamkit.state.stores.cache import DATA, TIME, USED, VALUE, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder

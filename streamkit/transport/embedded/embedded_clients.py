@@ -32,17 +32,19 @@ from streamkit.transport.embedded.log_tables import (
     partition_counts,
     read,
 )
-from streamkit.transport.groups import Generation, decode_generation, encode_generation
 from streamkit.transport.log_interface import (
     EARLIEST,
     LATEST,
     Admin,
     CommittedOffset,
     Consumer,
+    Generation,
     GroupDescription,
     NewTopic,
     Producer,
     TopicInfo,
+    decode_generation,
+    encode_generation,
 )
 
 

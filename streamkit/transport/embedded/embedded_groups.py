@@ -17,17 +17,20 @@ from streamkit.errors import FencedError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.embedded.database import Database, Execute, Row, every, one
 from streamkit.transport.embedded.log_tables import commit_offsets
-from streamkit.transport.groups import NO_GENERATION, Generation, encode_generation, withhold
 from streamkit.transport.log_interface import (
+    NO_GENERATION,
     Assign,
     CommittedOffset,
     Describe,
+    Generation,
     GroupDescription,
     GroupMember,
     Member,
     MemberAssignment,
     Membership,
     Rebalance,
+    encode_generation,
+    withhold,
 )
 
 JOINING, ASSIGNING, STABLE = "joining", "assigning", "stable"

@@ -22,16 +22,19 @@ from kafka.structs import TopicPartition as KafkaPartition
 
 from streamkit.errors import ConfigError, FencedError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.transport.groups import NO_GENERATION, Generation, encode_generation, withhold
 from streamkit.transport.kafka.python_client import python_settings, translated
 from streamkit.transport.log_interface import (
+    NO_GENERATION,
     Assign,
     CommittedOffset,
     Describe,
+    Generation,
     Member,
     MemberAssignment,
     Membership,
     Rebalance,
+    encode_generation,
+    withhold,
 )
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from streamkit.operators.core.window_definitions import SessionWindows, SlidingW
 from streamkit.record import Key, RecordContext, Value
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
-from streamkit.state.keys import pack_long
+from streamkit.state.layouts import pack_long
 from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, VALUE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from streamkit.operators.core.operator import Context, Example, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.serdes.plain import shown
-from streamkit.state.keys import MAX_LONG
+from streamkit.state.layouts import MAX_LONG
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

@@ -24,7 +24,7 @@ from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.joins.stream_stream_join import repartition_for_join
 from streamkit.record import FullContext, Key, Value
 from streamkit.state.definitions import StoreDef
-from streamkit.state.record_context import ProcessorRecordContext
+from streamkit.state.layouts import ProcessorRecordContext
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression

@@ -17,7 +17,7 @@ from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.value_getters import Getter, SuppressGetter
 from streamkit.record import FullContext, Key, Value
 from streamkit.state.definitions import StoreDef
-from streamkit.state.record_context import ProcessorRecordContext
+from streamkit.state.layouts import ProcessorRecordContext
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import DecodeKey, ForwardChange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from streamkit.config.resets import OffsetReset
+from streamkit.config.settings import OffsetReset
 from streamkit.graph.physical_topology import SourceDescription, TableSourceNode
 from streamkit.operators.codegen.code_writer import Processor
 from streamkit.operators.core.frozen import frozen

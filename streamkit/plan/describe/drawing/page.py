@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 
-from streamkit.plan.describe.drawing.picture import Picture, pictures_of
-from streamkit.plan.describe.drawing.svg import STYLE, svg_of
-from streamkit.plan.describe.node_steps import node_steps
+from streamkit.plan.describe.drawing.picture import STYLE, Picture, pictures_of, svg_of
 from streamkit.plan.model import Plan
 
 
@@ -118,3 +117,60 @@ def _script(data: object) -> str:
     """Return data as JavaScript that can't end its own script element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+# The step of the file behind each node of a plan, with its lines.
+
+MOST_LINES = 60
+
+
+def node_steps(plan: Plan) -> dict[str, dict[str, object]]:
+    """Return the step of each node, by the id that the node has in drawings; the lines are absent where the file is."""
+    texts: dict[str, list[str]] = {}
+    found: dict[str, dict[str, object]] = {}
+    for sub in plan.sub_topologies:
+        for name, node in sub.nodes.items():
+            origin = node.origin
+            if origin is None:
+                continue
+            place = origin.position
+            if place.file not in texts:
+                texts[place.file] = _lines(place.file)
+            found[f"{sub.id} {name}"] = {
+                "pipeline": origin.pipeline,
+                "step": origin.step,
+                "file": place.file,
+                "line": place.line,
+                "yaml": "\n".join(block(texts[place.file], place.line)),
+            }
+    return found
+
+
+def block(lines: Sequence[str], number: int) -> list[str]:
+    """Return the line of a number, and those below that are indented further, without their common indentation.
+
+    >>> block(["steps:", "  - filter:", "      if: a", "  - peek: b"], 2)
+    ['- filter:', '    if: a']
+    """
+    if not 0 < number <= len(lines):
+        return []
+    indent = _indent(lines[number - 1])
+    taken = [lines[number - 1]]
+    for line in lines[number : number - 1 + MOST_LINES]:
+        if line.strip() and _indent(line) <= indent:
+            break
+        taken.append(line)
+    while not taken[-1].strip():
+        taken.pop()
+    return [line[indent:].rstrip() for line in taken]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

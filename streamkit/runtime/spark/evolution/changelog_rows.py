@@ -13,7 +13,7 @@ from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import Kept, unpack_rows
 from streamkit.runtime.spark.workers.spill import SpillingMap, SpillingStores
 from streamkit.runtime.spark.workers.worker import by_partition, mark_errors
-from streamkit.state.keys import FIRST_SEQUENCE, MAX_LONG, unpack_long
+from streamkit.state.layouts import FIRST_SEQUENCE, MAX_LONG, unpack_long
 from streamkit.state.stores.suppress_buffer import VERSION
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from streamkit.runtime.spark.workers.spill import SpillingMap, SpillingStores
 from streamkit.state.definitions import BytesMap, Store, StoreDef
 from streamkit.state.engines.ages import row_key
 from streamkit.state.engines.open_maps import default_engine, open_map
-from streamkit.state.keys import unpack_long
+from streamkit.state.layouts import unpack_long
 from streamkit.state.open_store import create
 from streamkit.state.stores.suppress_buffer import VERSION
 from streamkit.state.stores.versioned import VersionedStore
