@@ -198,10 +198,6 @@ def main(arguments: list[str]) -> int:
     return keep({folder / "commands.md": commands(), folder / "lint.md": rules()}, arguments[0] == "--write")
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 # All settings with their types, defaults and meanings, as rows.
 
 
@@ -232,3 +228,7 @@ def setting_rows() -> list[SettingRow]:
         for name, setting in sorted(SETTINGS.items())
         if name in defaults
     ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

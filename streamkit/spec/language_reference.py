@@ -198,10 +198,6 @@ def _keep(path: Path, generated: str, write: bool) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 # Further examples of steps for the language reference: a step's other forms; each is a test.
 
 
@@ -677,3 +673,7 @@ pipelines:
 """,
     ),
 )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -342,14 +342,6 @@ def main(arguments: list[str]) -> int:
     return keep(PATH, build(OPERATORS), "streamkit.spec.topology_schema", arguments)
 
 
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-
-
 # The JSON Schemas of steps' options: one for each kind of field, and their common parts.
 
 Schema: TypeAlias = dict[str, Json]
@@ -453,3 +445,11 @@ def operator_schema(operator: AnyOperator) -> Schema:
 
 def topic_config() -> Schema:
     return {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "array", "null"]}}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
