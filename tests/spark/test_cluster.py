@@ -22,9 +22,11 @@ from tests.spark.support import read_lines, write_lines
 # Without a JVM pyspark is not installed, and the tests are skipped.
 _SPEC = find_spec("pyspark")
 HOME = Path(_SPEC.origin if _SPEC else "").parent
-LINES = 60_000
+LINES = 12_000
 # Five JVMs start on what may be two cores.
 LONG_S = 400
+_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""No JVM lives long enough for the second compiler."""
 WORD_COUNT = """\
 streamkit: 1
 application: counting
@@ -43,6 +45,7 @@ SMALL = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
+    "spark.executor.defaultJavaOptions": " ".join(_QUICK),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -97,7 +100,7 @@ class Cluster:
     def _start(self, name: str, main: str, *arguments: str, **variables: str) -> subprocess.Popen:
         with (self._folder / f"{name}.log").open("w") as log:
             process = subprocess.Popen(
-                ["java", "-Xmx256m", "-cp", f"{HOME}/jars/*", main, "--webui-port", "0", *arguments],
+                ["java", *_QUICK, "-Xmx256m", "-cp", f"{HOME}/jars/*", main, "--webui-port", "0", *arguments],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **_VARIABLES, **variables},
