@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from streamkit.record import TopicPartition
 from tests.broker.support import App, Log, application
+from tests.cli.support import assert_one_clear_line
 
 pytestmark = pytest.mark.broker
 
@@ -55,3 +58,29 @@ def test_each_topic_begins_where_its_policy_says(log: Log, tmp_path: Path) -> No
     log.write([(app.topic("two-hours"), None, b"late", now - 8 * HOUR, None, 0)])
     assert app.run().code == 0
     assert read(app)["two-hours"] == ["1h", "late"]
+
+
+def test_records_that_were_deleted_before_they_were_read(log: Log, tmp_path: Path) -> None:
+    app = application(tmp_path, log, "resets", TOPOLOGY)
+    place = TopicPartition(app.topic("whole"), 0)
+    for name in INPUTS:
+        log.create(app.topic(name), 1)
+    for count in (1, 4):
+        log.write((place.topic, None, b"%dh" % n, n, None, 0) for n in range(count))
+        if count == 1:
+            assert app.run().code == 0
+    with closing(log.transport.admin()) as admin:
+        admin.delete_records({place: 3})
+    lost = (
+        f"{place.topic}-0: the records from offset 1 to 2 were deleted before they were read, by the topic's retention"
+    )
+    app.path.write_text(app.path.read_text().replace("reset: earliest", "reset: none"))
+    assert_one_clear_line(app.run(), 1, lost, "its reset policy is none", "streamkit reset-offsets")
+    app.path.write_text(app.path.read_text().replace("reset: none", "reset: earliest"))
+    done = app.run()
+    assert (done.code, done.err.count("\n")) == (0, 1)
+    assert (
+        f"{lost} (retention.ms, retention.bytes) or on request (delete-records); going on from the beginning"
+        in done.err
+    )
+    assert read(app)["whole"] == ["0h", "2h", "3h"]

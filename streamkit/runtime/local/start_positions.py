@@ -13,11 +13,12 @@ from streamkit.transport.log_interface import EARLIEST, LATEST, CommittedOffset,
 
 
 def reset_positions(
-    shared: Shared, consumer: Consumer, partitions: Iterable[TopicPartition]
+    shared: Shared, consumer: Consumer, partitions: Iterable[TopicPartition], lost: str | None = None
 ) -> dict[TopicPartition, int]:
     """Return EARLIEST, LATEST or an offset for each partition, by the topic's reset policy (StreamThread.resetOffsets).
 
-    Raises StreamkitError for the policy none, TransportError.
+    lost: what became of the records at the offset that is committed; None where there is no such offset. Raises StreamkitError
+    for the policy none, TransportError.
     """
     found: dict[TopicPartition, int] = {}
     times: dict[TopicPartition, int] = {}
@@ -25,9 +26,8 @@ def reset_positions(
     for partition in partitions:
         reset = _policy(shared, partition.topic)
         if reset.policy == "none":
-            raise StreamkitError(
-                f"no offset is committed for {partition.topic}-{partition.partition}, and its reset policy is none"
-            )
+            why = lost or f"no offset is committed for {partition.topic}-{partition.partition}"
+            raise StreamkitError(f"{why}, and its reset policy is none; `streamkit reset-offsets` sets where to begin")
         if reset.policy == BY_DURATION:
             times[partition] = max(0, now - reset.duration_ms)
         else:

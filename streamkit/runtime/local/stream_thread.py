@@ -258,9 +258,10 @@ class StreamThread:
     def _reset(self, error: OffsetOutOfRangeError) -> None:
         """Continue at the position of the topic's reset policy: the committed offset is out of range. Raises StreamkitError."""
         partition = TopicPartition(error.topic, error.partition)
-        position = reset_positions(self._shared, self._consumer, [partition])[partition]
+        lost = describe_lost(self._consumer, error)
+        position = reset_positions(self._shared, self._consumer, [partition], lost)[partition]
         where = {LATEST: "the end", EARLIEST: "the beginning"}.get(position, f"offset {position}")
-        log.warning("%s; going on from %s", describe_lost(self._consumer, error), where)
+        log.warning("%s; going on from %s", lost, where)
         self._consumer.remove([partition])
         self._consumer.add({partition: position})
 
