@@ -229,6 +229,10 @@ class ForeignMembersError(TransportError):
     """The application's group has members of another kind: they run Java, or another program (InconsistentGroupProtocol)."""
 
 
+class NotPermittedError(TransportError):
+    """The brokers do not allow a request, or do not know it (AuthorizationException, UnsupportedVersionException)."""
+
+
 class RetriableTransportError(TransportError):
     """A temporary fault; the same call may succeed later."""
 

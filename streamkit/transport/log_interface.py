@@ -81,6 +81,14 @@ class OpenTransaction:
         return fields[0] == fields[1]
 
 
+class EndedTransaction(NamedTuple):
+    """A lost transaction, and how it was ended; committed None: it is still open, for `reason`."""
+
+    transaction: OpenTransaction
+    committed: bool | None
+    reason: str = ""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a coordinator has ended a transaction; `committed` None: unknown, for `reason`."""
@@ -244,6 +252,16 @@ class Admin(ABC):
         """Return the transactions that are open on these partitions, and those of a group on the topic of its offsets.
 
         Raises TransportError.
+        """
+        return []
+
+    def end_lost(
+        self, transactional_id: str, partitions: Sequence[TopicPartition], group: str
+    ) -> list[EndedTransaction]:
+        """End what brokers have lost of the transactions of an id that has none now, as its coordinator did.
+
+        partitions, group: where to look, as for `open_transactions`. Returns what was open. Raises NotPermittedError where it may
+        not look, other TransportErrors as long as the coordinator or a partition can't tell.
         """
         return []
 

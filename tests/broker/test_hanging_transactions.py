@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import UnknownBrokerIdError
 
-from streamkit.errors import TransportError
+from streamkit.errors import RetriableTransportError, TransportError
 from streamkit.record import TopicPartition
 from tests.broker.counting import Process, counting, feed
 from tests.broker.hanging import UNVERIFIED, leave_open
@@ -85,6 +88,45 @@ def test_a_thread_ends_what_was_lost_of_its_own_transactions_before_the_next_one
     # The commit of the next transaction would have committed the record, too.
     values = [raw.value for raw in unverified.read(changelog.topic, committed_only=True) if raw.key == b"k0"]
     assert values == [(1).to_bytes(8)]
+
+
+def test_what_a_coordinator_that_starts_leaves_out_of_its_list_is_found(
+    unverified: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = counting(tmp_path, unverified)
+    place, own = TopicPartition(app.topic("words"), 0), f"{app.application}-own-1"
+    leave_open(unverified.address, own, app.topic("counts"), place, [7, 9], committed=False)
+    # As just after a restart: the leader of the partition is there, and the coordinator does not know yet that it is one.
+    monkeypatch.setattr(KafkaAdminClient, "list_transactions", lambda *_, **__: {})
+    with closing(unverified.transport.admin()) as admin:
+        (ended,) = admin.end_lost(own, [place], app.application)
+        assert (ended.transaction.partition, ended.committed) == (place, False)
+        assert admin.end_lost(own, [place], app.application) == []
+
+
+def test_a_look_for_lost_transactions_that_finds_no_leader_may_be_repeated(
+    unverified: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = counting(tmp_path, unverified)
+    place, own = TopicPartition(app.topic("words"), 0), f"{app.application}-own-1"
+    leave_open(unverified.address, own, app.topic("counts"), place, [7, 9], committed=False)
+    with closing(unverified.transport.admin()) as admin:
+        for answer, words in (
+            (dict, "could not be listed"),
+            (_raise(UnknownBrokerIdError(-1)), "UnknownBrokerIdError"),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(KafkaAdminClient, "describe_producers", lambda *_, answer=answer: answer())
+                with pytest.raises(RetriableTransportError, match=words):
+                    admin.end_lost(own, [place], app.application)
+        assert len(admin.end_lost(own, [place], app.application)) == 1
+
+
+def _raise(error: Exception) -> Callable[..., object]:
+    def run() -> object:
+        raise error
+
+    return run
 
 
 def test_an_unknown_outcome_is_decided_by_hand_and_what_is_alive_goes_on(unverified: Log, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 
 from streamkit.errors import (
+    NotPermittedError,
     ProducerLostError,
     ProductionError,
     RetriableTransportError,
@@ -22,7 +23,7 @@ from streamkit.runtime.execution.handlers import CONTINUE
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Shared
-from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, OpenTransaction, Producer
+from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, EndedTransaction, Producer
 
 log = logging.getLogger(__name__)
 
@@ -303,7 +304,8 @@ class OwnTransactions:
     def settle(self) -> None:
         """End the lost transactions as their coordinator did.
 
-        Raises RetriableTransportError where one is open and can't be ended, UnreachableError: then nothing may be written.
+        Raises RetriableTransportError where brokers can't tell yet, or one is open and can't be ended, UnreachableError: then
+        nothing may be written.
         """
         plan = self._shared.plan
         with closing(self._shared.transport.admin()) as admin:
@@ -312,33 +314,36 @@ class OwnTransactions:
                 places = [
                     TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)
                 ]
-                found = admin.open_transactions(places, plan.application)
-            except (RetriableTransportError, UnreachableError):
-                raise
-            except TransportError as error:
+                found = admin.end_lost(self._id, places, plan.application)
+            except NotPermittedError as error:
                 # An application may have no right to read the topics that it writes.
                 log.info("lost transactions can't be looked for: %s", error)
                 return
-            for each in found:
-                if each.transactional_id == self._id:
-                    self._end(admin, each)
-
-    def _end(self, admin: Admin, found: OpenTransaction) -> None:
-        place = f"{found.partition.topic}-{found.partition.partition}"
-        if not found.hanging:
-            raise RetriableTransportError(f"{place}: brokers are still ending the last transaction of {self._id}")
-        try:
-            outcome = admin.outcome_of(found)
-            if outcome.committed is None:
-                raise TransportError(f"its outcome is unknown: {outcome.reason}")
-            admin.end_transaction(found, outcome.committed)
-        except (RetriableTransportError, UnreachableError):
-            raise
-        except TransportError as error:
+            except (RetriableTransportError, UnreachableError):
+                raise
+            except TransportError as error:
+                raise RetriableTransportError(f"lost transactions can't be looked for: {error}") from error
+        for each in found:
+            self._tell(each)
+        still_open = [each for each in found if each.committed is None]
+        if still_open:
             # To go on would end it as the next transaction ends.
             raise RetriableTransportError(
-                f"{place}: brokers have lost the end of the last transaction of {self._id}, and it can't be ended: {error}; "
-                f"`streamkit transactions {self._shared.plan.file} --end` ends it, until then this thread waits"
-            ) from error
-        done = "committed" if outcome.committed else "aborted"
-        log.warning("%s: brokers had lost the end of the last transaction of %s; it is %s now", place, self._id, done)
+                f"{_place(still_open[0])}: brokers have lost the end of the last transaction of {self._id}, and it can't be ended: "
+                f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it, until then this thread waits"
+            )
+
+    def _tell(self, found: EndedTransaction) -> None:
+        if found.committed is not None:
+            done = "committed" if found.committed else "aborted"
+            log.warning(
+                "%s: brokers had lost the end of the last transaction of %s; it is %s now",
+                _place(found),
+                self._id,
+                done,
+            )
+
+
+def _place(found: EndedTransaction) -> str:
+    partition = found.transaction.partition
+    return f"{partition.topic}-{partition.partition}"

@@ -21,6 +21,7 @@ from streamkit.transport.kafka.native_client import made
 from streamkit.transport.kafka.oauth import for_librdkafka
 from streamkit.transport.log_interface import (
     Admin,
+    EndedTransaction,
     GroupDescription,
     GroupMember,
     NewTopic,
@@ -174,6 +175,13 @@ class KafkaAdmin(Admin):
         from streamkit.transport.kafka import transaction_markers
 
         return transaction_markers.open_transactions(self._config, partitions, group, self._timeout)
+
+    def end_lost(
+        self, transactional_id: str, partitions: Sequence[TopicPartition], group: str
+    ) -> list[EndedTransaction]:
+        from streamkit.transport.kafka import transaction_markers
+
+        return transaction_markers.end_lost(self._config, transactional_id, partitions, group, self._timeout)
 
     def outcome_of(self, transaction: OpenTransaction) -> Outcome:
         from streamkit.transport.kafka import transaction_markers

@@ -15,6 +15,7 @@ from streamkit.errors import (
     ConfigError,
     FencedError,
     ForeignMembersError,
+    NotPermittedError,
     RetriableTransportError,
     StreamkitError,
     TransportError,
@@ -230,6 +231,7 @@ _UNREACHABLE = (
     kafka_errors.NodeNotReadyError,
     kafka_errors.MetadataEmptyBrokerList,
 )
+_NOT_PERMITTED = (kafka_errors.AuthorizationError, kafka_errors.UnsupportedVersionError)
 _FENCED = (kafka_errors.UnknownMemberIdError, kafka_errors.IllegalGenerationError, kafka_errors.CommitFailedError)
 _MESSAGES = {
     kafka_errors.FencedInstanceIdError: "another process has taken over this group.instance.id",
@@ -251,4 +253,8 @@ def _translate(error: kafka_errors.KafkaError, what: str, address: str) -> Strea
         return FencedError(text)
     if isinstance(inner, _UNREACHABLE):
         return UnreachableError(f"{what}: no Kafka broker answers at {address} ({inner})")
-    return RetriableTransportError(text) if inner.retriable else TransportError(text)
+    if isinstance(inner, _NOT_PERMITTED):
+        return NotPermittedError(text)
+    # The id of a leader that is not known, as just after a restart.
+    is_retriable = inner.retriable or isinstance(inner, kafka_errors.UnknownBrokerIdError)
+    return RetriableTransportError(text) if is_retriable else TransportError(text)

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from streamkit.errors import TransportError
+from streamkit.errors import NotPermittedError, RetriableTransportError, TransportError
 from streamkit.hashing import java_hash
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.python_client import connected_admin, translated
-from streamkit.transport.log_interface import OpenTransaction, Outcome
+from streamkit.transport.log_interface import EndedTransaction, OpenTransaction, Outcome
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
-    from kafka.admin._transactions import ProducerState
+    from kafka.admin._transactions import ProducerState, TransactionDescription
     from kafka.record.default_records import DefaultRecordBatch
 
 
@@ -44,15 +44,83 @@ def open_transactions(
         return [each for each, _ in found]
 
 
+def end_lost(
+    config: Mapping[str, str],
+    transactional_id: str,
+    partitions: Sequence[TopicPartition],
+    group: str,
+    timeout: float,
+) -> list[EndedTransaction]:
+    """End the lost transactions of an id that has none now, as its coordinator did (Admin.end_lost). Raises TransportError."""
+    with _connected(config, timeout, f"lost transactions of {transactional_id} could not be looked for") as admin:
+        places = [*partitions, *(TopicPartition(_OFFSETS, number) for number in _leaders(admin, _OFFSETS) if group)]
+        found = _open_of_id(admin, transactional_id, places)
+        for each, _ in found:
+            if not each.hanging:
+                place = f"{each.partition.topic}-{each.partition.partition}"
+                raise RetriableTransportError(f"{place}: brokers are still ending a transaction of {transactional_id}")
+        if not found:
+            return []
+        try:
+            with translated("it could not be ended", config["bootstrap.servers"]):
+                ended = _end_all(admin, found)
+                open_now = _open_of_id(admin, transactional_id, places)
+        except NotPermittedError as error:
+            return [EndedTransaction(each, None, str(error)) for each, _ in found]
+    still = [each for each, _ in open_now]
+    return [
+        EndedTransaction(each.transaction, None, "brokers took the marker, but it is still open")
+        if each.committed is not None and any(each.transaction.is_same(other) for other in still)
+        else each
+        for each in ended
+    ]
+
+
+def _open_of_id(
+    admin: KafkaAdminClient, transactional_id: str, partitions: Sequence[TopicPartition]
+) -> list[tuple[OpenTransaction, ProducerState]]:
+    """Return the open transactions of one id.
+
+    Only its coordinator is asked, which refuses to tell while it starts. A list of all coordinators' transactions lacks those of
+    a coordinator that does not know yet that it is one.
+    """
+    from kafka.errors import TransactionalIdNotFoundError
+
+    try:
+        before = admin.describe_transactions([transactional_id])[transactional_id]
+    except TransactionalIdNotFoundError:
+        return []
+    producers = [each for each in _open_producers(admin, partitions) if each[1].producer_id == before.producer_id]
+    if not producers:
+        return []
+    # In this order: what the coordinator does not know after the look at the partitions, it never ends.
+    now = admin.describe_transactions([transactional_id])[transactional_id]
+    return [(_transaction(partition, producer, transactional_id, now), producer) for partition, producer in producers]
+
+
+def _end_all(admin: KafkaAdminClient, found: Sequence[tuple[OpenTransaction, ProducerState]]) -> list[EndedTransaction]:
+    """Write the markers of lost transactions of one producer, as far as it is known how they ended."""
+    history, ended = _history(admin, found[0][0]), []
+    for each, state in found:
+        known = _outcome(admin, history, each)
+        if known.committed is not None:
+            _write_marker(admin, each, known.committed, state)
+        ended.append(EndedTransaction(each, known.committed, known.reason))
+    return ended
+
+
 def outcome(config: Mapping[str, str], found: OpenTransaction, timeout: float) -> Outcome:
     """Return how a lost transaction ended at its coordinator, as its log and the partition tell. Raises TransportError."""
     with _connected(config, timeout, f"the log of the coordinators, {TOPIC}, could not be read") as admin:
-        history = _history(admin, found)
-        if not found.transactional_id and found.partition in history.unended:
-            return Outcome(None, "its coordinator still has to end it", alive=True)
-        decisions = history.naming(found.partition, found.epoch)
-        mixed = len({each.committed for each in decisions}) > 1
-        return outcome_of(decisions, _last_marker(admin, found) if mixed else None)
+        return _outcome(admin, _history(admin, found), found)
+
+
+def _outcome(admin: KafkaAdminClient, history: History, found: OpenTransaction) -> Outcome:
+    if not found.transactional_id and found.partition in history.unended:
+        return Outcome(None, "its coordinator still has to end it", alive=True)
+    decisions = history.naming(found.partition, found.epoch)
+    mixed = len({each.committed for each in decisions}) > 1
+    return outcome_of(decisions, _last_marker(admin, found) if mixed else None)
 
 
 def end(config: Mapping[str, str], found: OpenTransaction, committed: bool, timeout: float) -> None:
@@ -94,17 +162,22 @@ def _open_transactions(
     for partition, producer in producers:
         name = names.get(producer.producer_id, "")
         known = described.get(name)
-        transaction = OpenTransaction(
-            partition,
-            producer.current_transaction_start_offset,
-            producer.producer_id,
-            producer.producer_epoch,
-            name,
-            "" if known is None else known.state.value,
-            known is None or tuple(partition) not in known.topic_partitions,
-        )
-        found.append((transaction, producer))
+        found.append((_transaction(partition, producer, name, known), producer))
     return found
+
+
+def _transaction(
+    partition: TopicPartition, producer: ProducerState, name: str, known: TransactionDescription | None
+) -> OpenTransaction:
+    return OpenTransaction(
+        partition,
+        producer.current_transaction_start_offset,
+        producer.producer_id,
+        producer.producer_epoch,
+        name,
+        "" if known is None else known.state.value,
+        known is None or tuple(partition) not in known.topic_partitions,
+    )
 
 
 def _open_producers(
@@ -113,6 +186,10 @@ def _open_producers(
     from kafka.structs import TopicPartition as KafkaPartition
 
     states = admin.describe_producers([KafkaPartition(*partition) for partition in partitions])
+    silent = {tuple(partition) for partition in partitions} - {tuple(partition) for partition in states}
+    if silent:
+        topic, number = min(silent)
+        raise RetriableTransportError(f"{topic}-{number}: its producers could not be listed")
     return [
         (TopicPartition(*partition), producer)
         for partition, state in states.items()
