@@ -6,8 +6,6 @@ from glob import glob
 
 from setuptools import Extension, find_packages, setup
 
-# The command line lies in `cli` and is installed as `streamkit_cli`, which no pattern of pyproject.toml can express.
-COMMAND_LINE = ["streamkit_cli", *(f"streamkit_cli.{package}" for package in find_packages("cli"))]
 # What the command line shows and refers to, which lies beside its folder in a clone.
 DATA = ["streamkit_cli.examples", "streamkit_cli.schemas"]
 # Optional: where there is no compiler, or no header of Python, the installation goes on without it.
@@ -23,12 +21,12 @@ NATIVE = Extension(
 # Where man and the shells look, below the prefix of the installation.
 SHELL_FILES = [
     ("share/man/man1", sorted(glob("deploy/man/*.1"))),
-    ("share/bash-completion/completions", ["cli/completions/bash/streamkit"]),
-    ("share/zsh/site-functions", ["cli/completions/zsh/_streamkit"]),
-    ("share/fish/vendor_completions.d", ["cli/completions/fish/streamkit.fish"]),
+    ("share/bash-completion/completions", ["cli/streamkit_cli/completions/bash/streamkit"]),
+    ("share/zsh/site-functions", ["cli/streamkit_cli/completions/zsh/_streamkit"]),
+    ("share/fish/vendor_completions.d", ["cli/streamkit_cli/completions/fish/streamkit.fish"]),
 ]
 setup(
     data_files=SHELL_FILES,
-    packages=[*COMMAND_LINE, *DATA, *find_packages(include=["streamkit", "streamkit.*"])],
+    packages=[*find_packages(include=["streamkit", "streamkit.*"]), *find_packages("cli"), *DATA],
     ext_modules=[NATIVE] if sys.platform == "linux" and sys.implementation.name == "cpython" else [],
 )

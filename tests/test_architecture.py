@@ -193,7 +193,7 @@ def test_operators_join_pieces_and_write_no_text() -> None:
 def module_of(path: Path) -> str:
     """Return the name by which other modules import a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    parts = ("streamkit_cli", *parts[1:]) if parts[0] == "cli" else parts
+    parts = parts[1:] if parts[0] == "cli" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def completed_by_bash(*words: str) -> list[str]:
     """What the script offers where no streamkit is on the path."""
-    script = ROOT / "cli" / "completions" / "bash" / "streamkit"
+    script = ROOT / "cli" / "streamkit_cli" / "completions" / "bash" / "streamkit"
     call = f'. {script}; COMP_WORDS=("$@"); COMP_CWORD={len(words) - 1}; _streamkit_completion none; echo "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", call, "bash", *words], capture_output=True, text=True, check=False)
     assert done.stderr == ""

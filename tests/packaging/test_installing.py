@@ -27,7 +27,7 @@ UV = COMMANDS / "uv"
 MOST_BYTES = 5_000_000
 PACKAGES = {
     "streamkit": "streamkit",
-    "cli": "streamkit_cli",
+    "cli/streamkit_cli": "streamkit_cli",
     "topologies": "streamkit_cli/examples",
     "schemas": "streamkit_cli/schemas",
 }

@@ -1,7 +1,4 @@
-"""The entry point.
-
-The folder is called `cli`, and the installed package `streamkit_cli`.
-"""
+"""The entry point."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m streamkit_cli.shell_files --write|--check ROOT", file=sys.stderr)
         return 2
     root = Path(arguments[1])
-    scripts, pages = root / "cli" / "completions", root / "deploy" / "man"
+    scripts, pages = root / "cli" / "streamkit_cli" / "completions", root / "deploy" / "man"
     files = {scripts / name: text for name, text in completions().items()}
     files |= {pages / name: text for name, text in man_pages().items()}
     former = {path for folder in (scripts, pages) for path in folder.rglob("*") if path.is_file()} - files.keys()

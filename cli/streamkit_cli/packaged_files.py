@@ -1,4 +1,4 @@
-"""Folders that lie beside `cli` in a clone, and in the package where streamkit is installed from a wheel."""
+"""Folders that a clone has beside `cli`, and that the package has where streamkit is installed from a wheel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HERE = Path(__file__).parent
 
 def _packaged(package: str, in_clone: str) -> Path:
     installed = _HERE / package
-    return installed if installed.is_dir() else _HERE.parent / in_clone
+    return installed if installed.is_dir() else _HERE.parents[1] / in_clone
 
 
 EXAMPLES = _packaged("examples", "topologies")
