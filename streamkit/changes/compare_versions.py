@@ -1,4 +1,4 @@
-"""Compares two versions of an application."""
+"""Compares two versions of an application: steps, names, tasks, topics and stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serdes as plain data, and whether one serde reads the bytes of another."""
+"""Serdes and rows as plain data, and whether one version reads the bytes of another."""
 
 from __future__ import annotations
 

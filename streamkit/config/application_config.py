@@ -1,4 +1,4 @@
-"""The settings of an application, joined from all their sources."""
+"""The settings of an application, joined from all their sources: files, environment variables and options."""
 
 from __future__ import annotations
 

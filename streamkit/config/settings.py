@@ -1,4 +1,4 @@
-"""Every setting of Kafka Streams: its name, type, default and meaning (StreamsConfig)."""
+"""Every setting of Kafka Streams and of topics: its name, type, default and meaning (StreamsConfig, TopicConfig)."""
 
 from __future__ import annotations
 

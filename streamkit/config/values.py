@@ -1,4 +1,4 @@
-"""Converts texts and YAML values to the types of settings, with a message for values that do not fit."""
+"""Checks settings, and converts texts and YAML values to their types, with a message for values that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports the Python callables that a topology names: `module:object`, from the YAML file's folder first."""
+"""Imports the Python callables that a topology names, from the YAML file's folder first, and checks their signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checked expressions as immutable data: functions of the file, bounds of growth, and the Python source with its globals."""
+"""Checked expressions as immutable data: their Python source, the bounds of their growth, and functions of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses the text of an expression, and maps places in it to the YAML file."""
+"""Parses the text of an expression, maps places in it to the YAML file, and knows the spellings of other languages."""
 
 from __future__ import annotations
 

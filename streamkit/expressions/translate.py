@@ -1,4 +1,4 @@
-"""Translates syntax trees to Python source: names, literals, operators. Calls and loops have modules of their own.
+"""Translates syntax trees to Python source, with and without charges to a record's budget.
 
 A construct without a method is a problem: the translator lists what is allowed, not what is forbidden.
 """

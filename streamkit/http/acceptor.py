@@ -1,4 +1,4 @@
-"""Accepts connections up to the limits, refuses the others, and aborts those that take too long."""
+"""Connections of the HTTP server: accepted up to the limits, and aborted if they take too long."""
 
 from __future__ import annotations
 

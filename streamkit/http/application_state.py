@@ -1,4 +1,4 @@
-"""The state of an application: that of each instance that answers, and owner and lag of every input partition."""
+"""The state of an application and of its instances: health, status, lag, threads, and what the page shows."""
 
 from __future__ import annotations
 

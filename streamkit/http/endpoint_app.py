@@ -1,4 +1,4 @@
-"""All endpoints as one Starlette application, with the checks before them."""
+"""All endpoints as one Starlette application, with the checks before them, their documentation, and pages."""
 
 from __future__ import annotations
 

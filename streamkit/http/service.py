@@ -1,4 +1,4 @@
-"""The objects that endpoints use."""
+"""The objects that endpoints use, and the other instances of the application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of the topics of the file and of internal ones, and changes of stores; nothing is written."""
+"""Records of the topics of the file and of internal ones, changes of stores, and dead letters with their replay."""
 
 from __future__ import annotations
 

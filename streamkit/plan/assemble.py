@@ -1,4 +1,4 @@
-"""Builds the pipelines of a file through the operators, in Java's order of DSL calls."""
+"""Builds the pipelines of a file through the operators, in Java's order of DSL calls, and infers types meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the written topology into the frozen Plan."""
+"""Turns the written topology into the frozen Plan, and binds each of its serdes to a topic."""
 
 from __future__ import annotations
 

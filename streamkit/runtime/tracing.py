@@ -1,4 +1,4 @@
-"""Collects the visits of nodes while traced programs run."""
+"""Traces: the visits of nodes by a record and by all that it causes, collected while traced programs run."""
 
 from __future__ import annotations
 

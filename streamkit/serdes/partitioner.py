@@ -1,4 +1,4 @@
-"""Kafka's default partitioner: murmur2 of the key bytes (Utils.murmur2, BuiltInPartitioner)."""
+"""Kafka's hashes of bytes: murmur2 with the default partitioner, and murmur3 of foreign-key joins."""
 
 from __future__ import annotations
 

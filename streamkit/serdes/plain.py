@@ -1,4 +1,4 @@
-"""The JSON form of plain data that holds bytes, dates or decimals."""
+"""The JSON form of plain data that holds bytes, dates or decimals, and the form of values in messages."""
 
 from __future__ import annotations
 

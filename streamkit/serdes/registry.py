@@ -1,4 +1,4 @@
-"""The schema registry of an application: Confluent's REST API through Confluent's client."""
+"""The schema registry of an application, through Confluent's client, and compiled schemas of any format."""
 
 from __future__ import annotations
 

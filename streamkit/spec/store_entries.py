@@ -1,4 +1,4 @@
-"""Parses the stores of steps (`store:`), and settings of topics."""
+"""Parses the stores of steps (`store:`), settings of topics, and pipelines that fill a store from a topic."""
 
 from __future__ import annotations
 

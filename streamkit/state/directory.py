@@ -1,4 +1,4 @@
-"""The state directory of an application on this machine (StateDirectory)."""
+"""The state directory of an application on this machine (StateDirectory), with its marks and checkpoint files."""
 
 from __future__ import annotations
 

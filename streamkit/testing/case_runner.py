@@ -1,4 +1,4 @@
-"""Runs cases on the driver of `try` and collects the failures."""
+"""Runs cases on the driver of `try`, compares their records, and collects the failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures as lines of text: the expected and the actual values, and their differences."""
+"""The results of tests: failures as lines of text, JUnit XML, and the steps that no test reached."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _open(address: str, stop_requested: threading.Event) -> None:
         return
 
 
-# `streamkit dev`: a topology that runs while its files change.
+# The process of the application, which is started again when its files change.
 
 _WATCHED = {".yaml", ".yml", ".py", ".json", ".avsc", ".proto"}
 _PASSED_OVER = {"node_modules", "__pycache__"}

@@ -142,7 +142,7 @@ def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
     return before, after, compare(before, after, on_log)
 
 
-# The output of `streamkit diff`.
+# The output.
 
 _SEVERITIES = {
     Verdict.SAFE: "notice",

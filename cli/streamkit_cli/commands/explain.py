@@ -96,7 +96,7 @@ def _data(dead: DeadLetter) -> dict[str, Json]:
     }
 
 
-# Processes the record of a dead letter again, in memory, with the state that is on the log now.
+# The record of a dead letter, processed again in memory with the state that is on the log now.
 
 _BATCH, _POLL_MS = 5000, 200
 

@@ -104,7 +104,7 @@ def _physical(plan: Plan, topics: list[str] | None) -> list[str] | None:
     return [names.get(topic, topic) for topic in topics] if topics else None
 
 
-# Selects dead letters for the command line, and writes them.
+# The selection of dead letters, and their output.
 
 NAMES = (
     "error",

@@ -114,7 +114,7 @@ def _shown(row: dict[str, Json]) -> tuple[object, ...]:
     return tuple(shown.values())
 
 
-# Lists the transactions on an application's topics whose end brokers have lost, and ends them as their coordinator did.
+# The transactions on an application's topics whose end brokers have lost; they are ended as their coordinator did.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The base classes of operators (steps of the language) and of processors (the work of nodes)."""
+"""The base class of operators (steps of the language), and the objects of the DSL that they build on."""
 
 from __future__ import annotations
 

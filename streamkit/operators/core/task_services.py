@@ -1,4 +1,4 @@
-"""What generated code and kernels use of the task that runs them."""
+"""What generated code and kernels use of the task that runs them, and the types of their functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that take lists of records: `map_values`, `filter`, `flat_map_values` and `process_values` with `batch`."""
+"""Functions that take lists of records (`batch`), as lists or as columns of numpy, pandas or Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom processors in Python: their context and their calls (org.apache.kafka.streams.processor.api)."""
+"""Python code of the user at run time: custom processors, transformers of tables' values, and global stores."""
 
 from __future__ import annotations
 

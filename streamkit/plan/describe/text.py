@@ -1,4 +1,4 @@
-"""`Topology.describe()` as text, byte for byte as Kafka Streams prints it (InternalTopologyBuilder.TopologyDescription)."""
+"""A Plan as text: `Topology.describe()` byte for byte as Kafka Streams prints it, JSON, Mermaid and DOT."""
 
 from __future__ import annotations
 

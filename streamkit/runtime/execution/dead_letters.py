@@ -1,4 +1,4 @@
-"""Writes and reads dead letters: the source's bytes, with the failure in headers (KIP-1034, ExceptionHandlerUtils)."""
+"""Dead letters: the source's bytes with the failure in headers (KIP-1034), and the reasons of failures as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record queues of a task: they extract timestamps, and select the next run of records (PartitionGroup)."""
+"""Record queues of a task (PartitionGroup), and the runs of consecutive records that they select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the stores of tasks: in memory for the driver, in the state directory for an application."""
+"""Opens the stores of tasks, in memory or in the state directory, and restores global ones through their processors."""
 
 from __future__ import annotations
 

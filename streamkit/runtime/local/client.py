@@ -1,4 +1,4 @@
-"""An application instance: topics, threads, state directory, start and stop (KafkaStreams)."""
+"""An application instance: topics, threads, state directory, start, upkeep and stop (KafkaStreams)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates or checks every topic of a topology, and returns the tasks that result (InternalTopicManager)."""
+"""The topics of a topology on the log: created or checked, with the tasks that result (InternalTopicManager)."""
 
 from __future__ import annotations
 

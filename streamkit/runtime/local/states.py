@@ -1,4 +1,4 @@
-"""States of threads and of the client, and their transitions (StreamThread.State, KafkaStreams.State)."""
+"""States of threads and of the client with their transitions (KafkaStreams.State), and the counters of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream thread: its consumer and producer, and the loop: poll, process, punctuate, commit (StreamThread)."""
+"""Stream threads: consumer and producer, and the loop: poll, process, punctuate, commit (StreamThread)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leader of a group: computes assignments from subscriptions (StreamsPartitionAssignor.assign)."""
+"""The leader of a group and its assignor: assignments from subscriptions (StreamsPartitionAssignor, KIP-441)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies a changelog into another topic, so that it can be repeated after a crash at any point."""
+"""Copies a changelog into another topic, converting its rows, so that it can be repeated after a crash at any point."""
 
 from __future__ import annotations
 

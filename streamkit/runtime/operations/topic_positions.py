@@ -1,4 +1,4 @@
-"""Targets of a reset: converts the options of kafka-streams-application-reset to offsets of partitions."""
+"""Positions in topics: the targets of a reset, as in kafka-streams-application-reset, and the part of a topic that is read."""
 
 from __future__ import annotations
 

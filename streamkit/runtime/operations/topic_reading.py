@@ -1,4 +1,4 @@
-"""Reads the records of a topic without a group: without end, up to end offsets, or only the last ones."""
+"""Reads the records of a topic of a topology without a group, and selects them by time, key or expression."""
 
 from __future__ import annotations
 

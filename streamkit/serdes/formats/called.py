@@ -1,4 +1,4 @@
-"""Serdes written in Python: `{call: module:object, with: {…}}`."""
+"""Serdes written in Python: `{call: module:object, with: {…}}`, and those of installed plugins."""
 
 from __future__ import annotations
 

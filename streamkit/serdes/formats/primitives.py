@@ -1,4 +1,4 @@
-"""The serdes of org.apache.kafka.common.serialization.Serdes: same names, same bytes (big-endian)."""
+"""The serdes of org.apache.kafka.common.serialization.Serdes: same names, same bytes (big-endian); and `lines`."""
 
 from __future__ import annotations
 

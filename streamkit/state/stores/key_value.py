@@ -1,4 +1,4 @@
-"""Key-value stores with timestamps, cached or not (TimestampedKeyValueStore, CachingKeyValueStore)."""
+"""Key-value stores with timestamps, cached or not (TimestampedKeyValueStore), also with a time to live."""
 
 from __future__ import annotations
 

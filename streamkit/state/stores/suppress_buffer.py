@@ -1,4 +1,4 @@
-"""The buffer of suppress: one update a key, released in order of time (InMemoryTimeOrderedKeyValueChangeBuffer)."""
+"""Buffers by time: that of suppress (InMemoryTimeOrderedKeyValueChangeBuffer), and that of a join with grace."""
 
 from __future__ import annotations
 

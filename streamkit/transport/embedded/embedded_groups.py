@@ -1,7 +1,7 @@
-"""Consumer groups in the database: members, generations, and the transitions between them.
+"""Consumer groups on the embedded log: groups in the database, and the membership that takes part in one.
 
 A group is `joining` (every member sends its subscription again), then `assigning` (its leader decides), then `stable`. Each
-change of the members makes it `joining` again. Every function runs inside the caller's transaction.
+change of the members makes it `joining` again. The functions of groups run inside the caller's transaction.
 """
 
 from __future__ import annotations

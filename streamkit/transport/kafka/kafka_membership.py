@@ -1,4 +1,4 @@
-"""Membership in a Kafka consumer group, through kafka-python: librdkafka accepts no custom assignor.
+"""Membership in a Kafka consumer group, and committed offsets, through kafka-python: librdkafka accepts no custom assignor.
 
 The coordinator client of a KafkaConsumer is used without its fetcher: it joins, commits, and sends heartbeats from its own
 thread. The records are read by librdkafka, with a manual assignment.

@@ -1,4 +1,4 @@
-"""Converts librdkafka's settings of a connection to those of kafka-python: an application has one configuration for both."""
+"""The connection of kafka-python: its settings, converted from those of librdkafka, and its errors."""
 
 from __future__ import annotations
 

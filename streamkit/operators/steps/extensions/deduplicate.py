@@ -150,7 +150,7 @@ pipelines:
         return dataclasses.replace(made, type="key_value", caching=False, ttl=2 * within)
 
 
-# The ids that the `deduplicate` step has forwarded.
+# The work at run time: the ids that were forwarded.
 
 
 class KnownIds:

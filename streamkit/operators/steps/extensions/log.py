@@ -90,7 +90,7 @@ pipelines:
         return add_stream_node(step, upstream, builder, "STREAMKIT-LOG-", processor)
 
 
-# Lines of the `log` step, at most so many a second.
+# The work at run time.
 
 LONGEST = 10_000
 

@@ -96,7 +96,7 @@ pipelines:
         return add_stream_node(step, upstream, builder, "STREAMKIT-SAMPLE-", processor)
 
 
-# Sampling by a hash, which gives the same choice on each replay.
+# The work at run time: sampling by a hash.
 
 _RANGE = 1 << 64
 

@@ -293,7 +293,7 @@ class _JoinBuilder:
         return Table(result_name, node, sources, common.key_serde, value_serde, work)
 
 
-# Foreign-key joins of tables: subscriptions, responses, and the bytes that carry them (KIP-213).
+# The work at run time: subscriptions, responses, and the bytes that carry them.
 #
 # Follows SubscriptionSendProcessorSupplier, SubscriptionReceiveProcessorSupplier, SubscriptionJoinProcessorSupplier,
 # ForeignTableJoinProcessorSupplier and ResponseJoinProcessorSupplier.

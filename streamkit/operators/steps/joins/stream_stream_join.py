@@ -359,7 +359,7 @@ def _check_supplier(step: Step, option: str) -> None:
         raise BuildError(position, f"{step.operator}: `segment_interval` is for persistent stores")
 
 
-# Joins of two streams within a window (KStreamKStreamJoin, KStreamJoinWindow, KStreamKStreamSelfJoin).
+# The work at run time (KStreamKStreamJoin, KStreamJoinWindow, KStreamKStreamSelfJoin).
 
 NO_TIMESTAMP = -1
 NEVER = (1 << 63) - 1

@@ -1,4 +1,4 @@
-"""Joins of a stream with a table's current row, or with its row as of the record's timestamp."""
+"""Joins of a stream with a table's current row, with its row as of the record's timestamp, or with a global table."""
 
 from __future__ import annotations
 

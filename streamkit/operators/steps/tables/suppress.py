@@ -224,7 +224,7 @@ pipelines:
             ) from error
 
 
-# Suppression of intermediate updates of a table (KTableSuppressProcessorSupplier).
+# The work at run time (KTableSuppressProcessorSupplier).
 
 
 @dataclass(frozen=True)

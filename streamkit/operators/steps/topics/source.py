@@ -1,4 +1,4 @@
-"""The beginnings of pipelines: streams, tables and global tables."""
+"""The beginnings and ends of pipelines: streams, tables and global tables, `to` and `for_each`."""
 
 from __future__ import annotations
 
