@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamkit.config.settings import ALIASES
 from streamkit.config.values import is_secret
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
 from streamkit_cli.guard import print_message
@@ -130,7 +131,6 @@ def _problems(file: str, options: CheckOptions) -> list[ReportLine]:
 
 def _warnings(model: TopologyModel, plan: Plan) -> list[str]:
     """Return the warnings of the settings, with their places if they stand in the file."""
-    from streamkit.config.settings import ALIASES
 
     entries = {ALIASES.get(name, name): entry for name, entry in model.config.items()}
     places = {name: f"{entry.position}: " for name, entry in entries.items() if entry.position is not None}

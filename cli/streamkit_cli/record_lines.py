@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import SerdeError, UsageError
 from streamkit.plan.lookup import find_topic
+from streamkit.plan.model import ExternalTopic, Plan
+from streamkit.record import OutputTuple
+from streamkit.serdes.plain import Json
+from streamkit.serdes.serde import Serde
+from streamkit.serdes.size import unused
 
 if TYPE_CHECKING:
-    from streamkit.plan.model import ExternalTopic, Plan
-    from streamkit.record import OutputTuple
     from streamkit.runtime.records import RecordJson
-    from streamkit.serdes.plain import Json
-    from streamkit.serdes.serde import Serde
     from streamkit.transport.log_interface import Transport
 
 
@@ -52,8 +53,6 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 def json_line(record: Json) -> str:
     """Return a value as one line of compact JSON, non-ASCII as it is."""
     import orjson
-
-    from streamkit.serdes.size import unused
 
     try:
         # orjson and json write a small record the same unless it has a float with an exponent.

@@ -6,17 +6,15 @@ import json
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
 from streamkit.runtime.operations.topic_reading import Found, Row, record_json
 from streamkit.runtime.records import RecordJson, headers_to_json
+from streamkit.serdes.plain import Json
 from streamkit_cli.record_lines import json_line, line_of_value
-
-if TYPE_CHECKING:
-    from streamkit.plan.model import Plan
-    from streamkit.serdes.plain import Json
 
 
 class Format(StrEnum):

@@ -9,8 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
+from streamkit.config import SETTINGS, Config
+from streamkit.config.application_config import variable
 from streamkit.config.settings import SettingValue
+from streamkit.expressions.function_table import LIBRARY
 from streamkit.lint import RULES, Rule
+from streamkit.operators import STEPS
 from streamkit.spec.markdown import cell, without_links
 from streamkit_cli.command_line import COMMANDS, application
 
@@ -45,7 +49,6 @@ _Found = Iterator[tuple[str, str, Callable[[], str]]]
 
 
 def _steps() -> _Found:
-    from streamkit.operators import STEPS
     from streamkit.spec.language_reference import describe_operator
 
     for operator in STEPS.values():
@@ -53,7 +56,6 @@ def _steps() -> _Found:
 
 
 def _functions() -> _Found:
-    from streamkit.expressions.function_table import LIBRARY
     from streamkit.spec.language_reference import describe_function
 
     for function in LIBRARY.values():
@@ -213,8 +215,6 @@ class SettingRow(TypedDict):
 
 def setting_rows() -> list[SettingRow]:
     """Return the settings by name; deprecated names stand for present ones and aren't among them."""
-    from streamkit.config import SETTINGS, Config
-    from streamkit.config.application_config import variable
 
     defaults = {name: value for name, value, _ in Config("").describe()}
     return [

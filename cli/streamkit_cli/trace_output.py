@@ -6,16 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from streamkit.graph.physical_topology import StepRef
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.runtime.tracing import BATCH, COMMIT, EXPIRY, TIMER, Passed, RowChange, Visit
 from streamkit.serdes.plain import Json
 from streamkit_cli.options import Format
 from streamkit_cli.record_lines import json_line
-
-if TYPE_CHECKING:
-    from streamkit.graph.physical_topology import StepRef
 
 _CAUSES = {
     BATCH: "at the end of the batch",

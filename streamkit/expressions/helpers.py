@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from streamkit.errors import LimitError
+from streamkit.expressions import regex
 from streamkit.expressions.expression_limits import (
     MAX_BITS,
     MAX_BYTES,
@@ -336,14 +337,12 @@ def decode(data: Value, encoding: Value = "utf-8", errors: Value = "strict") -> 
 
 def re_match(pattern: str, text: str) -> bool:
     """`re_match(…)`."""
-    from streamkit.expressions import regex
 
     return regex.match(pattern, text)
 
 
 def re_split(pattern: str, text: str) -> list[str]:
     """`re_split(…)`."""
-    from streamkit.expressions import regex
 
     return regex.split(pattern, text)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streamkit.config import Config
 from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, UsageError
 from streamkit.http.access import Access, is_local
@@ -21,7 +22,6 @@ from streamkit.runtime.execution.dead_letters import one_line
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from streamkit.config import Config
     from streamkit.http.acceptor import Server
     from streamkit.http.endpoint_app import Served
     from streamkit.runtime.local.client import Application

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamkit.config import Config
 from streamkit.errors import Problem, TopologyError
+from streamkit.operators.core.operator import StoreDefaults
 from streamkit.plan.model import Plan
 
 if TYPE_CHECKING:
-    from streamkit.config import Config
     from streamkit.spec.topology_model import TopologyModel
 
 
@@ -44,8 +45,6 @@ def build(
     env: variables, of which those named STREAMKIT_… are settings; online: whether to check against the schema registry too.
     Raises TopologyError with every problem in the meaning of the file, ConfigError, RegistryError.
     """
-    from streamkit.config import Config
-    from streamkit.operators.core.operator import StoreDefaults
     from streamkit.plan.assemble import Assembler
     from streamkit.plan.freeze import bind_serdes, broken_copartitions, copartition_groups, freeze
 

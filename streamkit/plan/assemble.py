@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
+from streamkit import serdes
 from streamkit.errors import Position, Problem
 from streamkit.expressions.expression import Expression
 from streamkit.expressions.infer import infer
@@ -79,7 +80,6 @@ class Assembler:
 
     def serde(self, spec: object) -> Serde:
         """Return a serde of the language."""
-        from streamkit import serdes
 
         return serdes.parse(spec, str(Path(self.model.file).parent))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from streamkit.config import Config
 from streamkit.errors import Position, Problem, TopologyError
 from streamkit.graph.builder import GraphBuilder
 from streamkit.graph.physical_topology import NOWHERE, Topology, WrittenNode
@@ -25,10 +25,6 @@ from streamkit.serdes.registry import URL, Registry
 from streamkit.serdes.serde import Binding, Serde
 from streamkit.spec.topology_model import TopologyModel
 from streamkit.state.definitions import StoreDef
-
-if TYPE_CHECKING:
-    from streamkit.config import Config
-
 
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",

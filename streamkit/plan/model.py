@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from streamkit.config import Config
 from streamkit.config.settings import OffsetReset
+from streamkit.expressions import Expression, Function
+from streamkit.graph.physical_topology import StepRef
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
 
 if TYPE_CHECKING:
-    from streamkit.config import Config
-    from streamkit.expressions import Expression, Function
-    from streamkit.graph.physical_topology import StepRef
     from streamkit.serdes.registry import Registry
     from streamkit.spec.topology_model import GeneratorSpec
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from streamkit import durations
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import ConfigError, SerdeError, StreamkitError, TopicError
+from streamkit.plan import load
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId, TopicPartition
 from streamkit.runtime.execution.handlers import CONTINUE, Handlers
@@ -389,7 +390,6 @@ def run_case(
     topology: str | Path, lines: Iterable[str], stores: bool = True
 ) -> tuple[list[dict[str, Json]], dict[str, list[list[Json]]]]:
     """Run a topology file over JSON Lines; return (output records, rows by store). Raises as Driver.pipe."""
-    from streamkit.plan import load
 
     with Driver(load(topology)) as driver:
         records = list(run_lines(driver, lines))

@@ -14,6 +14,7 @@ from pathlib import Path
 from streamkit.errors import UsageError
 from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import SECTIONS
+from streamkit.operators import OPERATORS
 from streamkit.operators.core import fields as kinds
 from streamkit.operators.core.operator import AnyOperator, Example
 from streamkit.spec.markdown import block, cell
@@ -153,7 +154,6 @@ def _words(accepts: Iterable[str]) -> str:
 
 
 def _registered() -> list[AnyOperator]:
-    from streamkit.operators import OPERATORS
 
     return list(OPERATORS.values())
 

@@ -29,6 +29,7 @@ from streamkit.operators.core.parsed_values import (
     Step,
     StoreOptions,
 )
+from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 from streamkit.spec import yaml_reader
 from streamkit.spec.call_readers import batch_call, call_ref, called_options, is_call
@@ -39,7 +40,6 @@ from streamkit.suggestions import did_you_mean, is_misspelt, nearest
 
 if TYPE_CHECKING:
     from streamkit.serdes.formats.called import CalledSerde
-    from streamkit.serdes.plain import Json
 
 
 BRANCH_NAME = "The name of a branch"

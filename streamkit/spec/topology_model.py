@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from streamkit.config.settings import OffsetReset
 from streamkit.errors import Position
 from streamkit.expressions import Expression, Function
+from streamkit.expressions.calls import Usage
 from streamkit.operators.core.parsed_values import CallRef, ForEachSpec, Ref, SinkSpec, Step
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
-    from streamkit.expressions.calls import Usage
     from streamkit.serdes.formats.called import CalledSerde
 
 TIMESTAMP_POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time", "wallclock")

@@ -16,6 +16,7 @@ from streamkit import plugins, serdes
 from streamkit.config.settings import ALIASES, BY_DURATION, POLICIES, SETTINGS, Setting
 from streamkit.config.values import PREFIXES
 from streamkit.errors import UsageError
+from streamkit.operators import OPERATORS, STEPS
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.serdes.plain import Json
@@ -306,7 +307,6 @@ def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Sc
 
 def with_plugins() -> Schema:
     """Return the schema with the steps and serdes of installed plugins."""
-    from streamkit.operators import STEPS
 
     return build(STEPS, plugins.load(plugins.SERDES))
 
@@ -334,7 +334,6 @@ def main(arguments: list[str]) -> int:
 
     Returns the exit code; raises UsageError for other arguments.
     """
-    from streamkit.operators import OPERATORS
 
     if arguments == ["--plugins"]:
         print(json.dumps(with_plugins(), indent=1, ensure_ascii=False))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from streamkit import durations
 from streamkit.errors import ConfigError, Position, Problem, TopologyError
 from streamkit.expressions import Library
+from streamkit.operators.core.operator import AnyOperator
 from streamkit.serdes.plain import Json
+from streamkit.spec.topology_model import CallSite
 from streamkit.spec.yaml_nodes import Node, Source
 from streamkit.suggestions import did_you_mean, is_misspelt
 
 if TYPE_CHECKING:
-    from streamkit.operators.core.operator import AnyOperator
     from streamkit.serdes.formats.called import CalledSerde
-    from streamkit.spec.topology_model import CallSite
 
 
 T = TypeVar("T")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from streamkit.config import Config, read_env_file
+from streamkit.config.application_config import variable
+from streamkit.config.settings import ALIASES
+from streamkit.serdes.plain import Json
+from streamkit.spec.topology_model import TopologyModel
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_model, overrides
 from streamkit_cli.options import EnvFile, Format, Settings, Shown
 from streamkit_cli.reference import setting_rows
 from streamkit_cli.tables import table
-
-if TYPE_CHECKING:
-    from streamkit.serdes.plain import Json
-    from streamkit.spec.topology_model import TopologyModel
-
 
 Optional = Annotated[
     str | None,
@@ -69,7 +69,6 @@ def _cells(row: dict[str, Json], *names: str) -> list[str]:
 
 
 def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Json]]:
-    from streamkit.config import Config, read_env_file
 
     in_file = read_env_file(env_file) if env_file else {}
     model = load_model(file, {**in_file, **os.environ})
@@ -91,8 +90,6 @@ def _values(file: str, settings: list[str] | None, env_file: str | None) -> list
 
 def _origin(model: TopologyModel, name: str, origin: str, env_file: str | None) -> str:
     """Return the origin of a value: a line of the file, a variable, or the option."""
-    from streamkit.config.application_config import variable
-    from streamkit.config.settings import ALIASES
 
     if origin == "file":
         names = [name, *(old for old, present in ALIASES.items() if present == name)]

@@ -12,8 +12,12 @@ import typer
 
 from streamkit.durations import LONGEST, option_time
 from streamkit.errors import SerdeError, TopicError, UsageError
+from streamkit.plan.lookup import find_readable
+from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.operations.topic_positions import Range, Target, first_offsets
+from streamkit.runtime.operations.topic_reading import Found, KeyCondition, Reading, RecordFilter, TopicForms
+from streamkit.transport.log_interface import Consumer, TopicInfo, Transport
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Settings, readable_topics
@@ -21,10 +25,6 @@ from streamkit_cli.record_output import Format, Output, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from streamkit.plan.model import Plan
-    from streamkit.runtime.operations.topic_reading import Found, KeyCondition, Reading, RecordFilter, TopicForms
-    from streamkit.transport.log_interface import Consumer, TopicInfo, Transport
 
 
 Topic = Annotated[
@@ -133,9 +133,7 @@ def command(
     JSON Lines from the topic's beginning on, until --limit, --until-idle or a signal ends it; --tail and --to end it too,
     unless there is --follow. Nothing is created: no topic, no group, no state.
     """
-    from streamkit.plan.lookup import find_readable
     from streamkit.runtime.operations.opening import open_log
-    from streamkit.runtime.operations.topic_reading import Reading, RecordFilter, TopicForms
     from streamkit_cli.command_process import stopping
     from streamkit_cli.logs import silence_noticed
 
@@ -162,7 +160,6 @@ def command(
 
 def _key_condition(forms: TopicForms, key: str | None) -> KeyCondition | None:
     """Return the condition of `--key`. Raises UsageError where no form of the topic's keys has such a key."""
-    from streamkit.runtime.operations.topic_reading import KeyCondition
 
     try:
         return None if key is None else KeyCondition(forms, key)

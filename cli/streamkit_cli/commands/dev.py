@@ -23,6 +23,7 @@ import typer
 from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError, TransportError, UsageError
 from streamkit.runtime.local.supervisor import LIFELINE
+from streamkit.transport.log_interface import NewTopic
 from streamkit.transport.reachability import silence
 from streamkit_cli.command_process import stopping
 from streamkit_cli.guard import call, print_message
@@ -267,7 +268,6 @@ def _note(found: _Files, path: str) -> None:
 
 
 def _create_topics(plan: Plan) -> None:
-    from streamkit.transport.log_interface import NewTopic
 
     with opened(plan) as log:
         admin = log.admin()

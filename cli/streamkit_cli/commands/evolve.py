@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamkit.errors import UsageError
+from streamkit.serdes.plain import Json
 from streamkit_cli.commands.migrate import New, Old, Stores, read_version, renames_of
 from streamkit_cli.commands.submit import Archives, Conf, Master, PyFiles, cluster_of, one_of
 from streamkit_cli.guard import FAILED, print_message
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from streamkit.runtime.spark.evolution.evolution import Evolution
     from streamkit.runtime.spark.evolution.new_stores import NewStores
     from streamkit.runtime.spark.submission.spark_session import Cluster
-    from streamkit.serdes.plain import Json
     from streamkit.transport import Transport
 
 Folder = Annotated[

@@ -12,6 +12,7 @@ from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import PLACE_ON_LOG, OutputTuple, TopicPartition
 from streamkit.runtime.driver import Driver, Remains
 from streamkit.runtime.execution.dead_letters import PREFIX, DeadLetter, dead_letter_topics, read_dead_letter
+from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit.runtime.tracing import Tracer, Visit
 from streamkit.serdes.plain import Json
 from streamkit.transport.log_interface import Consumer, Transport
@@ -78,7 +79,6 @@ def _name(dead: DeadLetter) -> str:
 
 
 def _record(plan: Plan, dead: DeadLetter) -> dict[str, Json]:
-    from streamkit.runtime.records import RecordJson, headers_to_json
 
     key, value = RecordJson(plan).decode_source(dead.topic, dead.key, dead.value)
     headers = {"headers": headers_to_json(dead.headers)} if dead.headers else {}

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamkit.errors import SerdeError, StreamkitError, UsageError
 from streamkit.plan.lookup import find_topic
+from streamkit.plan.model import Plan
+from streamkit.record import OutputTuple
 from streamkit_cli.loading import load_plan, refuse_stdin
 from streamkit_cli.options import EnvFile, File, Settings, topics
 from streamkit_cli.record_lines import STDIN, TopicTargets, batches, input_lines, parse_record, row_of, value_of_line
-
-if TYPE_CHECKING:
-    from streamkit.plan.model import Plan
-    from streamkit.record import OutputTuple
 
 PlainLines = Annotated[bool, typer.Option("--lines", help="Each line is a value; the key is absent.")]
 

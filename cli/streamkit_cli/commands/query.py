@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
@@ -12,14 +12,12 @@ import typer
 from streamkit.durations import option_time
 from streamkit.errors import UsageError
 from streamkit.http.answers import ROW, ROWS, STORES
+from streamkit.serdes.plain import Json
 from streamkit_cli.options import TIME_HELP, EnvFile, Format, Settings
 from streamkit_cli.options import stores as stores_of_file
 from streamkit_cli.record_lines import json_line
 from streamkit_cli.remote import Connection, Place, TokenFile, connect
 from streamkit_cli.tables import table
-
-if TYPE_CHECKING:
-    from streamkit.serdes.plain import Json
 
 Store = Annotated[
     str | None,

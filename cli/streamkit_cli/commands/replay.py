@@ -12,7 +12,9 @@ import typer
 
 from streamkit.durations import option_time
 from streamkit.errors import Position
+from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import DeadLetter, human_reason
+from streamkit.runtime.records import RecordJson
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Format, Settings, Shown
@@ -23,9 +25,7 @@ from streamkit_cli.record_output import time_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamkit.plan.model import Plan
     from streamkit.runtime.operations.dead_letter_replay import Replay
-    from streamkit.runtime.records import RecordJson
 
 
 Where = Annotated[
@@ -81,7 +81,6 @@ def command(
     The original bytes, time, headers and partition. What was put back is remembered and not offered again.
     """
     from streamkit.runtime.operations.dead_letter_replay import Replay
-    from streamkit.runtime.records import RecordJson
     from streamkit_cli.logs import opened
 
     plan = load_plan(file, settings, env_file)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamkit.errors import UsageError
 from streamkit.http.answers import STATUS
+from streamkit.serdes.plain import Json
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import EnvFile, Format, Settings, Shown
 from streamkit_cli.remote import Connection, Place, TokenFile, address_of, is_url
 from streamkit_cli.tables import is_coloured, red, table, time_cell
-
-if TYPE_CHECKING:
-    from streamkit.serdes.plain import Json
 
 Check = Annotated[
     bool, typer.Option("--check", help="Exit code 1 where the application does not process all its inputs.")

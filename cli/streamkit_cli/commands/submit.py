@@ -12,11 +12,11 @@ import typer
 
 from streamkit.errors import UsageError
 from streamkit.plan.lookup import find_topic
+from streamkit.plan.model import Plan
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import EnvFile, File, Format, Settings, topics
 
 if TYPE_CHECKING:
-    from streamkit.plan.model import Plan
     from streamkit.runtime.spark.submission.job_options import JobOptions
     from streamkit.runtime.spark.submission.spark_session import Cluster
 

@@ -6,21 +6,19 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamkit.errors import UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
+from streamkit.serdes.plain import Json
 from streamkit.transport.log_interface import Admin, OpenTransaction, Outcome, Transport
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import EnvFile, File, Format, Settings, Shown
 from streamkit_cli.tables import table
-
-if TYPE_CHECKING:
-    from streamkit.serdes.plain import Json
 
 
 class Assumed(StrEnum):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from streamkit.errors import SerdeError, StateError, StreamkitError, UsageError
+from streamkit.plan.model import Plan
+from streamkit.serdes.plain import Json
 from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.loading import STDIN, load_plan, refuse_stdin
 from streamkit_cli.options import EnvFile, File, Format, Settings
 from streamkit_cli.record_lines import input_lines, input_name, json_line
 
 if TYPE_CHECKING:
-    from streamkit.plan.model import Plan
     from streamkit.runtime.driver import Driver
     from streamkit.runtime.tracing import Tracer, Visit
-    from streamkit.serdes.plain import Json
 
 Input = Annotated[
     str, typer.Option("--input", metavar="RECORDS", help="Records as JSON Lines; - is stdin.", show_default=False)

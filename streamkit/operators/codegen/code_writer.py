@@ -18,18 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
+from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 from streamkit.code import TRUE, Code, is_none, is_not_none, symbol
 from streamkit.errors import StreamkitError
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import OnError, StepRef
 from streamkit.metrics import DropReason
 from streamkit.operators.core.frozen import frozen
 from streamkit.serdes.serde import Serde
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import StoreDef
 
 
 class Changes(TypedDict, total=False):

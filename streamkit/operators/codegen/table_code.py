@@ -32,6 +32,7 @@ from streamkit.code import (
 from streamkit.expressions import Expression, load_callable
 from streamkit.metrics import DropReason
 from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node, RecordVariables, Slot
+from streamkit.operators.core.parsed_values import CallRef
 from streamkit.operators.core.value_getters import (
     FilterGetter,
     Getter,
@@ -46,7 +47,6 @@ from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 
 if TYPE_CHECKING:
-    from streamkit.operators.core.parsed_values import CallRef
     from streamkit.state.stores.session_store import SessionStore
     from streamkit.state.stores.window_store import WindowStore
 

@@ -19,10 +19,10 @@ from streamkit.operators.core.parsed_values import BranchSpec, Ref, Step
 from streamkit.operators.core.value_getters import Getter, StoreGetter
 from streamkit.operators.core.window_definitions import Windows
 from streamkit.serdes.serde import Serde
+from streamkit.state.definitions import StoreDef
 
 if TYPE_CHECKING:
     from streamkit.config import Config
-    from streamkit.state.definitions import StoreDef
 
 
 UpstreamT = TypeVar("UpstreamT", bound="Upstream")

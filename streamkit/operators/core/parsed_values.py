@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from streamkit.errors import Position
+from streamkit.expressions import Expression
+from streamkit.expressions.calls import Argument
 from streamkit.graph.physical_topology import OnError
+from streamkit.operators.core.fields import FieldValue
 from streamkit.operators.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from streamkit.errors import Position
-    from streamkit.expressions import Expression
-    from streamkit.expressions.calls import Argument
-    from streamkit.operators.core.fields import FieldValue
 
 
 @frozen

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode, RepartitionNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
 from streamkit.serdes.serde import Serde
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 @frozen

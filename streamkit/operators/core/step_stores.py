@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from streamkit.errors import Position
 from streamkit.operators.core.operator import AnySerde, BuildError, Context, required_serde
 from streamkit.operators.core.parsed_values import Step, StoreOptions
 from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
+from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
-
-if TYPE_CHECKING:
-    from streamkit.errors import Position
-    from streamkit.serdes.serde import Serde
 
 
 def materialize(

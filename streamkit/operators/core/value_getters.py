@@ -6,15 +6,12 @@ Java's KTableValueGetterSupplier and its implementations.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from streamkit.expressions import Expression
 from streamkit.hashing import hash_order
 from streamkit.operators.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.operators.core.parsed_values import CallRef
-    from streamkit.state.definitions import StoreDef
+from streamkit.operators.core.parsed_values import CallRef
+from streamkit.state.definitions import StoreDef
 
 
 @frozen

@@ -13,13 +13,13 @@ from streamkit import durations
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.record import FullContext, Headers, Key, Record, RecordContext, Value
 from streamkit.serdes.serde import same
+from streamkit.state.definitions import Store
 from streamkit.state.views import ProcessorStore, processor_view
 from streamkit.suggestions import did_you_mean, listed
 from streamkit.user_metrics import MetricT, UserMetrics
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import Cancellable, Forward, TaskServices
-    from streamkit.state.definitions import Store
 
 
 NOWHERE: FullContext = (None, None, -1, -1)

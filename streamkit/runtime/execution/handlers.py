@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
+from streamkit.config import Config
 from streamkit.errors import (
     ConfigError,
     DeserializationError,
@@ -17,7 +18,10 @@ from streamkit.errors import (
     TakenTracebacks,
     TimestampError,
 )
+from streamkit.graph.physical_topology import OnError
 from streamkit.operators.core.task_services import FailedRecord
+from streamkit.plan.model import PlanNode
+from streamkit.record import OutputTuple, Value
 from streamkit.runtime.execution.dead_letters import (
     SETTING,
     HiddenError,
@@ -28,12 +32,6 @@ from streamkit.runtime.execution.dead_letters import (
     step_of,
 )
 from streamkit.serdes.plain import shown
-
-if TYPE_CHECKING:
-    from streamkit.config import Config
-    from streamkit.graph.physical_topology import OnError
-    from streamkit.plan.model import PlanNode
-    from streamkit.record import OutputTuple, Value
 
 FAIL = "fail"
 CONTINUE = "continue"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from streamkit.compile.program import Program
+from streamkit.config import Config
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import Headers, OutputTuple, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers
@@ -16,7 +17,6 @@ from streamkit.runtime.execution.queues import Idling, PartitionGroup
 from streamkit.state.definitions import CurrentTopic, Store
 
 if TYPE_CHECKING:
-    from streamkit.config import Config
     from streamkit.runtime.telemetry.task_tracing import TaskTracing
 
 

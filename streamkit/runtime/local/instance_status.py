@@ -15,6 +15,7 @@ from streamkit.latency import figures_of, histograms_of
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.internal_topics import TopicsOnLog
+from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.runtime.local.states import TaskView, ThreadView
 from streamkit.runtime.local.status_model import (
@@ -33,13 +34,12 @@ from streamkit.runtime.local.status_model import (
     TopicStatus,
 )
 from streamkit.runtime.operations.group_lag import GroupLag, GroupReader, PartitionLag
+from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import Consumer, Transport
 
 if TYPE_CHECKING:
-    from streamkit.runtime.local.local_task import LocalTask
     from streamkit.runtime.local.queries import InstanceMetadataReader
     from streamkit.runtime.local.stream_thread import StreamThread
-    from streamkit.state.definitions import Store
 
 
 log = logging.getLogger(__name__)

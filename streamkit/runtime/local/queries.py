@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from streamkit.errors import StateError, StoreUnavailableError, UnknownStoreError
 from streamkit.metrics import Metrics
@@ -29,13 +29,10 @@ from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.states import ClientState, ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread, Threads
 from streamkit.runtime.local.subscription_codec import InstanceMetadata, KeyMetadata, key_metadata
+from streamkit.state.definitions import Store
 from streamkit.state.directory import StateDirectory
 from streamkit.state.reading import Query, StoredRow, read
 from streamkit.suggestions import did_you_mean, listed
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import Store
-
 
 WAIT_SECONDS = 10.0
 """How long a query waits for a thread that is busy with one batch."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
+from streamkit.config import Config
 from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
@@ -21,15 +22,14 @@ from streamkit.runtime.execution.queues import Idling
 from streamkit.runtime.execution.task_environment import EmitIntervals
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
+from streamkit.state.definitions import Store
 from streamkit.state.directory import StateDirectory
 from streamkit.state.engines.open_maps import check_engine, default_engine
 from streamkit.transport.log_interface import Transport
 
 if TYPE_CHECKING:
-    from streamkit.config import Config
     from streamkit.runtime.local.coordinator import Coordinator
     from streamkit.runtime.local.restore_progress import Event, RestoreProgress
-    from streamkit.state.definitions import Store
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from streamkit.config import Config
 from streamkit.errors import TransportError
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.internal_topics import TopicsOnLog
@@ -21,10 +21,6 @@ from streamkit.runtime.local.subscription_codec import (
     encode_assignment,
 )
 from streamkit.transport.log_interface import Member, MemberAssignment
-
-if TYPE_CHECKING:
-    from streamkit.config import Config
-
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.compile.changed import split_changed
 from streamkit.errors import Position, Problem, SerdeError, TopologyError
+from streamkit.expressions import parse
+from streamkit.expressions.infer import infer
 from streamkit.expressions.types import ANY, INTEGER, TEXT, Type
 from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers, Key, RecordBatch, TopicPartition, Value, WindowedKey
@@ -196,9 +198,6 @@ class RecordFilter:
 
     def _compile(self, plan: Plan, where: str) -> None:
         import time
-
-        from streamkit.expressions import parse
-        from streamkit.expressions.infer import infer
 
         expression = parse(where, NAMES, Position("--where", 1, 1), plan.functions)
         types: dict[str, Type] = {"timestamp": INTEGER, "partition": INTEGER, "offset": INTEGER, "topic": TEXT}

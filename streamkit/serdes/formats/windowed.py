@@ -10,6 +10,7 @@ from streamkit.errors import ConfigError, SerdeError, SerdeTypeError
 from streamkit.expressions.types import Type
 from streamkit.expressions.types import WindowedKey as WindowedType
 from streamkit.record import Key, Value, WindowedKey
+from streamkit.serdes import parse
 from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.serde import Binding, Serde
 
@@ -139,7 +140,6 @@ class SessionWindowedSerde(_WindowedBase):
 
 def make_windowed(spec: dict[str, Json], folder: str) -> Serde:
     """Return the serde of `{windowed: SERDE, size: D}`. Raises SerdeError."""
-    from streamkit.serdes import parse  # the package imports this module when a file names the serde
 
     if "size" not in spec:
         raise SerdeError("a windowed serde needs the size of its windows: {windowed: SERDE, size: 5m}")
@@ -152,6 +152,5 @@ def make_windowed(spec: dict[str, Json], folder: str) -> Serde:
 
 def make_session_windowed(spec: dict[str, Json], folder: str) -> Serde:
     """Return the serde of `{session_windowed: SERDE}`. Raises SerdeError."""
-    from streamkit.serdes import parse  # the package imports this module when a file names the serde
 
     return SessionWindowedSerde(parse(spec["session_windowed"], folder))

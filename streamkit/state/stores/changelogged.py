@@ -11,6 +11,7 @@ from streamkit.errors import StateError
 from streamkit.record import Headers, RecordContext, Value
 from streamkit.state.definitions import BytesMap, Owner, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.engines.ages import relaid, without_ttl
+from streamkit.state.engines.segments import Segments
 from streamkit.state.layouts import pack_long
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
@@ -18,7 +19,6 @@ from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from streamkit.state.engines.segments import Segments
 
 MAX_DECODED = 64
 """Bytes up to which a cache keeps a value decoded beside its bytes; a longer one is decoded at each read."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 from streamkit.code import (
     NONE,
@@ -28,6 +27,7 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
+from streamkit.expressions import Expression
 from streamkit.extension import native
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode, RepartitionNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
@@ -50,12 +50,9 @@ from streamkit.operators.core.window_definitions import SessionWindows, SlidingW
 from streamkit.record import Key, RecordContext, Value
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
+from streamkit.state.definitions import StoreDef
 from streamkit.state.layouts import pack_long
 from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, VALUE
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.state.definitions import StoreDef
 
 
 @frozen

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import Processor
 from streamkit.operators.core.fields import AGGREGATE_NAMES, CogroupInputs, Expr, Field
@@ -31,9 +32,6 @@ from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.core.window_definitions import Windows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, result_key, stream_processor
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 class _CogroupWork(TableWork):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import Code, call, tuple_of, unless_none
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import NAME, Expr, Field, SerdeField
@@ -24,10 +25,7 @@ from streamkit.operators.core.operator import (
 )
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.steps.stateless.select_key import select_key
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.record import Key, Value
+from streamkit.record import Key, Value
 
 
 @frozen

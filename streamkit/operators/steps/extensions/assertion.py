@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, negated
 from streamkit.errors import StreamkitError
+from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field, Text
 from streamkit.operators.core.frozen import frozen
@@ -15,8 +16,6 @@ from streamkit.operators.core.plain_nodes import add_stream_node
 
 if TYPE_CHECKING:
     from typing import NoReturn
-
-    from streamkit.expressions import Expression
 
 
 @frozen

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, method, symbol
 from streamkit.errors import Problem, StreamkitError
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.metrics import DropReason
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
@@ -27,11 +28,10 @@ from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import define_store, with_type
 from streamkit.record import Value
 from streamkit.serdes.plain import shown
+from streamkit.state.definitions import StoreDef
 
 if TYPE_CHECKING:
-    from streamkit.expressions import Expression
     from streamkit.operators.core.task_services import TaskServices
-    from streamkit.state.definitions import StoreDef
     from streamkit.state.stores.key_value import KeyValueStore
 
 

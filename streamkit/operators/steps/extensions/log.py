@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import attribute, call, literal, method, symbol
+from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Choice, Expr, Field, Integer
 from streamkit.operators.core.frozen import frozen
@@ -16,10 +17,6 @@ from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Value
 from streamkit.serdes.plain import shown
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 LIMIT = 100

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import call, item, literal
 from streamkit.errors import StreamkitError
+from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field, Fraction, Integer
 from streamkit.operators.core.frozen import frozen
@@ -16,9 +17,6 @@ from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Value, WindowedKey
 from streamkit.serdes.plain import shown
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 @frozen

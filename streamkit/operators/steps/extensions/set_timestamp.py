@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import call
 from streamkit.errors import StreamkitError
+from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Example, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
+from streamkit.record import Value
 from streamkit.serdes.plain import shown
 from streamkit.state.layouts import MAX_LONG
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.record import Value
 
 
 @frozen

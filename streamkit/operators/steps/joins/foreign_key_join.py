@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.code import call, literal, method, symbol, tuple_of
 from streamkit.errors import SerdeError
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import (
     GraphNode,
     ProcessorGraphNode,
@@ -39,7 +40,6 @@ from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
 
 if TYPE_CHECKING:
-    from streamkit.expressions import Expression
     from streamkit.operators.core.task_services import Forward, Lookup, TaskServices
     from streamkit.state.stores.key_value import SubscriptionStore
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import NONE, Code, call, compare, either, is_not_none, literal, method, symbol
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode, StreamJoinNode
 from streamkit.metrics import DropReason
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
@@ -21,7 +22,6 @@ from streamkit.rounds import MANY, many
 from streamkit.state.definitions import StoreDef
 
 if TYPE_CHECKING:
-    from streamkit.expressions import Expression
     from streamkit.operators.core.task_services import DecodeKey, Forward, Joiner, TaskServices
     from streamkit.state.stores.key_rows import JoinRow
     from streamkit.state.stores.stream_join_store import JoinWindowStore, OuterJoinStore, Waiting

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamkit.code import Code, any_of, call, is_none, method, unless_none
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, record_of_parameters
 from streamkit.operators.codegen.table_code import emit_joined, key_serde_of, lookup_function
@@ -27,7 +28,6 @@ from streamkit.state.definitions import StoreDef
 from streamkit.state.layouts import ProcessorRecordContext
 
 if TYPE_CHECKING:
-    from streamkit.expressions import Expression
     from streamkit.operators.core.task_services import DecodeKey, Forward
     from streamkit.state.stores.suppress_buffer import JoinGraceBuffer
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamkit.code import NONE, Code, any_of, call, either, is_none, is_not_none, item, tuple_of, unless_none
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import TableJoinNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.codegen.table_code import (
@@ -21,10 +20,7 @@ from streamkit.operators.core.operator import Context, Table, TableWork, check_k
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.value_getters import Getter, JoinGetter, StoreGetter
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import StoreDef
 
 
 @frozen

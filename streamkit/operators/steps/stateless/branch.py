@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import compare, either, literal
 from streamkit.errors import Problem
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core import fields
@@ -26,9 +27,6 @@ from streamkit.operators.core.operator import (
 )
 from streamkit.operators.core.parsed_values import BranchSpec, Step
 from streamkit.operators.core.plain_nodes import PassThrough
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 @frozen

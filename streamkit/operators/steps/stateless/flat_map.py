@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import call, listing, tuple_of
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
@@ -12,9 +13,6 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types
 from streamkit.operators.core.parsed_values import Step
 from streamkit.rounds import many
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 @frozen

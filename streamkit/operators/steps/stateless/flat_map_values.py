@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import call
+from streamkit.expressions import Expression
 from streamkit.expressions.types import item
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor
@@ -14,9 +15,6 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, serde_or_none
 from streamkit.operators.core.parsed_values import BatchCall, Step
 from streamkit.rounds import many
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 @frozen

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import NONE, Code, unless_none
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor, refuse_batch
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
@@ -26,11 +27,8 @@ from streamkit.operators.core.operator import (
 from streamkit.operators.core.parsed_values import BatchCall, Step
 from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
 from streamkit.operators.core.value_getters import Getter, MapValuesGetter
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.serdes.serde import Serde
-    from streamkit.state.definitions import StoreDef
+from streamkit.serdes.serde import Serde
+from streamkit.state.definitions import StoreDef
 
 
 @frozen

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Example, Operator, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 @frozen

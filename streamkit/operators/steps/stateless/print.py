@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.code import call, literal
 from streamkit.graph.physical_topology import ProcessorGraphNode
@@ -11,10 +11,8 @@ from streamkit.operators.core.fields import NAME, Field, Text
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Example, Operator, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
+from streamkit.record import Key, Value
 from streamkit.serdes.size import check_value
-
-if TYPE_CHECKING:
-    from streamkit.record import Key, Value
 
 
 @frozen

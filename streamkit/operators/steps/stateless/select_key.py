@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, serde_or_none
 from streamkit.operators.core.parsed_values import Step
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
-    from streamkit.serdes.serde import Serde
+from streamkit.serdes.serde import Serde
 
 
 @frozen

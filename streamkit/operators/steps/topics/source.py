@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from streamkit.code import NONE, call, method, symbol
 from streamkit.expressions import load_callable
@@ -37,9 +36,7 @@ from streamkit.operators.core.step_stores import (
     refuse_ttl,
     with_type,
 )
-
-if TYPE_CHECKING:
-    from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import StoreDef
 
 
 @frozen
