@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from hashlib import blake2b
 from typing import ClassVar
 
 from streamkit.code import call, item, literal
@@ -105,6 +104,8 @@ class Sampler:
     __slots__ = ("_bound", "_start")
 
     def __init__(self, rate: float, seed: int):
+        from hashlib import blake2b  # with OpenSSL, which each start of a command would load
+
         self._bound = int(rate * _RANGE)
         self._start = blake2b(b"%d" % seed, digest_size=8)
 

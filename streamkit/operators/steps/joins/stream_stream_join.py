@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import NONE, Code, call, compare, either, is_not_none, literal, method, symbol
@@ -378,7 +377,7 @@ class TimeTracker:
         self.next_emit = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class JoinWork:
     """The settings and functions of one side of a join; times in milliseconds."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.code import call, literal, method
@@ -227,7 +226,7 @@ pipelines:
 # The work at run time (KTableSuppressProcessorSupplier).
 
 
-@dataclass(frozen=True)
+@frozen
 class SuppressWork:
     """The settings of a suppress node; times in milliseconds, sizes in bytes, None: no bound."""
 
