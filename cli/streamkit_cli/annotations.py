@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import NamedTuple
 
 from streamkit.errors import Position
@@ -42,6 +41,8 @@ def _github(each: Annotation) -> str:
 
 def _code_quality(found: Iterable[Annotation]) -> list[dict[str, object]]:
     """Return the report; a fingerprint says whether a problem is new, also where lines above it were added."""
+    from hashlib import sha256
+
     seen: Counter[str] = Counter()
     report: list[dict[str, object]] = []
     for each in found:

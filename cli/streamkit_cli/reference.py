@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from streamkit.config import SETTINGS, Config
 from streamkit.config.application_config import variable
 from streamkit.config.settings import SettingValue
-from streamkit.expressions.function_table import LIBRARY
-from streamkit.lint import RULES, Rule
-from streamkit.operators import STEPS
 from streamkit.spec.markdown import cell, without_links
 from streamkit_cli.command_line import COMMANDS, application
+
+if TYPE_CHECKING:
+    from streamkit.lint import Rule
 
 T = TypeVar("T")
 
@@ -49,6 +49,7 @@ _Found = Iterator[tuple[str, str, Callable[[], str]]]
 
 
 def _steps() -> _Found:
+    from streamkit.operators import STEPS
     from streamkit.spec.language_reference import describe_operator
 
     for operator in STEPS.values():
@@ -56,6 +57,7 @@ def _steps() -> _Found:
 
 
 def _functions() -> _Found:
+    from streamkit.expressions.function_table import LIBRARY
     from streamkit.spec.language_reference import describe_function
 
     for function in LIBRARY.values():
@@ -63,7 +65,6 @@ def _functions() -> _Found:
 
 
 def _settings() -> _Found:
-
     for row in setting_rows():
         yield row["name"], row["meaning"], partial(_setting_page, row)
 
@@ -77,6 +78,7 @@ def _commands() -> _Found:
 
 
 def _rules() -> _Found:
+    from streamkit.lint import RULES
 
     for rule in RULES.values():
         yield rule.code, rule.summary, partial(rule_section, rule)
@@ -167,6 +169,8 @@ def commands() -> str:
 
 def rules() -> str:
     """Return docs/lint.md."""
+    from streamkit.lint import RULES
+
     rows = "".join(
         f"| [`{rule.code}`](#{rule.code}) | {rule.summary}{' An error.' if rule.is_mistake else ''} |\n"
         for rule in RULES.values()
@@ -215,7 +219,6 @@ class SettingRow(TypedDict):
 
 def setting_rows() -> list[SettingRow]:
     """Return the settings by name; deprecated names stand for present ones and aren't among them."""
-
     defaults = {name: value for name, value, _ in Config("").describe()}
     return [
         {

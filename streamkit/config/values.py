@@ -255,7 +255,6 @@ def topic_value(name: str, value: object, given: str = "") -> str:
 
     `given`: the name as the user wrote it. Raises UnknownSettingError and ConfigError.
     """
-
     if name not in TOPIC_SETTINGS:
         raise UnknownSettingError(
             f"There is no setting {given or name!r} of topics{did_you_mean(name, TOPIC_SETTINGS)}"

@@ -337,13 +337,11 @@ def decode(data: Value, encoding: Value = "utf-8", errors: Value = "strict") -> 
 
 def re_match(pattern: str, text: str) -> bool:
     """`re_match(…)`."""
-
     return regex.match(pattern, text)
 
 
 def re_split(pattern: str, text: str) -> list[str]:
     """`re_split(…)`."""
-
     return regex.split(pattern, text)
 
 

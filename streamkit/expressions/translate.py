@@ -454,7 +454,6 @@ class Calls(Core):
         return self.fold(node, made)
 
     def _check_pattern(self, node: ast.expr, piece: Piece) -> None:
-
         if not piece.constant:
             return
         try:

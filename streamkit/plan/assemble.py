@@ -80,7 +80,6 @@ class Assembler:
 
     def serde(self, spec: object) -> Serde:
         """Return a serde of the language."""
-
         return serdes.parse(spec, str(Path(self.model.file).parent))
 
     def resolve(self, ref: Ref, step: Step) -> Upstream:

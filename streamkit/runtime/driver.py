@@ -390,7 +390,6 @@ def run_case(
     topology: str | Path, lines: Iterable[str], stores: bool = True
 ) -> tuple[list[dict[str, Json]], dict[str, list[list[Json]]]]:
     """Run a topology file over JSON Lines; return (output records, rows by store). Raises as Driver.pipe."""
-
     with Driver(load(topology)) as driver:
         records = list(run_lines(driver, lines))
         return records, driver.stores() if stores else {}

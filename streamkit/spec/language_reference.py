@@ -154,7 +154,6 @@ def _words(accepts: Iterable[str]) -> str:
 
 
 def _registered() -> list[AnyOperator]:
-
     return list(OPERATORS.values())
 
 

@@ -415,7 +415,6 @@ def _headers(
 
 def serde(reader: Reader, node: Node, what: str) -> Serde | Bad:
     """Return the Serde of a name or of a mapping with arguments."""
-
     spec, folder = reader.data(node), reader.folder_of(node)
     try:
         found = serdes.parse(spec, folder)

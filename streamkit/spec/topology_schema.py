@@ -307,7 +307,6 @@ def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Sc
 
 def with_plugins() -> Schema:
     """Return the schema with the steps and serdes of installed plugins."""
-
     return build(STEPS, plugins.load(plugins.SERDES))
 
 
@@ -334,7 +333,6 @@ def main(arguments: list[str]) -> int:
 
     Returns the exit code; raises UsageError for other arguments.
     """
-
     if arguments == ["--plugins"]:
         print(json.dumps(with_plugins(), indent=1, ensure_ascii=False))
         return 0

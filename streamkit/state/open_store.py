@@ -26,7 +26,6 @@ def create(
     `budget` None: no cache. `rows`: the map to use instead. `engine`: the engine of stores on disk (state.engine).
     Raises StateError, StateLockedError.
     """
-
     kind = store.kind
     if kind.in_memory_only:
         return kind.implementation_class()(store, context)

@@ -69,7 +69,6 @@ def _cells(row: dict[str, Json], *names: str) -> list[str]:
 
 
 def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Json]]:
-
     in_file = read_env_file(env_file) if env_file else {}
     model = load_model(file, {**in_file, **os.environ})
     config = Config(
@@ -90,7 +89,6 @@ def _values(file: str, settings: list[str] | None, env_file: str | None) -> list
 
 def _origin(model: TopologyModel, name: str, origin: str, env_file: str | None) -> str:
     """Return the origin of a value: a line of the file, a variable, or the option."""
-
     if origin == "file":
         names = [name, *(old for old, present in ALIASES.items() if present == name)]
         entry = next((model.config[each] for each in names if each in model.config), None)

@@ -160,7 +160,6 @@ def command(
 
 def _key_condition(forms: TopicForms, key: str | None) -> KeyCondition | None:
     """Return the condition of `--key`. Raises UsageError where no form of the topic's keys has such a key."""
-
     try:
         return None if key is None else KeyCondition(forms, key)
     except SerdeError as error:
@@ -201,7 +200,6 @@ def _polls(
     most: int | None,
 ) -> Iterator[list[Found]]:
     """Yield the selected records, a list for each poll."""
-
     if most == 0:
         return
     first = first_offsets(consumer, span.start, places)

@@ -268,7 +268,6 @@ def _note(found: _Files, path: str) -> None:
 
 
 def _create_topics(plan: Plan) -> None:
-
     with opened(plan) as log:
         admin = log.admin()
         try:

@@ -56,7 +56,6 @@ class Found(NamedTuple):
 
 def record_json(found: Found, *, offsets: bool = False) -> dict[str, Json]:
     """Return a record as an object; `error` has the reason where a side did not decode, which is {"base64": …} then."""
-
     row, decoded = found
     record: dict[str, Json] = {
         "topic": row.topic,

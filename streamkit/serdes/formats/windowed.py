@@ -140,7 +140,6 @@ class SessionWindowedSerde(_WindowedBase):
 
 def make_windowed(spec: dict[str, Json], folder: str) -> Serde:
     """Return the serde of `{windowed: SERDE, size: D}`. Raises SerdeError."""
-
     if "size" not in spec:
         raise SerdeError("a windowed serde needs the size of its windows: {windowed: SERDE, size: 5m}")
     try:
@@ -152,5 +151,4 @@ def make_windowed(spec: dict[str, Json], folder: str) -> Serde:
 
 def make_session_windowed(spec: dict[str, Json], folder: str) -> Serde:
     """Return the serde of `{session_windowed: SERDE}`. Raises SerdeError."""
-
     return SessionWindowedSerde(parse(spec["session_windowed"], folder))

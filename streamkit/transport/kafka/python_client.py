@@ -205,7 +205,6 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
 
 def is_consumer_group(admin: KafkaAdminClient, group: str, address: str) -> bool:
     """Return whether brokers list a group of this name of the protocol of KIP-848. Raises TransportError."""
-
     with translated(f"group {group} could not be found", address):
         coordinators = admin._manager.run(admin._find_coordinator_ids, [group])
         listed = admin.list_groups([coordinators[group]])

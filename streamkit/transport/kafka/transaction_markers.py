@@ -141,7 +141,6 @@ def end(config: Mapping[str, str], found: OpenTransaction, committed: bool, time
 
 @contextmanager
 def _connected(config: Mapping[str, str], timeout: float, what: str) -> Iterator[KafkaAdminClient]:
-
     with closing(connected_admin(config, timeout)) as admin, translated(what, config["bootstrap.servers"]):
         yield admin
 
