@@ -20,9 +20,16 @@ from streamkit.expressions.calls import methods_called
 from streamkit.expressions.types import ANY
 from streamkit.graph.physical_topology import OnError, StepRef
 from streamkit.operators.codegen.code_writer import ProcessorNode
-from streamkit.operators.core.parsed_values import POLL_INTERVAL, Ref, SinkSpec, Step, longest_call
+from streamkit.operators.core.parsed_values import (
+    POLL_INTERVAL,
+    Ref,
+    SessionWindows,
+    SinkSpec,
+    Step,
+    TimeWindows,
+    longest_call,
+)
 from streamkit.operators.core.plain_nodes import RepartitionFilter
-from streamkit.operators.core.window_definitions import SessionWindows, TimeWindows
 from streamkit.operators.steps.aggregations.aggregate_node import SessionAggregate, SlidingAggregate, WindowAggregate
 from streamkit.operators.steps.joins.stream_stream_join import SelfJoin, StreamStreamJoin
 from streamkit.operators.steps.stateless.filter import Filter

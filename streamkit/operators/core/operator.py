@@ -15,9 +15,8 @@ from streamkit.graph.builder import GraphBuilder
 from streamkit.graph.physical_topology import GraphNode, RepartitionNode
 from streamkit.operators.core.fields import Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.parsed_values import BranchSpec, Ref, Step
+from streamkit.operators.core.parsed_values import BranchSpec, Ref, Step, Windows
 from streamkit.operators.core.value_getters import Getter, StoreGetter
-from streamkit.operators.core.window_definitions import Windows
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
 

@@ -1,7 +1,8 @@
-"""The parsed values of fields, and the step that has them: spec/ makes them from a file, operators build from them."""
+"""The parsed values of fields, with windows, and the step that has them: spec/ makes them, operators build from them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import ClassVar
 
@@ -188,3 +189,69 @@ def longest_call(timeout: int, retries: int, backoff: int) -> int:
     growing = min(retries, 41)
     pauses = sum(backoff_before(attempt, backoff) for attempt in range(growing))
     return (retries + 1) * timeout + pauses + (retries - growing) * min(backoff << 40, LONGEST_BACKOFF)
+
+
+# Definitions of windows as data; times in milliseconds.
+
+
+@frozen
+class Windows(ABC):
+    """The windows of an aggregation."""
+
+    grace: int
+
+    @property
+    @abstractmethod
+    def close_delay(self) -> int:
+        """The time between the end of a window and its close (GraphGraceSearchUtil)."""
+
+    @property
+    @abstractmethod
+    def least_retention(self) -> int:
+        """The default retention of the store, and the shortest that is allowed."""
+
+
+@frozen
+class TimeWindows(Windows):
+    """Tumbling (advance = size) and hopping windows: [start, end)."""
+
+    size: int
+    advance: int
+
+    @property
+    def close_delay(self) -> int:
+        return self.grace
+
+    @property
+    def least_retention(self) -> int:
+        return self.size + self.grace
+
+
+@frozen
+class SlidingWindows(Windows):
+    """Windows over each record and those up to `difference` before it: [start, end]."""
+
+    difference: int
+
+    @property
+    def close_delay(self) -> int:
+        return self.grace
+
+    @property
+    def least_retention(self) -> int:
+        return 2 * self.difference + self.grace
+
+
+@frozen
+class SessionWindows(Windows):
+    """Bursts of records with pauses of at most `gap`: [start, end]."""
+
+    gap: int
+
+    @property
+    def close_delay(self) -> int:
+        return self.grace + self.gap
+
+    @property
+    def least_retention(self) -> int:
+        return self.gap + self.grace

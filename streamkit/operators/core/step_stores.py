@@ -6,8 +6,14 @@ import dataclasses
 
 from streamkit.errors import Position
 from streamkit.operators.core.operator import AnySerde, BuildError, Context, required_serde
-from streamkit.operators.core.parsed_values import Step, StoreOptions
-from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
+from streamkit.operators.core.parsed_values import (
+    SessionWindows,
+    SlidingWindows,
+    Step,
+    StoreOptions,
+    TimeWindows,
+    Windows,
+)
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
 

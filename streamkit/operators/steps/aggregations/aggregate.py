@@ -20,8 +20,7 @@ from streamkit.operators.core.operator import (
     WindowedCogroup,
     WindowedStream,
 )
-from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.window_definitions import SessionWindows
+from streamkit.operators.core.parsed_values import SessionWindows, Step
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
 from streamkit.operators.steps.aggregations.cogroup import aggregate_cogroup
 

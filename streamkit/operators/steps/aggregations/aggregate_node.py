@@ -43,10 +43,9 @@ from streamkit.operators.core.operator import (
     WindowedStream,
     required_serde,
 )
-from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, Step, TimeWindows, Windows
 from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import materialize
-from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
 from streamkit.record import Key, RecordContext, Value
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde

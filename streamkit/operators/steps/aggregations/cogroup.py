@@ -26,11 +26,10 @@ from streamkit.operators.core.operator import (
     check_key_serdes,
     required_serde,
 )
-from streamkit.operators.core.parsed_values import CogroupInput, Step
+from streamkit.operators.core.parsed_values import CogroupInput, Step, Windows
 from streamkit.operators.core.plain_nodes import TablePassThrough, repartition_node
 from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.value_getters import Getter
-from streamkit.operators.core.window_definitions import Windows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, result_key, stream_processor
 
 

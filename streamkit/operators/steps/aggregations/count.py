@@ -17,9 +17,8 @@ from streamkit.operators.core.operator import (
     Types,
     WindowedStream,
 )
-from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.parsed_values import SlidingWindows, Step
 from streamkit.operators.core.step_stores import is_named
-from streamkit.operators.core.window_definitions import SlidingWindows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
 
 

@@ -17,8 +17,7 @@ from streamkit.operators.core.operator import (
     WindowedCogroup,
     WindowedStream,
 )
-from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.window_definitions import SessionWindows, SlidingWindows, TimeWindows, Windows
+from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, Step, TimeWindows, Windows
 
 KINDS = ("tumbling", "hopping", "sliding", "session")
 
