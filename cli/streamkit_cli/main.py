@@ -47,15 +47,15 @@ def _utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
 
 
-# Another project's distribution called `streamkit`, whose files would take the place of ours.
+# Another project's distribution is called `streamkit` too; its files replace ours.
 
 _NAMED_STREAMKIT = re.compile(r"streamkit-([^-]+)\.(dist|egg)-info")
 
 
 def foreign_package(path: list[str] | None = None) -> str | None:
-    """Return what is wrong and how to mend it where such a distribution is on the path (sys.path); else None.
+    """Return a message with the remedy if such a distribution is on the path (sys.path), else None.
 
-    importlib.metadata would answer too; its import takes a tenth of the time of `streamkit validate`.
+    importlib.metadata would find it too, but importing that takes a tenth of the time of `streamkit validate`.
     """
     for folder in sys.path if path is None else path:
         try:
@@ -66,14 +66,14 @@ def foreign_package(path: list[str] | None = None) -> str | None:
             found = _NAMED_STREAMKIT.fullmatch(name)
             if found and not _is_ours(Path(folder, name)):
                 return (
-                    f"the package streamkit {found[1]} of another project is in {folder}, and its modules replace those of this"
-                    f" one; remove it ({sys.executable} -m pip uninstall streamkit), then install streamkit-kafka again"
+                    f"another project's package, streamkit {found[1]}, is installed in {folder}, and its modules hide this project's; "
+                    f"remove it ({sys.executable} -m pip uninstall streamkit), then install streamkit-kafka again"
                 )
     return None
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether this is an older installation of this project, which had that name too."""
+    """Return whether this is an older release of this project, which had the same name."""
     try:
         return "streamkit_cli" in (folder / "entry_points.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -113,7 +113,7 @@ def test_another_projects_package_is_refused_at_the_start(
         main.main()
     shown = capsys.readouterr().err
     assert ended.value.code == 1
-    assert shown.startswith(f"streamkit: the package streamkit 0.3.2 of another project is in {tmp_path}, ")
+    assert shown.startswith(f"streamkit: another project's package, streamkit 0.3.2, is installed in {tmp_path}, ")
     assert f"{sys.executable} -m pip uninstall streamkit" in shown
 
 
