@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from streamkit.errors import RetriableTransportError, StateError
+from streamkit.errors import RetriableTransportError, StateError, UnreachableError
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local import status_model
 from streamkit.runtime.local.client import Application
@@ -17,6 +19,7 @@ from streamkit.runtime.local.local_task import RUNNING
 from streamkit.runtime.local.restore import Changelog
 from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.state.directory import read_checkpoint
+from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
 from tests.requirements import EVERY_ENGINE
@@ -189,3 +192,26 @@ def test_no_query_reads_a_store_whose_load_begins(log, tmp_path, monkeypatch):
         restarted.assign([], ALL)
         until(lambda: restarted.standby_row("k0", 0) == 1, "the standby follows")
     assert set(read) == {False}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_tasks_whose_partitions_cannot_be_assigned_yet_start_later(
+    guarantee: str, log: EmbeddedTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = [2, 3, 5]
+    with Started(log, tmp_path, processing_guarantee=guarantee) as started:
+        started.assign([])
+        consumer = started.thread._consumer
+        add, calls = consumer.add, list[int]()
+
+        def refuse_some(positions: Mapping[TopicPartition, int]) -> None:
+            calls.append(len(calls) + 1)
+            if calls[-1] in failing:
+                raise UnreachableError("no broker answers")
+            add(positions)
+
+        monkeypatch.setattr(consumer, "add", refuse_some)
+        started.assign(ALL)
+        send(log, 1)
+        counted(log, 1)
+    assert len(calls) == len(ALL) + len(failing)

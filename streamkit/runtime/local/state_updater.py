@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -76,6 +76,11 @@ class StateUpdater:
         with self._lock:
             done, self._restored = self._restored, []
         return done
+
+    def put_back(self, tasks: Sequence[LocalTask]) -> None:
+        """Take back tasks of `restored` that could not be started."""
+        with self._lock:
+            self._restored = [*tasks, *self._restored]
 
     def failed(self) -> list[tuple[LocalTask, BaseException]]:
         """Return the tasks that failed, each with its error; they leave the updater."""

@@ -113,8 +113,13 @@ class TaskManager:
         if failed:
             self.create_missing()
         restored = self.updater.restored()
-        for task in restored:
-            self._start(task)
+        try:
+            for task in restored:
+                self._start(task)
+        except BaseException:
+            # They start in a later round; what fails behind the first line of `_start` is a matter of a task that runs.
+            self.updater.put_back([task for task in restored if task.id not in self.running])
+            raise
         return len(restored)
 
     # -- Commit -------------------------------------------------------------------------------------------------------
@@ -243,10 +248,11 @@ class TaskManager:
         }
 
     def _start(self, task: LocalTask) -> None:
+        # First: a task that runs without its partitions would wait for ever.
+        self._consumer.add(task.start_positions)
         self.running[task.id] = task
         self.by_partition.update(dict.fromkeys(task.start_positions, task.task))
         task.run()
-        self._consumer.add(task.start_positions)
         task.task.start(task.committed)
         self._committer.send(task)
 
