@@ -55,6 +55,10 @@ class Scalar(Type):
     def __init__(self, word: str):
         self.word = word
 
+    def __reduce__(self) -> str:
+        # Another object would be another type.
+        return next(name for name, kind in globals().items() if kind is self)
+
 
 class OneOf(Type):
     """One of several types, none of them ANY; use `one_of` to make it."""
@@ -64,7 +68,12 @@ class OneOf(Type):
         self.word = " or ".join(dict.fromkeys(choice.word for choice in choices))
 
 
-ANY = Type()
+class _Any(Type):
+    def __reduce__(self) -> str:
+        return "ANY"
+
+
+ANY = _Any()
 TEXT = Scalar("text")
 BOOLEAN = Scalar("a boolean")
 INTEGER = Scalar("a whole number")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,9 @@ def build(
     _raise_any([*absent, *problems])
     sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
     plan = freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
-    plan = bind_serdes(plan, model)
+    plan = replace(
+        bind_serdes(plan, model), written_types={name: tuple(types) for name, types in assembler.written_types.items()}
+    )
     if online:
         from streamkit.plan.online import incompatible_schemas
 

@@ -60,6 +60,8 @@ class Assembler:
         self.problems: list[Problem] = []
         self.read: set[str] = set()
         self.written: set[str] = set()
+        self.written_types: dict[str, list[tuple[Type, Type]]] = {}
+        """The types of keys and values that sinks write, by the topic's name on the log."""
         self._results: dict[str, Upstream | None] = {}
         self._stack: list[str] = []
         self._stores: dict[str, StoreDef] = {}
@@ -259,6 +261,8 @@ class Assembler:
         self.problems.extend(self._types.sink(stream, to, entry))
         if entry is not None:
             self.written.add(entry.name)
+            types = self._types.of(stream)
+            self.written_types.setdefault(entry.topic, []).append((types.key, types.value))
             sink = SinkDescription(entry.topic, (entry.key, entry.value), partition=to.partition)
         else:
             step = Step("to", self.graph.origin.position)

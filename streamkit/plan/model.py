@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from streamkit.config import Config
 from streamkit.config.settings import OffsetReset
 from streamkit.expressions import Expression, Function
+from streamkit.expressions.types import Type
 from streamkit.graph.physical_topology import StepRef
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.serdes.serde import Serde
@@ -132,6 +133,8 @@ class Plan:
     """The names of all nodes in write order, across sub-topologies."""
     registry: Registry | None = None
     """The schema registry of the settings, if they name one."""
+    written_types: Mapping[str, tuple[tuple[Type, Type], ...]] = field(default_factory=dict, compare=False)
+    """The inferred types of keys and values that each sink of a topic writes, by the topic's name on the log."""
     generators: Mapping[str, GeneratorSpec] = field(default_factory=dict, compare=False)
     """What makes test data for topics, by their entries."""
     included: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL
 from streamkit.runtime.spark.rows.log_rows import Address
 from streamkit.runtime.spark.stages.job import STATE, Job
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Place
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Layout, Place
 from streamkit.runtime.spark.submission.submit_job import declared_counts, submit
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY
 from streamkit.runtime.spark.workers.worker import StageWork, run_tasks
@@ -201,7 +201,9 @@ def _run_on_spark(spark: Any, path: Path, case: Case, folder: Path) -> Iterator[
     plan = load(path, overrides={"state.dir": str(folder / "log")})
     address = Address.of(plan)
     places = {
-        name: None if form == LOG else Place(str(folder / "out" / name.replace("*", "rest")), form)
+        name: None
+        if form == LOG
+        else Place(str(folder / "out" / name.replace("*", "rest")), form, layout=Layout(form != JSON_LINES))
         for name, form in case.outputs.items()
     }
     inputs = {}

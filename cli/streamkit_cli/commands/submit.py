@@ -31,7 +31,7 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="TOPIC[=PATH]",
-        help="Where a topic's records are: JSON Lines, Parquet, or PATH,format=…; without PATH, the log. Repeatable.",
+        help="Where a topic's records are: files, or a table; PATH,key=COLUMN,… says which columns; without PATH, the log. Repeatable.",
         autocompletion=topics,
     ),
 ]
@@ -40,7 +40,7 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         metavar="TOPIC[=DIR]",
-        help="Where to write a topic: a new directory, or DIR,format=parquet; without DIR, the log; * is all others.",
+        help="Where to write a topic: a new directory of JSON Lines, or DIR,format=parquet as columns; without DIR, the log; * is all others.",
         autocompletion=topics,
     ),
 ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView
     from pyspark.sql import SparkSession
 
+_MAGIC_BYTES = 4
 _GLOB = re.compile(r"([{}\[\]*?\\])")
 
 
@@ -56,6 +57,23 @@ class FileSystem:
         if not self.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._of(path).listStatus(self._path(path)))
+
+    def matches(self, path: str) -> list[str]:
+        """Return the paths that a path means, sorted: several where it has wildcards."""
+        found = self._of(path).globStatus(self._path(path))
+        return sorted(status.getPath().toString() for status in found or ())
+
+    def inside(self, path: str) -> list[str] | None:
+        """Return the names in a directory; None for a file."""
+        return self.names(path) if not self.exists(path) or self.is_folder(path) else None
+
+    def first_bytes(self, path: str) -> bytes:
+        """Return the first bytes of a file, by which formats are recognized."""
+        stream = self._of(path).open(self._path(path))
+        try:
+            return bytes(stream.readNBytes(_MAGIC_BYTES))
+        finally:
+            stream.close()
 
     def files(self, path: str) -> list[FileState]:
         """Return all files below a directory, or the file itself."""

@@ -11,10 +11,10 @@ from zlib import crc32
 from streamkit.errors import StateError
 from streamkit.serdes.plain import Json
 
-VERSION = 5
+VERSION = 6
 _OLDEST = 2
 """The oldest version that is read; its files of state are not numbered. Manifests have a checksum from version 4 on, and files of
-state from version 5 on."""
+state from version 5 on. Outputs of versions before 6 have the columns of the log."""
 _CHECKED = 4
 _CHECKSUM = "checksum"
 
@@ -72,6 +72,8 @@ class Output:
     path: str
     format: str
     runs: tuple[RunOutput, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The types of decoded columns by name; none: those of the log, or lines."""
 
 
 @dataclass(frozen=True)
@@ -184,4 +186,4 @@ def _output(data: Json) -> Output:
         RunOutput(each["run"], each["folder"], each["staged"], tuple(WrittenFile(*file) for file in each["files"]))
         for each in data["runs"]
     )
-    return Output(data["path"], data["format"], runs)
+    return Output(data["path"], data["format"], runs, data.get("columns", {}))

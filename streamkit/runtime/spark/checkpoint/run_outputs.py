@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from streamkit.errors import TransportError, UsageError
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
@@ -19,7 +21,7 @@ _FORMATS = (JSON_LINES, PARQUET, "orc")
 
 def staged_place(place: Place, run: int, token: str) -> Place:
     """Return where a run writes an output before it is committed; readers skip names that begin with an underscore."""
-    return Place(join(place.path, f"{_STAGED}{run:06}-{token}"), place.format)
+    return replace(place, path=join(place.path, f"{_STAGED}{run:06}-{token}"))
 
 
 def written(files: FileSystem, run: int, staged: Place) -> RunOutput:
@@ -29,8 +31,16 @@ def written(files: FileSystem, run: int, staged: Place) -> RunOutput:
     return RunOutput(run, f"run={run:06}", name, found)
 
 
-def check_outputs(files: FileSystem, manifest: Manifest, places: Mapping[str, Place | None]) -> None:
-    """Check that outputs are those of the runs before, and that what these wrote is there. Raises UsageError, TransportError."""
+def check_outputs(
+    files: FileSystem,
+    manifest: Manifest,
+    places: Mapping[str, Place | None],
+    columns: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> None:
+    """Check that outputs are those of the runs before, and that what these wrote is there. Raises UsageError, TransportError.
+
+    columns: the types of the columns that this run writes, by topic and name; none for the bytes of the log.
+    """
     in_files = {topic: place for topic, place in places.items() if place is not None}
     for topic, place in in_files.items():
         if place.format not in _FORMATS:
@@ -44,6 +54,8 @@ def check_outputs(files: FileSystem, manifest: Manifest, places: Mapping[str, Pl
             raise UsageError(
                 f"--output {topic}={place.path}: the runs before wrote it to {before.path} as {before.format}; go on there"
             )
+        if before is not None:
+            _check_columns(topic, place, before.columns, columns.get(topic, {}))
         if before is None and any(not name.startswith("_") for name in files.names(place.path)):
             raise TransportError(f"--output {topic}={place.path}: it has files which no run of this checkpoint wrote")
     for topic, output in manifest.outputs.items():
@@ -52,6 +64,22 @@ def check_outputs(files: FileSystem, manifest: Manifest, places: Mapping[str, Pl
                 f"the runs before wrote {topic} to {output.path}: give --output {topic}={output.path} again"
             )
         _check_runs(files, topic, output)
+
+
+def _check_columns(topic: str, place: Place, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise UsageError where files of one output would have columns of other types; new columns are null in older files."""
+    shown = f"--output {topic}={place.path}"
+    if bool(before) != bool(now):
+        cure = "add columns=log" if now else "leave columns=log out"
+        raise UsageError(
+            f"{shown}: the runs before wrote {'decoded columns' if before else 'the bytes of the log'}; {cure}"
+        )
+    for name, kind in now.items():
+        if before.get(name, kind) != kind:
+            raise UsageError(
+                f"{shown}: column {name} is of type {kind}, and the runs before wrote {before[name]}; give its type with "
+                "key= or value=, or begin with a new checkpoint and a new output"
+            )
 
 
 def _check_runs(files: FileSystem, topic: str, output: Output) -> None:

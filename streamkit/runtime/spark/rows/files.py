@@ -9,28 +9,42 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from streamkit import durations
 from streamkit.errors import SerdeError, TransportError
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.input_columns import (
+    PARTS,
+    TIMES,
+    WHOLE,
+    expression,
+    filtered,
+    instant,
+    milliseconds,
+    order_of,
+    plain_part,
+    quoted,
+    select_parts,
+)
 from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL, lines_of, write_text
+from streamkit.runtime.spark.rows.output_columns import OutputLayout, write_columns
 from streamkit.runtime.spark.rows.partitioning import partitions_of
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, TABLE, Place
+from streamkit.runtime.spark.stages.stage_plan import matching
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
+from streamkit.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_COLUMNS = ("key", "value", "timestamp", "headers", "partition", "offset")
-_WHOLE = ("timestamp", "partition", "offset")
+_NUMBERS = ("partition", "offset")
 _EXCERPT_CHARACTERS = 120
 _FILE, _BLOCK, _ROW, _INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
-_OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", "avro")
-"""The formats whose files Spark itself finds, so that they are all files of a path."""
 _COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 _OPTIONS = {
     # Rows with more or fewer columns fail, and so do files with other ones; line breaks in quotes belong to their value.
@@ -38,13 +52,19 @@ _OPTIONS = {
         "header": "true",
         "mode": "FAILFAST",
         "enforceSchema": "false",
+        # As RFC 4180 has it: two quotes for one.
+        "escape": '"',
         "columnPruning": "false",
         "multiLine": "true",
     },
+    JSON_LINES: {"mode": "FAILFAST"},
     # Otherwise the columns of one file, any one, are those of all.
     PARQUET: {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
+_ORDERED = 1 << 62
+"""Added to a number that orders rows, which makes a place behind those of all files of it."""
+_WRITTEN = {"csv": {"header": "true", "escape": '"'}}
 _BLOCK_BITS = 41
 """The bits for the place of a block in its file: files have up to 2 TB."""
 
@@ -69,30 +89,35 @@ class FileReading:
 def open_files(
     spark: SparkSession, place: Place, chosen: Sequence[str] | None = None, base: str | None = None
 ) -> DataFrame:
-    """Return the rows of a place, with their positions where they have no offsets. Raises TransportError.
+    """Return the records of a place: lines, or the columns of its parts; with their positions. Raises TransportError.
 
     chosen: only these files of it; base: the directory in which folders are columns of partitions.
     """
     frame = _opened(spark, place, [place.path] if chosen is None else list(chosen), base)
-    if chosen is None and place.format in _OF_SPARK:
+    if chosen is None and place.format in OF_SPARK:
         _check_all_read(spark, place, frame)
-    if place.format == JSON_LINES:
+    if place.has_lines:
         return frame.select("value", *_position("_metadata.file_block_start"))
-    if place.order is not None:
-        return _ordered(frame, place, place.order)
-    if _is_raw(dict(frame.dtypes)):
-        return frame
-    hidden = _hidden_columns(frame)
+    order = order_of(place)
+    if order is not None:
+        return select_parts(_ordered(filtered(frame, place), place, order), place)
+    return select_parts(filtered(_with_positions(frame, place), place), place)
+
+
+def _with_positions(frame: DataFrame, place: Place) -> DataFrame:
+    """Return rows with hidden columns for their file and place in it, or their offset. Raises TransportError without either."""
+    hidden = _hidden_columns(frame) if place.format in OF_SPARK else frozenset()
     if "row_index" in hidden:
         return frame.select("*", *_position("_metadata.row_index"), _column("_metadata.row_index").alias(_INDEX))
     if "file_block_start" in hidden:
         return frame.select("*", *_position("_metadata.file_block_start"))
-    if "offset" not in frame.columns:
+    offset = place.columns.offset or "offset"
+    if offset not in frame.columns:
         raise TransportError(
-            f"{place.path}: rows of {place.format} have no place in a file here, and so no order: add a column offset, or "
-            f"name a column of numbers or times that orders them: {place.path},format={place.format},order=COLUMN"
+            f"{place.path}: rows of {place.format} have no order of their own: add a column offset, or name a column of "
+            f"numbers or times that orders them: {place.path},format={place.format},order=COLUMN"
         )
-    return frame.select("*", *_no_position(_column("offset").cast("bigint")))
+    return frame.select("*", *_no_position(_column(offset).cast("bigint"), frame.columns))
 
 
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
@@ -100,8 +125,12 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
     if place.format == TABLE:
         return spark.table(place.path)
     reader = spark.read if base is None else spark.read.option("basePath", base)
-    reader = reader.options(**(_OPTIONS.get(place.format, {}) | _COMPLETE if place.format in _OF_SPARK else {}))
-    return reader.text(paths) if place.format == JSON_LINES else reader.format(place.format).load(paths)
+    own = _OPTIONS.get(place.format, {}) | dict(place.options)
+    reader = reader.options(**(own | _COMPLETE if place.format in OF_SPARK else own))
+    if place.has_lines:
+        return reader.text(paths)
+    # A lake of Iceberg takes one path, or the name of a table.
+    return reader.format(place.format).load(paths if place.format in OF_SPARK else paths[0])
 
 
 def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
@@ -119,24 +148,29 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
         raise TransportError(f"{place.path}: Spark passes over names that begin with {name[0]}; give it another name")
 
 
-def _ordered(frame: DataFrame, place: Place, name: str) -> DataFrame:
+def _ordered(frame: DataFrame, place: Place, order: str) -> DataFrame:
     """Return rows with the place that a column gives them. Raises TransportError for one that is missing or is no number."""
     from pyspark.sql import functions as sf
 
-    kinds = dict(frame.dtypes)
-    kind = kinds.get(name)
-    if kind is None:
-        raise TransportError(f"{place.path}: order={name}: there is no such column; it has {', '.join(kinds)}")
-    column = sf.col(name)
-    if kind in ("timestamp", "timestamp_ntz"):
-        column = sf.unix_micros(column.cast("timestamp"))
-    elif kind not in ("tinyint", "smallint", "int", "bigint"):
+    column = expression(place, frame.columns, "order", order)
+    kind = frame.select(column).dtypes[0][1]
+    if kind in TIMES:
+        column = sf.unix_micros(instant(column, kind))
+    elif kind == "date":
+        column = sf.unix_date(column)
+    elif kind not in WHOLE:
         raise TransportError(
-            f"{place.path}: order={name}: the column is of type {kind}; expected whole numbers or times"
+            f"{place.path}: order={order}: the column is of type {kind}; expected whole numbers or times"
         )
-    empty = sf.raise_error(sf.lit(f"{place.path}: order={name}: a row has null, and so no place")).cast("bigint")
-    found = frame.select("*", *_no_position(sf.coalesce(column.cast("bigint"), empty)))
-    return found.drop("offset")
+    number = column.cast("bigint")
+    refusal = sf.concat(
+        sf.lit(f"{place.path}: order={order}: "),
+        sf.coalesce(
+            sf.concat(number.cast("string"), sf.lit(" is too large")), sf.lit("a row has null, and so no place")
+        ),
+    )
+    checked = sf.when(sf.abs(number) < _ORDERED, number).otherwise(sf.raise_error(refusal).cast("bigint"))
+    return frame.select("*", *_no_position(checked, frame.columns))
 
 
 def _column(name: str) -> Column:
@@ -162,11 +196,15 @@ def _hidden_columns(frame: DataFrame) -> frozenset[str]:
     return found if "file_path" in found else frozenset()
 
 
-def _no_position(row: Column) -> list[Column]:
-    """Return the columns of a position that is a number alone."""
+def _no_position(row: Column, columns: Sequence[str]) -> list[Column]:
+    """Return the columns of a position that is a number alone; rows with the same one are ordered by what they contain.
+
+    So a task that Spark repeats takes them in the same order.
+    """
     from pyspark.sql import functions as sf
 
-    return [sf.lit("").alias(_FILE), sf.lit(0).cast("bigint").alias(_BLOCK), row.alias(_ROW)]
+    contents = sf.to_json(sf.struct(*(quoted(name).cast("string") for name in columns)))
+    return [sf.lit("").alias(_FILE), sf.xxhash64(contents).alias(_BLOCK), row.alias(_ROW)]
 
 
 def _position(place: str) -> list[Column]:
@@ -181,7 +219,7 @@ def count_partitions(frame: DataFrame, place: Place) -> int:
     """Return the highest partition that a record of a place names, plus 1; 1 where none names one."""
     from pyspark.sql import functions as sf
 
-    if place.format == JSON_LINES:
+    if place.has_lines:
         number = sf.get_json_object("value", "$.partition").cast("int")
     elif "partition" in frame.columns:
         number = sf.col("partition").cast("int")
@@ -195,25 +233,29 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
     """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing."""
     from functools import partial
 
-    if place.format == JSON_LINES:
+    if place.has_lines:
         return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
-    found = {name: kind for name, kind in frame.dtypes if name in _COLUMNS}
-    for name in frame.columns:
-        if name not in _COLUMNS and name.lower() in _COLUMNS:
-            raise TransportError(f"{place.path}: column {name!r} would not be read; call it {name.lower()!r}")
     needed = ["value"] if reading.timed else ["value", "timestamp"]
-    missing = [name for name in needed if name not in found]
+    missing = [name for name in needed if name not in frame.columns]
     if missing:
         raise TransportError(
-            f"{place.path}: column {missing[0]!r} is missing; a record has key, value, timestamp, headers, partition, "
-            f"offset, and this has {', '.join(name for name in frame.columns if not name.startswith('_streamkit_'))}"
+            f"{place.path}: nothing says what the {missing[0]} of a record is: it has no column {missing[0]}; "
+            f"{place.path},{missing[0]}=COLUMN names another one{', * all of them' if missing[0] == 'value' else ''}"
         )
-    if _is_raw(found):
+    if _is_raw(dict(frame.dtypes)):
         return _raw_frame(frame, reading)
-    columns = [_whole(name) if place.format == "csv" and name in _WHOLE else name for name in found]
-    index = [_INDEX] if _INDEX in frame.columns else []
-    rows = frame.select(*columns, _FILE, _BLOCK, _ROW, *index)
-    return rows.mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
+    serdes = dict(zip(("key", "value"), RecordJson(load(reading.plan).plan).reading(reading.topic), strict=True))
+    columns = [
+        plain_part(frame, place, name, serdes[name])
+        if name in serdes
+        else milliseconds(frame, place)
+        if name == "timestamp"
+        else _whole(name)
+        if name in _NUMBERS and frame.schema[name].dataType.simpleString() == "string"
+        else _column(name)
+        for name in frame.columns
+    ]
+    return frame.select(*columns).mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
 
 
 def _whole(name: str) -> Column:
@@ -270,7 +312,7 @@ def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Itera
                 record = parse(line)
                 if type(record) is not dict:
                     raise SerdeError("expected an object with key, value, timestamp, headers, partition, offset")
-                if record.get("topic", reading.topic) in reading.names and "advance_wall_clock" not in record:
+                if "advance_wall_clock" not in record and fields.is_of_topic(record.get("topic", reading.topic)):
                     rows.append(fields.row(record, place))
             except (SerdeError, ValueError) as error:
                 reason = error if isinstance(error, SerdeError) else f"not JSON: {error}"
@@ -287,8 +329,8 @@ def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Ite
     for batch in batches:
         if not len(batch):
             continue
-        names = [name for name in batch.schema.names if name in _COLUMNS]
-        columns = [_python(batch.column(name)) for name in names]
+        names = [name for name in batch.schema.names if name in PARTS]
+        columns = [batch.column(name).to_pylist(maps_as_pydicts="strict") for name in names]
         try:
             rows = [
                 fields.row(dict(zip(names, cells, strict=True)), place)
@@ -311,14 +353,22 @@ class _Fields:
     """Makes rows of records in JSON form."""
 
     def __init__(self, reading: FileReading):
-        plan = load(reading.plan).plan
+        plan = self._plan = load(reading.plan).plan
         key_serde, value_serde = RecordJson(plan).reading(reading.topic)
+        self._topics = plan.topic_names() | {topic.entry for topic in plan.external_topics.values()}
         self._reading = reading
         self._key = _encoder(key_serde, "key")
         self._value = _encoder(value_serde, "value")
         self._last: tuple[str, int] | None = None
         self._first_row = 0
         self._before: tuple[tuple[str, int] | None, int] = (None, 0)
+
+    def is_of_topic(self, topic: Json) -> bool:
+        """Return whether a record is of the topic that is read. Raises SerdeError for a topic that the topology does not have."""
+        if topic not in self._reading.names and topic not in self._topics and not matching(self._plan, str(topic)):
+            known = sorted(self._topics)
+            raise SerdeError(f"the topology has no topic {topic!r}{did_you_mean(str(topic), known, ', '.join(known))}")
+        return topic in self._reading.names
 
     def row(self, record: Mapping[str, Json], place: tuple[int, int]) -> arrow_rows.Row:
         """Return the row of a record. Raises SerdeError."""
@@ -329,7 +379,7 @@ class _Fields:
         if time is None:
             time = 0
         elif type(time) is not int:
-            raise SerdeError(f"timestamp is {time!r}; expected milliseconds")
+            time = _instant(time)
         source, offset = place
         own_offset = record.get("offset")
         if own_offset is not None:
@@ -379,7 +429,7 @@ class _Fields:
             if (name, block) != last:
                 last, first = (name, block), row
             if not name:
-                found.append((1, row))
+                found.append((_ORDERED + row, block))
             elif is_place:
                 found.append((1 + files[same_path(name)], block + row - first))
             else:
@@ -426,6 +476,17 @@ def _place_of_line(path: str, block: int, row: int) -> str:
     return f"{path}:{lines + 2 + row}"
 
 
+def _instant(time: object) -> int:
+    """Return the milliseconds of a number or a time as text, of a file that has no types. Raises SerdeError."""
+    if isinstance(time, str):
+        if re.fullmatch("-?[0-9]+", time):
+            return int(time)
+        found = durations.iso_time(time)
+        if found is not None:
+            return found
+    raise SerdeError(f"timestamp is {time!r}; expected milliseconds or a time such as 2025-01-31T08:00:00Z")
+
+
 def _integer(number: object, what: str) -> int:
     if type(number) is not int:
         raise SerdeError(f"{what} is {number!r}; expected a whole number")
@@ -453,16 +514,6 @@ def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
     return run
 
 
-def _python(array: pa.Array) -> list[Json]:
-    """Return a column as plain data: text, numbers, lists, dicts, bytes."""
-    import pyarrow.types as kinds
-
-    if kinds.is_timestamp(array.type):
-        array = array.cast("timestamp[ms]", safe=False).cast("int64")
-    found: list[Json] = array.to_pylist()
-    return found
-
-
 def _short(line: bytes) -> str:
     text = line[:_EXCERPT_CHARACTERS].decode(errors="replace")
     return text + ("…" if len(line) > _EXCERPT_CHARACTERS else "")
@@ -471,8 +522,10 @@ def _short(line: bytes) -> str:
 # -- Writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_files(frame: DataFrame, place: Place, plan: bytes, overwrite: bool) -> None:
-    """Write rows as files of records, which Spark commits together."""
+def write_files(
+    frame: DataFrame, place: Place, plan: bytes, overwrite: bool, layout: OutputLayout | None = None
+) -> None:
+    """Write rows as files of records, which Spark commits together. layout: their columns; None: those of the log."""
     from functools import partial
 
     mode = "overwrite" if overwrite else "error"
@@ -480,8 +533,11 @@ def write_files(frame: DataFrame, place: Place, plan: bytes, overwrite: bool) ->
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
         write_text(lines, place.path, mode)
         return
-    columns = ("topic", "key", "value", "timestamp", "headers", "partition")
-    frame.select(*columns).write.mode(mode).format(place.format).save(place.path)
+    if layout is None:
+        rows = frame.select("topic", "key", "value", "timestamp", "headers", "partition")
+    else:
+        rows = frame.mapInArrow(partial(write_columns, plan, layout), layout.ddl)
+    rows.write.mode(mode).options(**_WRITTEN.get(place.format, {})).format(place.format).save(place.path)
 
 
 @mark_errors

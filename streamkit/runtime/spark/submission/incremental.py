@@ -26,7 +26,9 @@ from streamkit.runtime.spark.submission.submit_job import (
     check,
     count_of,
     global_topics,
+    layouts_of,
     prepare,
+    with_formats,
     write_outputs,
 )
 from streamkit.runtime.spark.submission.trial import try_tasks
@@ -58,10 +60,12 @@ def submit_next(plan: Plan, options: JobOptions, spark: SparkSession, report: Re
     check_options(options)
     check(plan, options)
     with translated():
+        options = with_formats(spark, options)
         checkpoint = Checkpoint(spark, FileSystem(spark), options.checkpoint or "")
         with checkpoint.opened(plan) as before:
             run_outputs.settle(checkpoint.files, before)
-            run_outputs.check_outputs(checkpoint.files, before, options.outputs)
+            columns = {topic: layout.types for topic, layout in layouts_of(plan, options).items()}
+            run_outputs.check_outputs(checkpoint.files, before, options.outputs, columns)
             _run_next(plan, options, spark, _Run(checkpoint, before, uuid.uuid4().hex[:8]), report)
 
 
@@ -141,11 +145,17 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
     write_outputs(spark, prepared, in_order, report, staged)
     written = {topic: run_outputs.written(checkpoint.files, run.number, place) for topic, place in staged.items()}
     past = run.before.outputs
+    layouts = layouts_of(job.plan, job.options)
     return replace(
         run.before.with_pieces(pieces, BASE),
         tasks={**run.before.tasks, **memories},
         outputs={
-            topic: Output(place.path, place.format, (*(past[topic].runs if topic in past else ()), written[topic]))
+            topic: Output(
+                place.path,
+                place.format,
+                (*(past[topic].runs if topic in past else ()), written[topic]),
+                layouts[topic].types if topic in layouts else {},
+            )
             for topic, place in places.items()
         },
     )

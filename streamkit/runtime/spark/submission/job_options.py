@@ -3,18 +3,69 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from glob import glob, has_magic
+from typing import TypeAlias
 
 from streamkit.errors import UsageError
 from streamkit.record import TopicPartition
+from streamkit.suggestions import did_you_mean
 
-JSON_LINES, PARQUET, TABLE = "json", "parquet", "table"
-_FORMATS = {"json": JSON_LINES, "jsonl": JSON_LINES, "parquet": PARQUET, "table": TABLE}
+JSON_LINES, PARQUET, TABLE, DELTA, ICEBERG = "json", "parquet", "table", "delta", "iceberg"
+OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", "avro")
+"""The formats whose files Spark itself finds: all files of a path, in the order of their names."""
+UNKNOWN = "format not known yet"
+"""The format of a place that only Spark can look at."""
 REST = "*"
 """Stands for the topics that have no output of their own."""
 UPDATES, FINAL = "updates", "final"
+EVERY = "*"
+"""Stands for all columns of an input."""
+WHERE, OPTION = "where", "options."
+DECODED, OF_LOG = "decoded", "log"
+_BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": "avro"}
+_BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": "avro"}
+_DEEPEST = 12
+"""Folders NAME=VALUE in each other that are looked into for a file."""
+_CHOSEN_HERE = {
+    "mode": "a row that can't be read is an error, and is never left out",
+    "columnnameofcorruptrecord": "a row that can't be read is an error, and is never left out",
+    "ignorecorruptfiles": "a file that can't be read is an error, and is never left out",
+    "ignoremissingfiles": "a file that is missing is an error, and is never left out",
+}
+"""Options of Spark that would lose records, in lower case."""
+
+
+Parts: TypeAlias = str | tuple[str, ...] | Mapping[str, str]
+"""Columns or expressions of Spark SQL: one, names of several, or expressions by the names of fields."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the parts of a record are in the rows of an input; None: the column that has the name of the part."""
+
+    key: Parts | None = None
+    value: Parts | None = None
+    """EVERY: an object of all columns."""
+    timestamp: str | None = None
+    headers: Parts | None = None
+    partition: str | None = None
+    offset: str | None = None
+    where: str | None = None
+    """A condition of Spark SQL; rows for which it is not true are left out."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How records are written as rows."""
+
+    as_log: bool = False
+    """Whether keys and values are the bytes of the log."""
+    key: str | None = None
+    value: str | None = None
+    """The type of keys and values, as Spark writes types; None: as far as the topology tells."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +76,22 @@ class Place:
     format: str
     order: str | None = None
     """The column that orders the rows of an input."""
+    columns: Columns = Columns()
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of Spark for the format."""
+    layout: Layout = Layout()
+    """Of the rows of an output that is not JSON Lines."""
 
     @property
     def is_local(self) -> bool:
         """Whether the path is in the file system of this machine."""
-        return "://" not in self.path and self.format != TABLE
+        is_name = self.format == TABLE or (self.format == ICEBERG and "/" not in self.path)
+        return "://" not in self.path and not is_name
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether it has lines of JSON in the form of records, rather than rows with columns."""
+        return self.format == JSON_LINES and self.columns == Columns() and not self.options
 
 
 @dataclass(frozen=True)
@@ -80,48 +142,129 @@ class JobOptions:
 
 
 def parse_place(text: str, option: str) -> tuple[str, Place | None]:
-    """Return topic and place of `TOPIC[=PATH[,format=…]]`. Raises UsageError.
+    """Return topic and place of `TOPIC[=PATH[,SETTING=VALUE…]]`. Raises UsageError.
 
-    >>> parse_place("lines=/lake/lines,format=parquet", "--input")
-    ('lines', Place(path='/lake/lines', format='parquet', order=None))
+    >>> topic, place = parse_place("orders=/lake/orders,format=orc,key=user,value=amount,ts", "--input")
+    >>> topic, place.path, place.format, place.columns.key, place.columns.value
+    ('orders', '/lake/orders', 'orc', 'user', 'amount,ts')
     >>> parse_place("lines", "--input")
     ('lines', None)
     """
     topic, equals, rest = text.partition("=")
-    path, *settings = rest.split(",")
-    found = dict(setting.partition("=")[::2] for setting in settings)
-    known = {"format", "order"} if option == "--input" else {"format"}
-    if not topic or (equals and not path) or not found.keys() <= known:
-        order = "[,order=COLUMN]" if option == "--input" else ""
-        raise UsageError(f"{option} {text}: expected TOPIC=PATH or TOPIC=PATH,format=json|parquet|…{order}")
+    path, *pieces = rest.split(",")
+    if not topic or (equals and not path):
+        raise UsageError(f"{option} {text}: expected TOPIC=PATH or TOPIC=PATH,SETTING=VALUE,…")
     if not equals:
         return topic, None
-    named = found.get("format")
-    place = Place(path, _FORMATS.get(named, named) if named else _guess(path), found.get("order"))
-    if place.order is not None and place.format == JSON_LINES:
-        raise UsageError(
-            f"{option} {text}: order= names a column, and lines of JSON have none: give each record its offset"
-        )
-    return topic, place
+    return topic, make_place(path, _settings(pieces, f"{option} {text}"), option == "--input", f"{option} {text}")
+
+
+_PARTS = tuple(part.name for part in fields(Columns))
+_INPUT_SETTINGS = ("format", "order", *_PARTS)
+_OUTPUT_SETTINGS = ("format", "columns", "key", "value")
+
+
+def _settings(pieces: list[str], shown: str) -> dict[str, str]:
+    """Return settings by name: a piece without a name goes on with the one before it, and so does all that follows WHERE."""
+    found: dict[str, str] = {}
+    last = ""
+    for piece in pieces:
+        name, equals, value = piece.partition("=")
+        if last == WHERE or (last and not equals):
+            found[last] += f",{piece}"
+        elif not equals or name in found:
+            raise UsageError(f"{shown}: expected SETTING=VALUE, {'once each' if equals else f'not {piece!r}'}")
+        else:
+            last, found[name] = name, value
+    return found
+
+
+def make_place(path: str, settings: Mapping[str, str], is_input: bool, shown: str) -> Place:
+    """Return a place with settings by name. Raises UsageError.
+
+    shown: how the user wrote the place, for messages.
+    """
+    known = _INPUT_SETTINGS if is_input else _OUTPUT_SETTINGS
+    options = {}
+    for name, value in settings.items():
+        if name.startswith(OPTION) and is_input:
+            options[name.removeprefix(OPTION)] = value
+        elif name not in known:
+            names = ", ".join(known)
+            raise UsageError(f"{shown}: unknown setting {name!r}{did_you_mean(name, known, f'known are {names}')}")
+        elif not value:
+            raise UsageError(f"{shown}: {name} is empty")
+    named = settings.get("format")
+    columns = Columns(**{name: settings[name] for name in _PARTS if is_input and name in settings})
+    if settings.get("columns", DECODED) not in (DECODED, OF_LOG):
+        raise UsageError(f"{shown}: columns={settings['columns']}: expected {DECODED} or {OF_LOG}")
+    layout = (
+        Layout() if is_input else Layout(settings.get("columns") == OF_LOG, settings.get("key"), settings.get("value"))
+    )
+    place = Place(
+        path,
+        {"jsonl": JSON_LINES}.get(named, named) if named else _guess(path) if is_input else format_of_name(path),
+        settings.get("order"),
+        columns,
+        options,
+        layout,
+    )
+    if place.format == JSON_LINES and layout != Layout():
+        raise UsageError(f"{shown}: lines of JSON are whole records, without columns; format=parquet has some")
+    if place.order is not None and place.has_lines:
+        raise UsageError(f"{shown}: order names a column, and lines of JSON have none: give each record its offset")
+    for name, reason in _CHOSEN_HERE.items():
+        if name in {each.lower() for each in options}:
+            raise UsageError(f"{shown}: {OPTION}{name}: {reason}")
+    return place
 
 
 def _guess(path: str) -> str:
-    """Return the format of a path without one: that of its name, or of the files in the directory."""
-    name = path.rstrip("/").lower()
-    if name.endswith((".parquet", ".parq")):
-        return PARQUET
-    if "://" not in path:
-        inside = glob(path) if has_magic(path) else glob(os.path.join(glob_escaped(path), "*"))
-        if any(each.endswith(".parquet") for each in inside):
-            return PARQUET
-    return JSON_LINES
+    """Return the format of what lies at a path of this machine; UNKNOWN elsewhere."""
+    if "://" in path:
+        return UNKNOWN
+    if not os.path.exists(path) and re.fullmatch(r"\w+(\.\w+){2,}", path):
+        return TABLE
+    found = sorted(glob(path)) if has_magic(path) else [path]
+    return recognized(found[0] if found else path, _names, _first_bytes)
 
 
-def glob_escaped(path: str) -> str:
-    """Return a path in which no character is a wildcard."""
-    from glob import escape
+def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes: Callable[[str], bytes]) -> str:
+    """Return the format of what lies at a path: by its folders and first bytes, else by the suffix of its name.
 
-    return escape(path)
+    names: gives the names in a directory, None for a file; first_bytes: gives those of a file.
+    """
+    for _ in range(_DEEPEST):
+        inside = names(path)
+        if inside is None:
+            data = first_bytes(path)
+            by_magic = next((kind for magic, kind in _BY_MAGIC.items() if data.startswith(magic)), None)
+            return by_magic or format_of_name(path)
+        if "_delta_log" in inside:
+            return DELTA
+        if "metadata" in inside and any(name.endswith(".metadata.json") for name in names(f"{path}/metadata") or ()):
+            return ICEBERG
+        visible = sorted(name for name in inside if not name.startswith(("_", ".")))
+        if not visible:
+            break
+        path = f"{path.rstrip('/')}/{visible[0]}"
+    return format_of_name(path)
+
+
+def format_of_name(path: str) -> str:
+    """Return the format that the suffix of a name stands for, JSON_LINES for others."""
+    return _BY_SUFFIX.get(os.path.splitext(path.rstrip("/"))[1].lower(), JSON_LINES)
+
+
+def _names(path: str) -> list[str] | None:
+    if os.path.isdir(path):
+        return os.listdir(path)
+    return None if os.path.exists(path) else []
+
+
+def _first_bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(max(map(len, _BY_MAGIC)))
 
 
 def check_input(place: Place, topic: str) -> None:

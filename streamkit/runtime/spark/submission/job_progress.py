@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from streamkit.runtime.spark.workers.globals import classic_context
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -29,31 +30,61 @@ class Snapshot:
     tasks: int
     records: int
     """Read by all stages so far."""
+    stage_seconds: float
+    """Since the first of the stages that run now began."""
 
     def text(self, seconds: float) -> str:
         """Return one line."""
         rate = f", {self.records / seconds:,.0f}/s" if self.records and seconds > 0 else ""
-        return f"{self.stage}: {self.done}/{self.tasks} tasks, {self.records:,} records{rate}, {seconds:.0f} s"
+        left = self.stage_seconds / self.done * (self.tasks - self.done) if self.done else 0
+        remaining = f", about {left:.0f} s left of this stage" if left >= 1 else ""
+        return (
+            f"{self.stage}: {self.done}/{self.tasks} tasks, {self.records:,} records{rate}, {seconds:.0f} s{remaining}"
+        )
 
 
-def snapshot(context: SparkContext) -> Snapshot | None:
-    """Return the progress of the jobs of a context; None between jobs."""
-    tracker = context.statusTracker()
-    active = sorted(tracker.getActiveStageIds())
-    infos = [info for info in map(tracker.getStageInfo, active) if info is not None]
-    if not infos:
-        return None
-    java_context = context._jsc
-    assert java_context is not None
-    store = java_context.sc().statusStore()
-    description = ""
-    records = 0
-    for stage in store.stageList(None) if hasattr(store, "stageList") else ():
-        records += stage.inputRecords() + stage.shuffleReadRecords()
-    if infos and store.lastStageAttempt(infos[0].stageId).description().isDefined():
-        description = store.lastStageAttempt(infos[0].stageId).description().get()
-    done = sum(info.numCompletedTasks for info in infos)
-    return Snapshot(description or infos[0].name, done, sum(info.numTasks for info in infos), records)
+class Progress:
+    """Asks Spark for the progress of the jobs of a context."""
+
+    def __init__(self, context: SparkContext):
+        self._context = context
+        self._complete: dict[int, int] = {}
+        """The records that complete stages have read."""
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the progress; None between jobs."""
+        tracker = self._context.statusTracker()
+        infos = [info for info in map(tracker.getStageInfo, sorted(tracker.getActiveStageIds())) if info is not None]
+        if not infos:
+            return None
+        java_context = self._context._jsc
+        assert java_context is not None
+        store = java_context.sc().statusStore()
+        running = store.lastStageAttempt(infos[0].stageId)
+        description = running.description()
+        started = running.submissionTime()
+        seconds = time.time() - started.get().getTime() / 1000 if started.isDefined() else 0
+        return Snapshot(
+            description.get() if description.isDefined() else infos[0].name,
+            sum(info.numCompletedTasks for info in infos),
+            sum(info.numTasks for info in infos),
+            sum(self._records(store, index) for index in range(infos[-1].stageId + 1)),
+            seconds,
+        )
+
+    def _records(self, store: JavaObject, index: int) -> int:
+        from py4j.protocol import Py4JJavaError
+
+        if index in self._complete:
+            return self._complete[index]
+        try:
+            stage = store.lastStageAttempt(index)
+        except Py4JJavaError:
+            return 0  # a stage that another job left out
+        records: int = stage.inputRecords() + stage.shuffleReadRecords()
+        if stage.status().toString() == "COMPLETE":
+            self._complete[index] = records
+        return records
 
 
 @contextmanager
@@ -75,9 +106,9 @@ def show_progress(spark: SparkSession, out: TextIO = sys.stderr) -> Iterator[Non
 
 
 def _print(context: SparkContext, ended: threading.Event, out: TextIO) -> None:
-    started = time.monotonic()
+    started, progress = time.monotonic(), Progress(context)
     while not ended.wait(_LINE_SECONDS):
-        now = _snapshot_or_none(context)
+        now = _snapshot_or_none(progress)
         if now is not None:
             print(now.text(time.monotonic() - started), file=out, flush=True)
 
@@ -85,17 +116,17 @@ def _print(context: SparkContext, ended: threading.Event, out: TextIO) -> None:
 def _draw(context: SparkContext, ended: threading.Event, out: TextIO) -> None:
     from rich.console import Console
 
-    started = time.monotonic()
+    started, progress = time.monotonic(), Progress(context)
     with Console(file=out).status("starting") as status:
         while not ended.wait(_DRAW_SECONDS):
-            now = _snapshot_or_none(context)
+            now = _snapshot_or_none(progress)
             if now is not None:
                 status.update(now.text(time.monotonic() - started))
 
 
-def _snapshot_or_none(context: SparkContext) -> Snapshot | None:
+def _snapshot_or_none(progress: Progress) -> Snapshot | None:
     # A stage may end between two calls, and a session that ends raises errors.
     try:
-        return snapshot(context)
+        return progress.snapshot()
     except Exception:
         return None

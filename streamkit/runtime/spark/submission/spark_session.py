@@ -67,6 +67,8 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     if (master or "").startswith("local"):
         # Spark takes the first python3 on the path otherwise, where streamkit may not be installed.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # The page of a job, which has no password, is bound to all addresses otherwise.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.remote(master) if remote else builder.master(master)

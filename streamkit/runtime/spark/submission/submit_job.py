@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -30,16 +30,20 @@ from streamkit.runtime.spark.rows.log_rows import (
     topic_counts,
     write_log,
 )
+from streamkit.runtime.spark.rows.output_columns import OutputLayout, layout_of
 from streamkit.runtime.spark.stages.job import CHANGELOGS, STATE, Job
 from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, patterns, topics_read, written_topics
 from streamkit.runtime.spark.submission.job_options import (
     JSON_LINES,
     REST,
     TABLE,
+    UNKNOWN,
     JobOptions,
     Place,
     Range,
     check_input,
+    format_of_name,
+    recognized,
 )
 from streamkit.runtime.spark.submission.ranges import find_ranges
 from streamkit.runtime.spark.submission.spark_session import describe_job, translated
@@ -147,6 +151,7 @@ def submit(
     """Run a job in a session; return how the topics to compare differ. Raises StreamkitError of many kinds, each one line."""
     check(plan, options)
     with translated():
+        options = with_formats(spark, options)
         _check_outputs(spark, options)
         frames = {topic: open_files(spark, place) for topic, place in options.inputs.items()}
         counts = {topic: count_of(plan, topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
@@ -167,6 +172,23 @@ def submit(
             describe_job(spark, f"streamkit {plan.application}: state")
             _write_state(plan, prepared, outputs, report)
         return [_compare(spark, prepared, outputs[topic], topic) for topic in options.compare]
+
+
+def with_formats(spark: SparkSession, options: JobOptions) -> JobOptions:
+    """Return the options with the formats of inputs that only Spark can look at."""
+    if all(place.format != UNKNOWN for place in options.inputs.values()):
+        return options
+    files = None if classic_context(spark) is None else FileSystem(spark)
+
+    def known(place: Place) -> Place:
+        if place.format != UNKNOWN:
+            return place
+        if files is None:
+            return replace(place, format=format_of_name(place.path))
+        path = next(iter(files.matches(place.path)), place.path)
+        return replace(place, format=recognized(path, files.inside, files.first_bytes))
+
+    return replace(options, inputs={topic: known(place) for topic, place in options.inputs.items()})
 
 
 def check(plan: Plan, options: JobOptions) -> None:
@@ -244,7 +266,7 @@ class JobInputs:
         names = (topic,) if declared is None else (topic, declared.entry)
         files = self._ranks(topic, frame)
         timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
-        of_lines = place.format == JSON_LINES
+        of_lines = place.has_lines
         reading = FileReading(job.pickled, topic, names, job.partitions[topic], files, timed, of_lines)
         return read_files(frame, place, reading)
 
@@ -276,13 +298,14 @@ def write_outputs(
     """Write the outputs to their places, all but those of state. `staged`: other places in files, which are new."""
     job, options = prepared.job, prepared.job.options
     compared_only = set(options.compare) - set(options.outputs)
+    layouts = layouts_of(job.plan, options)
     for topic, frame in outputs.items():
         if topic in (CHANGELOGS, OFFSETS, STATE, MEMORY) or topic in compared_only:
             continue
         place = staged.get(topic) or options.outputs.get(topic)
         describe_job(spark, f"streamkit {job.plan.application}: {topic}")
         if place is not None:
-            write_files(frame, place, job.pickled, options.overwrite or _is_leftover(place))
+            write_files(frame, place, job.pickled, options.overwrite or _is_leftover(place), layouts.get(topic))
             final = options.outputs.get(topic) or place
             report(f"{'other topics' if topic == REST else topic}: written to {final.path}")
             continue
@@ -291,6 +314,15 @@ def write_outputs(
         count = write_log(frame, prepared.address, options.shadow)
         name = "topics of routes" if topic == REST else topic + options.shadow
         report(f"{name}: {count} records written to {prepared.address.servers}")
+
+
+def layouts_of(plan: Plan, options: JobOptions) -> dict[str, OutputLayout]:
+    """Return the columns of the outputs that have some of their own. Raises UsageError for types that the user wrote wrongly."""
+    return {
+        topic: layout_of(plan, topic, place)
+        for topic, place in options.outputs.items()
+        if place is not None and place.format != JSON_LINES and topic != REST and not place.layout.as_log
+    }
 
 
 def _declaration(job: Job, topic: str) -> tuple[int | None, int | None, Mapping[str, str]]:

@@ -1,0 +1,329 @@
+"""Tables as records: which columns are the parts of a record, and the plain data that a column of each type becomes.
+
+Spark does all of it before a row reaches a task, and only for columns that are not plain data already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from streamkit.errors import TransportError
+from streamkit.expressions.types import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    ListOf,
+    MapOf,
+    OneOf,
+    Record,
+    Type,
+    item,
+    member,
+)
+from streamkit.plan.assemble import misfit
+from streamkit.runtime.spark.submission.job_options import EVERY, OF_SPARK, Parts, Place
+from streamkit.serdes.serde import Serde
+from streamkit.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+PARTS = ("key", "value", "timestamp", "headers", "partition", "offset")
+HIDDEN = "_streamkit_"
+"""The beginning of the names of columns that give a row's place."""
+WHOLE, TIMES = ("tinyint", "smallint", "int", "bigint"), ("timestamp", "timestamp_ntz")
+_MILLISECONDS_OF_A_DAY = 86_400_000
+_EXACT_DIGITS = 15
+"""A decimal number of so many digits is the nearest one to its double, so that none is lost."""
+_NAME = re.compile(r"\w+")
+
+
+def select_parts(frame: DataFrame, place: Place) -> DataFrame:
+    """Return the columns of an input that are the parts of its records, and its hidden ones. Raises TransportError."""
+    from pyspark.sql import functions as sf
+
+    columns = [name for name in frame.columns if not name.startswith(HIDDEN)]
+    hidden = [sf.col(name) for name in frame.columns if name.startswith(HIDDEN)]
+    chosen = {part: getattr(place.columns, part) for part in PARTS}
+    _check_case(place, columns, chosen)
+    if order_of(place) is not None:
+        chosen.pop("offset")
+        columns = [name for name in columns if name != "offset"]
+    parts = []
+    for part, written in chosen.items():
+        if written is None and part in columns:
+            parts.append(quoted(part))
+        elif written is not None:
+            make = _headers if part == "headers" and isinstance(written, Mapping) else _part
+            parts.append(make(place, columns, part, written).alias(part))
+    return frame.select(*parts, *hidden)
+
+
+def filtered(frame: DataFrame, place: Place) -> DataFrame:
+    """Return the rows of an input that it takes."""
+    where = place.columns.where
+    return frame if where is None else frame.where(expression(place, frame.columns, "where", where))
+
+
+def order_of(place: Place) -> str | None:
+    """Return the column that orders the rows of an input; that of the timestamp where its rows have no order of their own."""
+    if place.order is not None or place.format in OF_SPARK or place.columns.offset is not None:
+        return place.order
+    return place.columns.timestamp
+
+
+def _check_case(place: Place, columns: Sequence[str], chosen: Mapping[str, Parts | None]) -> None:
+    """Raise TransportError for a column that would be a part of the record but for its case; Spark matches without it."""
+    for name in columns:
+        part = name.lower()
+        if name not in PARTS and part in PARTS and chosen[part] is None and not any(chosen.values()):
+            raise TransportError(f"{place.path}: column {name!r} would not be read; call it {part!r}, or {part}={name}")
+
+
+def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Column:
+    """Return a part of the record: a column, an expression, or an object of several."""
+    if written == EVERY:
+        written = tuple(columns)
+    if isinstance(written, str) and written not in columns and "," in written:
+        names = tuple(name.strip() for name in written.split(","))
+        if set(names) <= set(columns):
+            written = names
+    if isinstance(written, str):
+        return expression(place, columns, part, written)
+    fields = written if isinstance(written, Mapping) else dict(zip(written, written, strict=True))
+    return _struct({name: expression(place, columns, part, text) for name, text in fields.items()})
+
+
+def _headers(place: Place, columns: Sequence[str], part: str, written: Mapping[str, str]) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.array(
+        *(
+            sf.struct(sf.lit(name).alias("name"), expression(place, columns, part, text).cast("binary").alias("value"))
+            for name, text in written.items()
+        )
+    )
+
+
+def expression(place: Place, columns: Sequence[str], part: str, text: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    if text in columns:
+        return quoted(text)
+    if _NAME.fullmatch(text) and not text.isdigit():
+        known = f"it has {', '.join(columns)}"
+        raise TransportError(f"{place.path}: {part}={text}: no such column{did_you_mean(text, columns, known)}")
+    return sf.expr(text)
+
+
+def quoted(name: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.col("`" + name.replace("`", "``") + "`")
+
+
+def _struct(fields: Mapping[str, Column]) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.struct(*(column.alias(name) for name, column in fields.items()))
+
+
+# -- Types -------------------------------------------------------------------------------------------------------------
+
+
+def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Column:
+    """Return a key or a value as a serde's JSON form, or as its bytes. Raises TransportError for a type that it can't take."""
+    from pyspark.sql import types
+
+    kind, column = frame.schema[part].dataType, quoted(part)
+    if isinstance(kind, types.BinaryType):
+        return column
+    if isinstance(kind, types.StringType) and serde.spec == "json":
+        return column.cast("binary").alias(part)
+    plain, made = _Plain(place).of(column, kind, serde.type, part)
+    reason = misfit(part, made, serde)
+    if reason is not None and not (made is INTEGER and serde.type is NUMBER):
+        cure = f"; {part}=cast(COLUMN as string) makes text of it" if serde.type is TEXT else ""
+        raise TransportError(
+            f"{place.path}: {part} is of type {kind.simpleString()}: the topic {_without_cure(reason)}{cure}"
+        )
+    return plain.alias(part)
+
+
+def milliseconds(frame: DataFrame, place: Place) -> Column:
+    """Return the timestamps of records in milliseconds, or as the text that they are. Raises TransportError for other types."""
+    from pyspark.sql import functions as sf
+
+    kind, column = frame.schema["timestamp"].dataType.simpleString(), quoted("timestamp")
+    if kind == "string":
+        return column
+    if kind == "date":
+        return (sf.unix_date(column).cast("bigint") * _MILLISECONDS_OF_A_DAY).alias("timestamp")
+    if kind in TIMES:
+        return sf.unix_millis(instant(column, kind)).alias("timestamp")
+    if kind not in WHOLE:
+        written = place.columns.timestamp or "timestamp"
+        raise TransportError(
+            f"{place.path}: timestamp={written} is of type {kind}; expected a time, a date, or whole milliseconds: "
+            f"timestamp=cast({written} as bigint)"
+        )
+    return column.cast("bigint").alias("timestamp")
+
+
+def instant(column: Column, kind: str) -> Column:
+    """Return a time as an instant: that without a zone counts as UTC, whatever the zone of the session."""
+    from pyspark.sql import functions as sf
+
+    return column if kind == "timestamp" else sf.concat(column.cast("string"), sf.lit("Z")).cast("timestamp")
+
+
+def _without_cure(reason: str) -> str:
+    return reason.partition(";")[0]
+
+
+class _Plain:
+    """Turns columns into plain data: null, booleans, numbers, text, lists, objects."""
+
+    def __init__(self, place: Place):
+        self._place = place
+
+    def of(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
+        """Return a column as plain data, and its type. Raises TransportError.
+
+        wanted: the type that the serde has there; name: of the column and the field in it, for messages.
+        """
+        from pyspark.sql import types
+
+        if isinstance(kind, types.StructType):
+            return self._object(column, kind, wanted, name)
+        if isinstance(kind, types.ArrayType):
+            return self._list(column, kind, wanted, name)
+        if isinstance(kind, types.MapType):
+            return self._map(column, kind, wanted, name)
+        return self._scalar(column, kind, wanted, name)
+
+    def _object(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import StructType
+
+        assert isinstance(kind, StructType)
+        fields, found, changed = {}, {}, False
+        for each in kind.fields:
+            own = column.getField(each.name)
+            inner = member(wanted, each.name) or ANY
+            fields[each.name], found[each.name] = self.of(own, each.dataType, inner, f"{name}.{each.name}")
+            changed = changed or fields[each.name] is not own
+        plain = sf.when(column.isNotNull(), _struct(fields)) if changed else column
+        return plain, Record("an object", found)
+
+    def _list(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import ArrayType
+
+        assert isinstance(kind, ArrayType)
+        made, changed = list[Type](), list[bool]()
+
+        def change(each: Column) -> Column:
+            plain, found = self.of(each, kind.elementType, item(wanted), f"{name}[]")
+            made.append(found)
+            changed.append(plain is not each)
+            return plain
+
+        plain = sf.transform(column, change)
+        return (plain if any(changed) else column), ListOf(made[0])
+
+    def _map(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import MapType, StringType
+
+        assert isinstance(kind, MapType)
+        if not isinstance(kind.keyType, StringType):
+            self._refuse(
+                kind.simpleString(),
+                name,
+                f"the names of an object are text: transform_keys({name}, (k, v) -> string(k))",
+            )
+        inner = wanted.value if isinstance(wanted, MapOf) else ANY
+        made, changed = list[Type](), list[bool]()
+
+        def change(_: Column, value: Column) -> Column:
+            plain, found = self.of(value, kind.valueType, inner, f"{name}{{}}")
+            made.append(found)
+            changed.append(plain is not value)
+            return plain
+
+        plain = sf.transform_values(column, change)
+        return (plain if any(changed) else column), MapOf(made[0])
+
+    def _scalar(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
+        from pyspark.sql import functions as sf
+        from pyspark.sql import types
+
+        text = kind.simpleString()
+        if isinstance(kind, types.StringType) or text.startswith(("char", "varchar")):
+            return column, TEXT
+        if isinstance(kind, types.NullType):
+            return column, ANY
+        if isinstance(kind, types.BooleanType):
+            return column, BOOLEAN
+        if text in WHOLE:
+            return column, INTEGER
+        if text in ("float", "double"):
+            return column, NUMBER
+        if isinstance(kind, types.DateType):
+            return column.cast("string"), TEXT
+        if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
+            return self._time(column, text, wanted, name)
+        if isinstance(kind, types.DecimalType):
+            return self._decimal(column, kind.precision, kind.scale, wanted, name)
+        if isinstance(kind, types.BinaryType):
+            if not _may_be(wanted, BYTES):
+                self._refuse(text, name, f"bytes in an object have no form of their own: base64({name})")
+            return sf.when(column.isNotNull(), sf.struct(sf.base64(column).alias("base64"))), BYTES
+        self._refuse(text, name, f"write it in another form, such as cast({name} as string)")
+
+    def _time(self, column: Column, kind: str, wanted: Type, name: str) -> tuple[Column, Type]:
+        """Return a time as text of ISO 8601, or where a number is wanted as milliseconds; other fractions fail."""
+        from pyspark.sql import functions as sf
+
+        has_zone = kind == "timestamp"
+        if wanted is INTEGER and has_zone and "." not in name:
+            micros = sf.unix_micros(column)
+            lost = sf.concat(
+                sf.lit(f"{name} is "),
+                column.cast("string"),
+                sf.lit(f", which is not a whole number of milliseconds; {name}=unix_millis(COLUMN) cuts it off"),
+            )
+            return sf.when(micros % 1000 == 0, micros / 1000).otherwise(sf.raise_error(lost)).cast("bigint"), INTEGER
+        if has_zone:
+            # Not by the session's zone, in which a local time may stand for two.
+            zero, seconds = sf.lit(0), sf.unix_micros(column).cast("decimal(20,0)") / 1_000_000
+            column = sf.lit("1970-01-01").cast("timestamp_ntz") + sf.make_dt_interval(zero, zero, zero, seconds)
+        text = sf.replace(column.cast("string"), sf.lit(" "), sf.lit("T"))
+        return (sf.concat(text, sf.lit("Z")) if has_zone else text), TEXT
+
+    def _decimal(self, column: Column, precision: int, scale: int, wanted: Type, name: str) -> tuple[Column, Type]:
+        if wanted is TEXT:
+            return column.cast("string"), TEXT
+        if scale <= 0 and precision <= 18:
+            return column.cast("bigint"), INTEGER
+        if precision <= _EXACT_DIGITS:
+            return column.cast("double"), NUMBER
+        self._refuse(
+            f"decimal({precision},{scale})",
+            name,
+            f"more than {_EXACT_DIGITS} digits are not exact as a number: cast({name} as string), or as double",
+        )
+
+    def _refuse(self, kind: str, name: str, cure: str) -> NoReturn:
+        raise TransportError(f"{self._place.path}: {name} is of type {kind}, which has no form in a record; {cure}")
+
+
+def _may_be(wanted: Type, kind: Type) -> bool:
+    return wanted is kind or (isinstance(wanted, OneOf) and kind in wanted.choices)

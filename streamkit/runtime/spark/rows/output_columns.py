@@ -1,0 +1,437 @@
+"""Records as rows that people query: columns of keys, values, windows and times, in place of the bytes of the log."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from streamkit import durations
+from streamkit.errors import SerdeError, UsageError
+from streamkit.expressions.types import (
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    ListOf,
+    MapOf,
+    Record,
+    Type,
+    WindowedKey,
+    one_of,
+)
+from streamkit.plan.model import Plan
+from streamkit.record import Headers
+from streamkit.runtime.records import RecordJson, headers_to_json
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.stages.final_stores import table_topics
+from streamkit.runtime.spark.submission.job_options import Place
+from streamkit.runtime.spark.workers.worker import load, mark_errors
+from streamkit.serdes.formats.json_text import to_text
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType
+
+Cell: TypeAlias = object
+"""A value of a column, as Arrow takes it."""
+Make: TypeAlias = Callable[[Json], Cell]
+
+_JSON, _STRUCT, _ARRAY, _MAP = "json", "struct", "array", "map"
+_SCALARS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean", BYTES: "binary"}
+_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+_DEEPEST = 8
+"""Objects in each other that have columns of their own; deeper ones, which may contain themselves, are text."""
+_TIME = "timestamp"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a column holds. kind: a type of Spark, or _JSON for text that is any value as JSON; fields: of a nested type."""
+
+    kind: str
+    fields: tuple[tuple[str, Shape], ...] = ()
+
+    @property
+    def ddl(self) -> str:
+        """The type as Spark writes it."""
+        if self.kind == _STRUCT:
+            return f"struct<{','.join(f'{_ticked(name)}:{shape.ddl}' for name, shape in self.fields)}>"
+        if self.kind == _ARRAY:
+            return f"array<{self.fields[0][1].ddl}>"
+        if self.kind == _MAP:
+            return f"map<string,{self.fields[0][1].ddl}>"
+        return "string" if self.kind == _JSON else self.kind
+
+
+JSON_TEXT = Shape(_JSON)
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """A column of an output. part: of the record; field: of an object that is the part, None for the part itself."""
+
+    name: str
+    part: str
+    field: str | None
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class OutputLayout:
+    """The columns of the records of a topic, and where they are written, for messages; sent to the workers."""
+
+    topic: str
+    columns: tuple[OutputColumn, ...]
+    place: str
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The types of the columns by name."""
+        return {column.name: column.shape.ddl for column in self.columns}
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark writes them."""
+        return ", ".join(f"{_ticked(name)} {kind}" for name, kind in self.types.items())
+
+
+def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
+    """Return the columns of a topic's records, by the types of its serdes, its expressions, and the place. Raises UsageError."""
+    layout = place.layout
+    key, value = _types(plan, topic)
+    columns: list[OutputColumn] = []
+    if isinstance(key, WindowedKey):
+        columns += _part("key", key.fields["key"], layout.key, place)
+        columns += [OutputColumn(f"window_{end}", "key", end, Shape(_TIME)) for end in ("start", "end")]
+    else:
+        columns += _part("key", key, layout.key, place)
+    columns += _part("value", value, layout.value, place)
+    if topic in table_topics(plan):
+        columns.append(OutputColumn("deleted", "deleted", None, Shape("boolean")))
+    columns.append(OutputColumn("timestamp", "timestamp", None, Shape(_TIME)))
+    header = Shape(_STRUCT, (("name", Shape("string")), ("value", Shape("binary"))))
+    columns.append(OutputColumn("headers", "headers", None, Shape(_ARRAY, (("element", header),))))
+    if place.format == "csv":
+        columns = [OutputColumn(each.name, each.part, each.field, _flat(each.shape)) for each in columns]
+    return OutputLayout(topic, tuple(columns), f"{topic}={place.path}")
+
+
+def _types(plan: Plan, topic: str) -> tuple[Type, Type]:
+    """Return the types of the keys and values that a plan writes to a topic."""
+    inferred = plan.written_types.get(topic, ())
+    declared = plan.external_topics.get(topic)
+    key, value = (one_of(each[side] for each in inferred) for side in (0, 1))
+    if declared is None:
+        return key, value
+    of_serdes = declared.key_serde.type, declared.value_serde.type
+    return tuple(
+        found if shape_of(own).kind == _JSON and not isinstance(own, WindowedKey) else own
+        for own, found in zip(of_serdes, (key, value), strict=True)
+    )  # type: ignore[return-value]
+
+
+def _part(part: str, kind: Type, declared: str | None, place: Place) -> list[OutputColumn]:
+    """Return the columns of a key or a value: one, or one for each field of an object."""
+    shape = shape_of(kind) if declared is None else _parsed(declared, part, place)
+    if shape.kind != _STRUCT:
+        return [OutputColumn(part, part, None, shape)]
+    return [OutputColumn(f"{part}_{name}", part, name, inner) for name, inner in shape.fields]
+
+
+def _flat(shape: Shape) -> Shape:
+    """Return the shape of a column of text: nested values and bytes become JSON."""
+    return JSON_TEXT if shape.fields or shape.kind == "binary" else shape
+
+
+def shape_of(kind: Type, depth: int = 0) -> Shape:
+    """Return what a column for values of a type holds."""
+    scalar = next((name for known, name in _SCALARS.items() if known is kind), None)
+    if scalar is not None:
+        return Shape(scalar)
+    if depth < _DEEPEST:
+        if isinstance(kind, Record) and kind.closed and kind.fields:
+            return Shape(_STRUCT, tuple((name, shape_of(inner, depth + 1)) for name, inner in kind.fields.items()))
+        if isinstance(kind, ListOf):
+            return Shape(_ARRAY, (("element", shape_of(kind.item, depth + 1)),))
+        if isinstance(kind, MapOf):
+            return Shape(_MAP, (("value", shape_of(kind.value, depth + 1)),))
+    return JSON_TEXT
+
+
+def _parsed(ddl: str, part: str, place: Place) -> Shape:
+    """Return the shape of a type that the user wrote. Raises UsageError."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType
+
+    try:
+        return _of_spark(DataType.fromDDL(ddl), f"{place.path}: {part}={ddl}")
+    except PySparkException as error:
+        raise UsageError(
+            f"{place.path}: {part}={ddl}: expected a type of Spark, or names with types: amount double, item string"
+        ) from error
+
+
+def _of_spark(kind: DataType, shown: str) -> Shape:
+    from pyspark.sql import types
+
+    if isinstance(kind, types.StructType):
+        return Shape(_STRUCT, tuple((each.name, _of_spark(each.dataType, shown)) for each in kind.fields))
+    if isinstance(kind, types.ArrayType):
+        return Shape(_ARRAY, (("element", _of_spark(kind.elementType, shown)),))
+    if isinstance(kind, types.MapType) and isinstance(kind.keyType, types.StringType):
+        return Shape(_MAP, (("value", _of_spark(kind.valueType, shown)),))
+    name = kind.simpleString()
+    if name in _MAKERS or isinstance(kind, types.DecimalType):
+        return Shape(name)
+    raise UsageError(
+        f"{shown}: a value has no form of type {name}; use one of {', '.join(_MAKERS)}, decimal, struct, array, map"
+    )
+
+
+def _ticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# -- In the workers ----------------------------------------------------------------------------------------------------
+
+
+@mark_errors
+def write_columns(plan: bytes, layout: OutputLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows of the log as rows of a layout. Raises SerdeError for a value that its column can't hold."""
+    import pyarrow as pa
+
+    form = RecordJson(load(plan).plan)
+    schema = pa.schema([(column.name, _arrow(column.shape)) for column in layout.columns])
+    write = _Writer(layout)
+    for batch in batches:
+        if len(batch):
+            arrays = [
+                pa.array(cells, field.type) for cells, field in zip(write.cells(form, batch), schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Writer:
+    """Makes the cells of columns from records."""
+
+    def __init__(self, layout: OutputLayout):
+        self._layout = layout
+        self._makers = [_maker(column.shape, column.name) for column in layout.columns]
+        self._fields = {
+            part: frozenset(each.field for each in layout.columns if each.part == part and each.field is not None)
+            for part in ("key", "value")
+        }
+        self._windowed = any(each.name == "window_start" for each in layout.columns)
+
+    def cells(self, form: RecordJson, batch: pa.RecordBatch) -> list[list[Cell]]:
+        """Return the columns of an Arrow batch of the log's rows."""
+        keys, values = self._decoded(form, batch)
+        headers = arrow_rows.headers_of(batch.column(arrow_rows.HEADERS))
+        parts: dict[str, Sequence[Json]] = {
+            "key": keys,
+            "value": values,
+            "timestamp": arrow_rows.values_of(batch.column(arrow_rows.TIMESTAMP)),
+            "deleted": [value is None for value in values],
+            "headers": [_plain_headers(each) for each in headers],
+        }
+        if self._windowed:
+            parts |= {end: [None if key is None else key[end] for key in keys] for end in ("start", "end")}
+            parts["key"] = [None if key is None else key["key"] for key in keys]
+        return [
+            self._column(column, make, parts) for column, make in zip(self._layout.columns, self._makers, strict=True)
+        ]
+
+    def _decoded(self, form: RecordJson, batch: pa.RecordBatch) -> tuple[list[Json], list[Json]]:
+        keys, values = (arrow_rows.values_of(batch.column(index)) for index in (arrow_rows.KEY, arrow_rows.VALUE))
+        found = form.columns(self._layout.topic, keys, values)
+        if found is not None:
+            return found
+        rows = [
+            form.decode((self._layout.topic, key, value, 0, None, None))
+            for key, value in zip(keys, values, strict=True)
+        ]
+        return [row["key"] for row in rows], [row["value"] for row in rows]
+
+    def _column(self, column: OutputColumn, make: Make, parts: dict[str, Sequence[Json]]) -> list[Cell]:
+        if column.name in ("window_start", "window_end"):
+            return [None if each is None else make(each) for each in parts[column.field or ""]]
+        cells = parts[column.part]
+        try:
+            if column.field is None:
+                return [None if each is None else make(each) for each in cells]
+            name, known = column.field, self._fields[column.part]
+            return [_field(each, name, known, make) for each in cells]
+        except SerdeError as error:
+            cure = f"--output {self._layout.place},{column.part}=TYPE gives its type, and columns=log keeps the bytes of the log"
+            raise SerdeError(f"topic {self._layout.topic}: {error}; {cure}") from error
+
+
+def _field(value: Json, name: str, known: frozenset[str | None], make: Make) -> Cell:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise SerdeError(f"{_shown(value)} is no object, and so has no field {name}")
+    if not value.keys() <= known:
+        other = next(each for each in value if each not in known)
+        raise SerdeError(f"the field {other!r} has no column")
+    found = value.get(name)
+    return None if found is None else make(found)
+
+
+def _plain_headers(headers: Headers | None) -> Json:
+    return None if not headers else [{"name": name, "value": value} for name, value in headers]
+
+
+def _maker(shape: Shape, name: str) -> Make:
+    """Return the function that makes the cell of a value that is not null. Raises SerdeError for one that does not fit."""
+    if shape.kind == _STRUCT:
+        makers = {field: _maker(inner, f"{name}.{field}") for field, inner in shape.fields}
+        known = frozenset(makers)
+        return lambda value: {field: _field(value, field, known, make) for field, make in makers.items()}
+    if shape.kind == _ARRAY:
+        item = _maker(shape.fields[0][1], f"{name}[]")
+        return lambda value: [None if each is None else item(each) for each in _of_kind(value, list, name, "a list")]
+    if shape.kind == _MAP:
+        inner = _maker(shape.fields[0][1], f"{name}{{}}")
+        return lambda value: [
+            (key, None if each is None else inner(each))
+            for key, each in _of_kind(value, dict, name, "an object").items()
+        ]
+    make = _MAKERS.get(shape.kind, _decimal)
+    return lambda value: make(value, name, shape.kind)
+
+
+def _of_kind(value: Json, kind: type, name: str, word: str) -> Json:
+    if not isinstance(value, kind):
+        _refuse(value, name, word)
+    return value
+
+
+def _refuse(value: Json, name: str, word: str) -> NoReturn:
+    raise SerdeError(f"{name}: {_shown(value)}; expected {word}")
+
+
+def _shown(value: Json) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _json(value: Json, name: str, kind: str) -> Cell:
+    if isinstance(value, list) and value and isinstance(value[0], dict) and isinstance(value[0].get("value"), bytes):
+        value = headers_to_json([(each["name"], each["value"]) for each in value])
+    return to_text(value).decode()
+
+
+def _string(value: Json, name: str, kind: str) -> Cell:
+    return _of_kind(value, str, name, "text")
+
+
+def _boolean(value: Json, name: str, kind: str) -> Cell:
+    return _of_kind(value, bool, name, "true or false")
+
+
+def _whole(value: Json, name: str, kind: str) -> Cell:
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    limit = 1 << (_WHOLE[kind] - 1)
+    if type(value) is not int or not -limit <= value < limit:
+        _refuse(value, name, f"a whole number of {_WHOLE[kind]} bits")
+    return value
+
+
+def _double(value: Json, name: str, kind: str) -> Cell:
+    if value in _NO_NUMBERS:
+        return float(value)
+    if type(value) not in (int, float):
+        _refuse(value, name, "a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = None
+    if number is None or number != value:
+        _refuse(value, name, "a number that a double holds exactly")
+    return number
+
+
+def _binary(value: Json, name: str, kind: str) -> Cell:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, dict) or value.keys() != {"base64"}:
+        _refuse(value, name, "bytes")
+    return base64.b64decode(value["base64"])
+
+
+def _date(value: Json, name: str, kind: str) -> Cell:
+    try:
+        return date.fromisoformat(_of_kind(value, str, name, "a date"))
+    except ValueError:
+        _refuse(value, name, "a date such as 2025-01-31")
+
+
+def _timestamp(value: Json, name: str, kind: str) -> Cell:
+    """Return microseconds of a number of milliseconds, or of a time as text."""
+    found = value if type(value) is int else durations.iso_time(value) if isinstance(value, str) else None
+    if found is None:
+        _refuse(value, name, "milliseconds or a time such as 2025-01-31T08:00:00Z")
+    return found * 1000
+
+
+def _decimal(value: Json, name: str, kind: str) -> Cell:
+    try:
+        number = Decimal(value if isinstance(value, (str, int)) and not isinstance(value, bool) else repr(value))
+    except InvalidOperation:
+        _refuse(value, name, kind)
+    precision, scale = map(int, kind[len("decimal(") : -1].split(","))
+    scaled = number.scaleb(scale)
+    if scaled != scaled.to_integral_value() or abs(scaled) >= 10**precision:
+        _refuse(value, name, kind)
+    return number
+
+
+_MAKERS: dict[str, Callable[[Json, str, str], Cell]] = {
+    _JSON: _json,
+    "string": _string,
+    "boolean": _boolean,
+    **dict.fromkeys(_WHOLE, _whole),
+    "double": _double,
+    "binary": _binary,
+    "date": _date,
+    _TIME: _timestamp,
+}
+
+
+def _arrow(shape: Shape) -> pa.DataType:
+    import pyarrow as pa
+
+    if shape.kind == _STRUCT:
+        return pa.struct([(name, _arrow(inner)) for name, inner in shape.fields])
+    if shape.kind == _ARRAY:
+        return pa.list_(_arrow(shape.fields[0][1]))
+    if shape.kind == _MAP:
+        return pa.map_(pa.string(), _arrow(shape.fields[0][1]))
+    if shape.kind.startswith("decimal"):
+        return pa.decimal128(*map(int, shape.kind[len("decimal(") : -1].split(",")))
+    kinds = {
+        _JSON: pa.string(),
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        _TIME: pa.timestamp("us", tz="UTC"),
+    }
+    return kinds[shape.kind]
+
+
+__all__ = ["OutputLayout", "layout_of", "write_columns"]

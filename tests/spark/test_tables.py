@@ -1,0 +1,426 @@
+"""Tables as they lie in a lake, read as records: columns by name, of every type, in every format."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import StreamkitError, UsageError
+from streamkit.plan import load
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
+from streamkit.runtime.spark.submission.incremental import submit_next
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
+from streamkit.runtime.spark.submission.spark_session import translated
+from streamkit.runtime.spark.submission.submit_job import submit
+from tests.spark.support import read_lines, write_lines
+
+COPY = """\
+streamkit: 1
+application: tables
+topics:
+  orders: {key: KEY, value: VALUE, partitions: 1}
+  out: {key: KEY, value: VALUE}
+pipelines: {copy: {stream: orders, to: out}}
+"""
+ORDERS = [
+    ("ann", 7, Decimal("12.30"), datetime(2026, 1, 31, 12, 0, 0, 250_000, UTC)),
+    ("bob", 8, None, datetime(2026, 1, 31, 12, 0, 1, tzinfo=UTC)),
+    ("ann", 9, Decimal("0.05"), datetime(1970, 1, 1, 0, 0, 0, 1999, UTC)),
+]
+DDL = "user_id string, item int, amount decimal(10,2), ts timestamp"
+
+
+def copied(spark: Any, text: str, folder: Path, key: str = "string", value: str = "json") -> list[dict]:
+    """The records that a copy of an input has; text: as after --input orders=."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "topology.yaml"
+    path.write_text(COPY.replace("KEY", key).replace("VALUE", value))
+    _, place = parse_place(f"orders={text}", "--input")
+    assert place is not None
+    out = folder / "copies"
+    submit(load(path), JobOptions({"orders": place}, {"out": Place(str(out), JSON_LINES)}, overwrite=True), spark)
+    return [{name: record[name] for name in ("key", "value", "timestamp")} for record in read_lines(out)]
+
+
+@pytest.fixture(scope="module")
+def orders(spark: Any) -> Any:
+    """A table of three orders."""
+    return spark.createDataFrame(ORDERS, DDL)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "json"])
+def test_a_table_of_orders(kind: str, spark: Any, orders: Any, tmp_path: Path) -> None:
+    orders.coalesce(1).write.format(kind).save(str(tmp_path / "lake"))
+    # Spark's JSON has no decimals and no times: what it infers from them is numbers and text.
+    ts = (
+        "timestamp=to_timestamp(ts),value=user_id,item,amount,format=json" if kind == "json" else "timestamp=ts,value=*"
+    )
+    found = copied(spark, f"{tmp_path}/lake,key=user_id,{ts}", tmp_path)
+    times = ["2026-01-31T12:00:00.25Z", "2026-01-31T12:00:01Z", "1970-01-01T00:00:00.001999Z"]
+    expected = [
+        {"user_id": user, "item": item, "amount": None if amount is None else float(amount)}
+        for user, item, amount, _ in ORDERS
+    ]
+    if kind != "json":
+        expected = [{**row, "ts": text} for row, text in zip(expected, times, strict=True)]
+    assert [record["value"] for record in found] == expected
+    assert [record["key"] for record in found] == ["ann", "bob", "ann"]
+    assert [record["timestamp"] for record in found] == [1769860800250, 1769860801000, 1]
+
+
+def test_a_csv_with_a_header_and_a_separator(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text("user_id;amount;ts\nann;12.30;2026-01-31T12:00:00Z\nbob;;1769860801000\n")
+    found = copied(
+        spark,
+        f"{tmp_path}/orders.csv,key=user_id,value=amount,timestamp=ts,options.sep=;",
+        tmp_path,
+        value="string",
+    )
+    assert found == [
+        {"key": "ann", "value": "12.30", "timestamp": 1769860800000},
+        {"key": "bob", "value": None, "timestamp": 1769860801000},
+    ]
+
+
+def test_directories_of_days_and_a_condition_that_reaches_the_scan(spark: Any, orders: Any, tmp_path: Path) -> None:
+    orders.selectExpr("*", "to_date(ts) dt").write.partitionBy("dt").parquet(str(tmp_path / "lake"))
+    found = copied(
+        spark, f"{tmp_path}/lake,key=user_id,timestamp=ts,value=dt,where=dt > '2026-01-01'", tmp_path, value="string"
+    )
+    assert [(record["key"], record["value"]) for record in found] == [("ann", "2026-01-31"), ("bob", "2026-01-31")]
+
+
+def test_text_that_holds_json_is_what_the_log_would_hold(spark: Any, tmp_path: Path) -> None:
+    rows = [("k", '{"n": 1, "s": "ä"}', 5), ("k", None, 6)]
+    spark.createDataFrame(rows, "id string, payload string, at bigint").coalesce(1).write.parquet(
+        str(tmp_path / "lake")
+    )
+    found = copied(spark, f"{tmp_path}/lake,key=id,value=payload,timestamp=at", tmp_path)
+    assert [record["value"] for record in found] == [{"n": 1, "s": "ä"}, None]
+
+
+def test_a_table_is_ordered_by_its_time_and_then_by_its_contents(spark: Any, tmp_path: Path) -> None:
+    rows = [("k", f"v{at}", datetime.fromtimestamp(at // 3, UTC)) for at in range(60)]
+    spark.createDataFrame(rows[::-1], "id string, v string, at timestamp").repartition(7).createOrReplaceTempView(
+        "unordered"
+    )
+    once = copied(spark, "unordered,format=table,key=id,value=v,timestamp=at", tmp_path, value="string")
+    spark.createDataFrame(rows, "id string, v string, at timestamp").repartition(3).createOrReplaceTempView("unordered")
+    assert once == copied(spark, "unordered,format=table,key=id,value=v,timestamp=at", tmp_path, value="string")
+    assert [record["timestamp"] for record in once] == [at // 3 * 1000 for at in range(60)]
+
+
+EVERY_TYPE = {
+    "boolean": ("true", True),
+    "tinyint": ("cast(-3 as tinyint)", -3),
+    "smallint": ("cast(3 as smallint)", 3),
+    "int": ("7", 7),
+    "bigint": ("9223372036854775807", 2**63 - 1),
+    "float": ("cast(0.5 as float)", 0.5),
+    "double": ("1e300d", 1e300),
+    "decimal(15,4)": ("cast(12345678901.2345 as decimal(15,4))", 12345678901.2345),
+    "decimal(18,0)": ("cast(999999999999999999 as decimal(18,0))", 10**18 - 1),
+    "string": ("'ä'", "ä"),
+    "date": ("date'2026-02-28'", "2026-02-28"),
+    "timestamp": ("timestamp'2026-10-25 00:30:00.123456Z'", "2026-10-25T00:30:00.123456Z"),
+    "timestamp_ntz": ("timestamp_ntz'2026-10-25 02:30:00'", "2026-10-25T02:30:00"),
+    "array<date>": ("array(date'2026-02-28', null)", ["2026-02-28", None]),
+    "array<int>": ("array(1, 2)", [1, 2]),
+    "map<string,timestamp>": ("map('a', timestamp'2026-01-01 00:00:00Z')", {"a": "2026-01-01T00:00:00Z"}),
+    "struct<d:date,s:struct<n:int>>": ("struct(date'2026-02-28' d, struct(1 n) s)", {"d": "2026-02-28", "s": {"n": 1}}),
+    "void": ("null", None),
+    "null struct": ("cast(null as struct<d:date>)", None),
+}
+
+
+def test_every_type_in_an_object(spark: Any, tmp_path: Path) -> None:
+    fields = ", ".join(f"{text} `{name}`" for name, (text, _) in EVERY_TYPE.items())
+    spark.sql(f"select {fields}, 1 at").createOrReplaceTempView("types")
+    (record,) = copied(spark, "types,format=table,value=*,timestamp=at", tmp_path)
+    assert record["value"] == {name: value for name, (_, value) in EVERY_TYPE.items()} | {"at": 1}
+    assert list(record["value"]) == [*EVERY_TYPE, "at"]
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("1.5bd + cast(1 as decimal(38,2))", r"value.c is of type decimal\(38,2\).*cast\(value.c as string\)"),
+        ("x'ff'", r"value.c is of type binary.*base64\(value.c\)"),
+        ("map(1, 2)", r"value.c is of type map<int,int>.*transform_keys"),
+        ("interval '1' day", "value.c is of type interval day"),
+        ("parse_json('1')", "value.c is of type variant"),
+    ],
+)
+def test_a_type_without_a_form_is_refused_before_anything_runs(
+    column: str, words: str, spark: Any, tmp_path: Path
+) -> None:
+    spark.sql(f"select {column} c, raise_error('ran') e, 1 at").createOrReplaceTempView("refused")
+    with pytest.raises(StreamkitError, match=words):
+        copied(spark, "refused,format=table,value=*,timestamp=at", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "serdes", "words"),
+    [
+        (
+            "key=item,value=*,timestamp=ts",
+            {},
+            r"key is of type int.*takes text as its key.*key=cast\(COLUMN as string\)",
+        ),
+        ("key=user_id,value=user_id,timestamp=ts", {"value": "long"}, "value is of type string.*takes a whole number"),
+        ("key=usr_id,value=*,timestamp=ts", {}, "key=usr_id: no such column; did you mean 'user_id'"),
+        ("key=user_id,timestamp=ts", {}, "nothing says what the value of a record is.*value=COLUMN.*[*] all of them"),
+        ("key=user_id,value=*", {}, "nothing says what the timestamp of a record is"),
+        ("value=*,timestamp=amount", {}, "timestamp=amount is of type decimal"),
+    ],
+)
+def test_a_part_that_does_not_fit(
+    settings: str, serdes: dict, words: str, spark: Any, orders: Any, tmp_path: Path
+) -> None:
+    orders.write.parquet(str(tmp_path / "lake"))
+    with pytest.raises(StreamkitError, match=words):
+        copied(spark, f"{tmp_path}/lake,{settings}", tmp_path, **serdes)
+
+
+def test_headers_and_a_whole_number_of_milliseconds(spark: Any, tmp_path: Path) -> None:
+    spark.sql("select 'a' k, timestamp'2026-01-01 00:00:00.001Z' v, 's' src, 1 at").createOrReplaceTempView("stamped")
+    columns = Columns("k", "v", "at", {"source": "src", "none": "cast(null as string)"})
+    path = tmp_path / "topology.yaml"
+    path.write_text(COPY.replace("KEY", "string").replace("VALUE", "long"))
+    place = Place("stamped", "table", columns=columns)
+    submit(load(path), JobOptions({"orders": place}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
+    (record,) = read_lines(tmp_path / "out")
+    assert (record["value"], record["headers"]) == (1767225600001, [["source", "s"], ["none", None]])
+    spark.sql("select 'a' k, timestamp'2026-01-01 00:00:00.0015Z' v, 's' src, 1 at").createOrReplaceTempView("stamped")
+    with pytest.raises(StreamkitError, match="not a whole number of milliseconds; value=unix_millis"):
+        copied(spark, "stamped,format=table,key=k,value=v,timestamp=at", tmp_path, value="long")
+
+
+def test_lines_of_a_topic_that_the_topology_does_not_have(spark: Any, tmp_path: Path) -> None:
+    line = {"topic": "order", "key": "k", "value": 1, "timestamp": 1}
+    (tmp_path / "in.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(StreamkitError, match=r"in\.jsonl:1: .*no topic 'order'; did you mean 'orders'"):
+        copied(spark, f"{tmp_path}/in.jsonl", tmp_path)
+
+
+def test_formats_are_recognized_by_what_lies_there(spark: Any, orders: Any, tmp_path: Path) -> None:
+    orders.write.partitionBy("item").parquet(str(tmp_path / "no-suffix"))
+    orders.write.orc(str(tmp_path / "other.csv"))
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "ice" / "metadata").mkdir(parents=True)
+    (tmp_path / "ice" / "metadata" / "v1.metadata.json").touch()
+    kinds = {"no-suffix": "parquet", "other.csv": "orc", "delta": "delta", "ice": "iceberg", "missing": "json"}
+    for name, kind in kinds.items():
+        _, place = parse_place(f"orders={tmp_path}/{name}", "--input")
+        assert place is not None
+        assert (name, place.format) == (name, kind)
+    found = copied(spark, f"file://{tmp_path}/no-suffix,key=user_id,value=amount,timestamp=ts", tmp_path)
+    assert len(found) == len(ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("o=/a,colour=red", "unknown setting 'colour'"),
+        ("o=/a,kye=red", "unknown setting 'kye'; did you mean 'key'"),
+        ("o=/a,key=", "key is empty"),
+        ("o=/a,key=a,key=b", "once each"),
+        ("o=/a,red", "not 'red'"),
+        ("o=/a,options.mode=PERMISSIVE", "never left out"),
+    ],
+)
+def test_wrong_settings(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_place(text, "--input")
+
+
+def test_a_condition_takes_the_rest_of_the_text() -> None:
+    _, place = parse_place("o=/a,value=x,y,where=a = 1 and b in ('c,d=e', 'f')", "--input")
+    assert place is not None
+    assert (place.columns.value, place.columns.where) == ("x,y", "a = 1 and b in ('c,d=e', 'f')")
+
+
+def test_a_date(spark: Any, tmp_path: Path) -> None:
+    rows = [("k", 1.5, date(2026, 1, 2)), ("k", 2.5, date(2026, 1, 1))]
+    spark.createDataFrame(rows, "k string, v double, day date").coalesce(1).write.parquet(str(tmp_path / "lake"))
+    found = copied(spark, f"{tmp_path}/lake,key=k,value=v,timestamp=day,order=day", tmp_path, value="double")
+    assert [(record["value"], record["timestamp"]) for record in found] == [(2.5, 1767225600000), (1.5, 1767312000000)]
+
+
+TYPED = """\
+streamkit: 1
+application: typed
+topics:
+  orders: {key: string, value: json, partitions: 1}
+  sums: {key: string, value: long}
+  windows: {key: {windowed: string, size: 10s}, value: json}
+  rows: {key: string, value: json}
+pipelines:
+  orders: {stream: orders}
+  sums:
+    from: orders
+    steps: [group_by_key, {aggregate: {initial: 0, add: 'aggregate + get(value, "n", 0)', value_serde: long}}, to_stream]
+    to: sums
+  windows:
+    from: orders
+    steps:
+      - group_by_key
+      - window: {tumbling: 10s, grace: 0ms}
+      - count
+      - to_stream
+      - map_values: {value: '{"n": value, "odd": value % 2 == 1, "half": float(value), "user": key.key, "tags": ["a"], "any": None}', value_serde: json}
+    to: windows
+  rows:
+    from: orders
+    steps: [{map_values: {value: 'get(value, "row", None)', value_serde: json}}]
+    to: rows
+"""
+
+
+def written(spark: Any, folder: Path, rows: list[Any], output: str, **options: Any) -> Any:
+    """What Spark reads of an output; rows: the values of the topic `orders`."""
+    path = folder / "topology.yaml"
+    path.write_text(TYPED)
+    records = [{"key": "k", "value": row, "timestamp": 1_000 * at} for at, row in enumerate(rows)]
+    place = write_lines(folder / "in.jsonl", records)
+    topic, output_place = parse_place(output.format(folder / "out"), "--output")
+    assert output_place is not None
+    submit(load(path), JobOptions({"orders": place}, {topic: output_place}, overwrite=True, **options), spark)
+    return spark.read.options(header="true", escape='"').format(output_place.format).load(str(folder / "out"))
+
+
+def test_a_table_as_columns(spark: Any, tmp_path: Path) -> None:
+    frame = written(spark, tmp_path, [{"n": 2**40}, {"n": 3}], "sums={},format=parquet")
+    assert frame.dtypes == [
+        ("key", "string"),
+        ("value", "bigint"),
+        ("deleted", "boolean"),
+        ("timestamp", "timestamp"),
+        ("headers", "array<struct<name:string,value:binary>>"),
+    ]
+    (row,) = frame.collect()
+    assert (row.key, row.value, row.deleted, row.timestamp.timestamp(), row.headers) == (
+        "k",
+        2**40 + 3,
+        False,
+        1.0,
+        None,
+    )
+
+
+def test_windows_and_fields_by_inferred_types(spark: Any, tmp_path: Path) -> None:
+    frame = written(spark, tmp_path, [{}] * 12, "windows={},format=orc")
+    assert dict(frame.dtypes) | {"headers": ""} == {
+        "key": "string",
+        "window_start": "timestamp",
+        "window_end": "timestamp",
+        "value_n": "bigint",
+        "value_odd": "boolean",
+        "value_half": "double",
+        "value_user": "string",
+        "value_tags": "array<string>",
+        "value_any": "string",
+        "deleted": "boolean",
+        "timestamp": "timestamp",
+        "headers": "",
+    }
+    found = frame.selectExpr(
+        "key", "unix_millis(window_start) s", "unix_millis(window_end) e", "value_n", "value_half", "value_tags"
+    )
+    assert [tuple(row) for row in found.orderBy("s").collect()] == [
+        ("k", 0, 10_000, 10, 10.0, ["a"]),
+        ("k", 10_000, 20_000, 2, 2.0, ["a"]),
+    ]
+
+
+def test_types_that_the_user_gives(spark: Any, tmp_path: Path) -> None:
+    types = "amount decimal(38,2),day date,at timestamp,tags array<string>,more map<string,bigint>,inner struct<n:int>"
+    row = {
+        "amount": "123456789012345678901234567890123456.78",
+        "day": "2026-02-28",
+        "at": "2026-02-28T01:02:03.004Z",
+        "tags": ["a", None],
+        "more": {"x": 1},
+        "inner": {"n": 7},
+    }
+    frame = written(spark, tmp_path, [{"row": row}, {"row": None}], f"rows={{}},format=parquet,value={types}")
+    first, second = frame.selectExpr("*", "unix_millis(value_at) ms").orderBy("timestamp").collect()
+    assert first.value_amount == Decimal(row["amount"])
+    assert (first.value_day, first.ms) == (date(2026, 2, 28), 1772240523004)
+    assert (first.value_tags, first.value_more, first.value_inner.n) == (["a", None], {"x": 1}, 7)
+    assert [second[f"value_{name}"] for name in row] == [None] * len(row)
+
+
+@pytest.mark.parametrize(
+    ("types", "row", "words"),
+    [
+        ("n int", {"n": 2**31}, "value_n: 2147483648; expected a whole number of 32 bits"),
+        ("n bigint", {"n": "7"}, "value_n: '7'; expected a whole number"),
+        ("n double", {"n": 2**53 + 1}, "value_n: 9007199254740993; expected a number that a double holds exactly"),
+        ("n decimal(3,1)", {"n": 1.25}, r"value_n: 1.25; expected decimal\(3,1\)"),
+        ("n date", {"n": "noon"}, "value_n: 'noon'; expected a date"),
+        ("n int", {"m": 1}, "the field 'm' has no column"),
+        ("n int", [1], r"\[1\] is no object, and so has no field n"),
+        ("n strange", {}, "value=n strange: expected a type of Spark"),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold(types: str, row: Any, words: str, spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TYPED)
+    plan = load(path)
+    _, place = parse_place(f"rows=/lake/rows,format=parquet,value={types}", "--output")
+    assert place is not None
+    record = ("rows", 0, b"k", json.dumps(row).encode(), 1, None, 0, 1, 0)
+    batch = arrow_rows.to_batch(tuple(zip(record, strict=True)))  # type: ignore[arg-type]
+    with pytest.raises(StreamkitError, match=words), translated():
+        list(write_columns(pickle.dumps(plan), layout_of(plan, "rows", place), [batch]))
+
+
+def test_values_of_unknown_types_are_json_and_are_read_again(spark: Any, tmp_path: Path) -> None:
+    rows: list[Any] = ['say "hi", ok\nnext', "", 1, 2.50, None, {"a": [1, "ä"]}, True]
+    for kind in ("parquet", "csv"):
+        frame = written(spark, tmp_path, [{"row": row} for row in rows], f"rows={{}},format={kind}")
+        texts = [row.value for row in frame.orderBy("timestamp").collect()]
+        assert [None if text is None else json.loads(text) for text in texts] == rows
+        again = copied(
+            spark,
+            f"{tmp_path}/out,format={kind},order=timestamp" if kind == "parquet" else f"{tmp_path}/out,format=csv",
+            tmp_path / "again",
+        )
+        assert sorted(map(repr, (record["value"] for record in again))) == sorted(map(repr, rows))
+
+
+def test_the_bytes_of_the_log_where_the_user_wants_them(spark: Any, tmp_path: Path) -> None:
+    (row,) = written(spark, tmp_path, [{"n": 1}], "sums={},format=parquet,columns=log").collect()
+    assert (bytes(row.key), bytes(row.value), row.timestamp) == (b"k", (1).to_bytes(8, "big"), 0)
+    with pytest.raises(UsageError, match="columns=raw: expected decoded or log"):
+        parse_place("sums=/a,format=parquet,columns=raw", "--output")
+    with pytest.raises(UsageError, match="lines of JSON are whole records"):
+        parse_place("sums=/a,columns=log", "--output")
+
+
+def test_runs_keep_the_columns_of_an_output(spark: Any, tmp_path: Path) -> None:
+    def run(name: str, output: str) -> None:
+        path = tmp_path / "topology.yaml"
+        path.write_text(TYPED)
+        (tmp_path / "in").mkdir(exist_ok=True)
+        write_lines(tmp_path / "in" / name, [{"key": name, "value": {"n": 1, "row": 1}, "timestamp": 1}])
+        inputs, outputs = {"orders": Place(str(tmp_path / "in"), JSON_LINES)}, dict([parse_place(output, "--output")])
+        submit_next(load(path), JobOptions(inputs, outputs, checkpoint=str(tmp_path / "state")), spark)
+
+    rows = f"rows={tmp_path}/rows,format=parquet"
+    run("a", f"{rows},value=int")
+    run("b", f"{rows},value=int")
+    found = spark.read.parquet(str(tmp_path / "rows")).orderBy("run").collect()
+    assert [(row.run, row.key, row.value) for row in found] == [(1, "a", 1), (2, "b", 1)]
+    with pytest.raises(UsageError, match="column value is of type bigint, and the runs before wrote int"):
+        run("c", f"{rows},value=bigint")
+    with pytest.raises(UsageError, match="the runs before wrote decoded columns; leave columns=log out"):
+        run("c", f"{rows},columns=log")
