@@ -174,7 +174,11 @@ def test_a_type_without_a_form_is_refused_before_anything_runs(
             {},
             r"key is of type int.*takes text as its key.*key=cast\(COLUMN as string\)",
         ),
-        ("key=user_id,value=user_id,timestamp=ts", {"value": "long"}, "value is of type string.*takes a whole number"),
+        (
+            "key=user_id,value=user_id,timestamp=ts",
+            {"value": "long"},
+            r"value is of type string.*takes a whole number.*value=cast\(COLUMN as bigint\)",
+        ),
         ("key=usr_id,value=*,timestamp=ts", {}, "key=usr_id: no such column; did you mean 'user_id'"),
         ("key=user_id,timestamp=ts", {}, "nothing says what the value of a record is.*value=COLUMN.*[*] all of them"),
         ("key=user_id,value=*", {}, "nothing says what the timestamp of a record is"),

@@ -129,8 +129,8 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
     reader = reader.options(**(own | _COMPLETE if place.format in OF_SPARK else own))
     if place.has_lines:
         return reader.text(paths)
-    # A lake of Iceberg takes one path, or the name of a table.
-    return reader.format(place.format).load(paths if place.format in OF_SPARK else paths[0])
+    # Some formats take no list, and a name of a table in place of a path.
+    return reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
 
 
 def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
@@ -330,7 +330,9 @@ def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Ite
         if not len(batch):
             continue
         names = [name for name in batch.schema.names if name in PARTS]
-        columns = [batch.column(name).to_pylist(maps_as_pydicts="strict") for name in names]
+        columns = [
+            batch.column(name).to_pylist(maps_as_pydicts=None if name == "headers" else "strict") for name in names
+        ]
         try:
             rows = [
                 fields.row(dict(zip(names, cells, strict=True)), place)

@@ -41,6 +41,7 @@ WHOLE, TIMES = ("tinyint", "smallint", "int", "bigint"), ("timestamp", "timestam
 _MILLISECONDS_OF_A_DAY = 86_400_000
 _EXACT_DIGITS = 15
 """A decimal number of so many digits is the nearest one to its double, so that none is lost."""
+_CASTS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean"}
 _NAME = re.compile(r"\w+")
 
 
@@ -149,7 +150,8 @@ def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Colum
     plain, made = _Plain(place).of(column, kind, serde.type, part)
     reason = misfit(part, made, serde)
     if reason is not None and not (made is INTEGER and serde.type is NUMBER):
-        cure = f"; {part}=cast(COLUMN as string) makes text of it" if serde.type is TEXT else ""
+        kind_wanted = next((name for wanted, name in _CASTS.items() if wanted is serde.type), None)
+        cure = "" if kind_wanted is None else f"; {part}=cast(COLUMN as {kind_wanted}) converts it"
         raise TransportError(
             f"{place.path}: {part} is of type {kind.simpleString()}: the topic {_without_cure(reason)}{cure}"
         )

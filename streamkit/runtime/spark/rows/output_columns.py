@@ -49,6 +49,7 @@ _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _DEEPEST = 8
 """Objects in each other that have columns of their own; deeper ones, which may contain themselves, are text."""
 _TIME = "timestamp"
+_LATEST_MS = (2**63 - 1) // 1000
 
 
 @dataclass(frozen=True)
@@ -212,10 +213,18 @@ def write_columns(plan: bytes, layout: OutputLayout, batches: Iterable[pa.Record
     write = _Writer(layout)
     for batch in batches:
         if len(batch):
-            arrays = [
-                pa.array(cells, field.type) for cells, field in zip(write.cells(form, batch), schema, strict=True)
-            ]
+            arrays = [_array(cells, field) for cells, field in zip(write.cells(form, batch), schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(cells: list[Cell], field: pa.Field) -> pa.Array:
+    """Return a column. Raises SerdeError for what Arrow refuses, such as half of a surrogate pair."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(cells, field.type)
+    except (pa.ArrowException, UnicodeError, OverflowError) as error:
+        raise SerdeError(f"{field.name}: {error}") from error
 
 
 class _Writer:
@@ -378,7 +387,7 @@ def _date(value: Json, name: str, kind: str) -> Cell:
 def _timestamp(value: Json, name: str, kind: str) -> Cell:
     """Return microseconds of a number of milliseconds, or of a time as text."""
     found = value if type(value) is int else durations.iso_time(value) if isinstance(value, str) else None
-    if found is None:
+    if found is None or abs(found) > _LATEST_MS:
         _refuse(value, name, "milliseconds or a time such as 2025-01-31T08:00:00Z")
     return found * 1000
 
