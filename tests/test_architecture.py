@@ -258,6 +258,21 @@ def test_importing_the_plan_loads_nothing_heavy() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
+def test_kafka_is_used_without_the_native_extension() -> None:
+    code = """
+import sys
+sys.modules["streamkit._native"] = None
+import streamkit.transport.kafka.kafka_admin, streamkit.transport.kafka.kafka_consumer, streamkit.transport.kafka.kafka_producer
+from streamkit.transport.kafka import native_client
+print(native_client.missing())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.stdout.strip(), done.stderr) == (
+        "it was not built, which takes a C compiler and the headers of Python during the installation",
+        "",
+    )
+
+
 def test_every_operator_is_registered_once_under_its_name() -> None:
     from streamkit.operators import OPERATORS
 

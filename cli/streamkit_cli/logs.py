@@ -38,7 +38,7 @@ def opened(plan: Plan, *, creates: bool = True) -> Iterator[Transport]:
 def silence_noticed(plan: Plan) -> Iterator[None]:
     """Print after 2 s what was tried, if no broker answers; the clients wait longer before they give up.
 
-    `run` logs this itself (runtime.local.instance.start_retries).
+    `run` logs this itself (runtime.local.client.StartRetries).
     """
     from streamkit.runtime.operations.opening import address
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_
 from streamkit.errors import Position
 from streamkit.serdes.plain import Json
 
-SpecJson: TypeAlias = "str | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+SpecJson: TypeAlias = "str | float | bool | Sequence[SpecJson] | Mapping[str, SpecJson] | None"
 """A document of JSON, such as a serde's form."""
 
 

@@ -277,7 +277,7 @@ class RecordWriter(StatementWriter):
         return expression.code(bindings)
 
     def budget(self) -> Code:
-        """Return the variable of the budget that the current record has left (expressions.evaluation.budget)."""
+        """Return the variable of the budget that the current record has left (expressions.budget)."""
         self.namespace["Budget"] = Budget
         config = self.plan.config
         most = literal(config["expression.max.bytes"]), literal(config["expression.max.steps"])

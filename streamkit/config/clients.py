@@ -163,6 +163,8 @@ def _bearer(options: dict[str, str]) -> dict[str, str]:
 _MODULES = {"PlainLoginModule": _password, "ScramLoginModule": _password, "OAuthBearerLoginModule": _bearer}
 
 
+# The table: a row for each name of the Java clients.
+
 Convert = Callable[[str], dict[str, str]]
 ALL = "consumer producer admin"
 

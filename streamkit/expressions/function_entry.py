@@ -33,7 +33,7 @@ class LibraryFunction:
     """Expressions and what Python shows of their results."""
     optional: int = 0
     kind: str | None = None
-    """The class of the result if it is never None (translation.piece.Piece.kind)."""
+    """The class of the result if it is never None (piece.Piece.kind)."""
     type: Type = ANY
     factor: float = 0.0
     constant: float = 1.0

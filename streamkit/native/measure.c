@@ -1,4 +1,4 @@
-/* The size of a value for the budget of expressions: streamkit.expressions.evaluation.budget.Budget, which says what it is for. */
+/* The size of a value for the budget of expressions: streamkit.expressions.budget.Budget, which says what it is for. */
 #include "values.h"
 
 /* As in budget.py; a test compares the results. */

@@ -18,10 +18,10 @@ static PyMethodDef functions[] = {
     {"measured", (PyCFunction)(void (*)(void))values_measured, METH_FASTCALL,
      "measured(value, known)\n--\n\nReturn bytes and steps as Budget.size counts them, or None where only Python can."},
     {"merge", (PyCFunction)(void (*)(void))values_merge, METH_FASTCALL,
-     "merge(*parts)\n--\n\nAs streamkit.expressions.evaluation.helpers.merge."},
+     "merge(*parts)\n--\n\nAs streamkit.expressions.helpers.merge."},
     {"big_number", bytes_big_number, METH_O,
      "big_number(texts)\n--\n\nAs streamkit.serdes.formats.json_text.has_big_number."},
-    {"murmur3_128", bytes_murmur3_128, METH_VARARGS, "murmur3_128(data, seed)\n--\n\nAs streamkit.serdes.murmur3."},
+    {"murmur3_128", bytes_murmur3_128, METH_VARARGS, "murmur3_128(data, seed)\n--\n\nAs streamkit.serdes.partitioner.murmur3_128_in_python."},
     {"count_in_entry", (PyCFunction)(void (*)(void))entries_count, METH_FASTCALL,
      "count_in_entry(entries, key, time, context, ticks)\n--\n\nCount in an entry of a cache; return False where Python has to."},
     {NULL, NULL, 0, NULL}};

@@ -1,4 +1,4 @@
-"""Java's layouts of bytes that several kinds of stores share: keys with their windows, and contexts of records."""
+"""Java's layouts of bytes that several kinds of stores share: keys with their windows, and contexts of records. All numbers are big-endian."""
 
 from __future__ import annotations
 

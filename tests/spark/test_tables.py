@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from streamkit.errors import StreamkitError, UsageError
 from streamkit.plan import load
 from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
@@ -95,6 +97,11 @@ def test_directories_of_days_and_a_condition_that_reaches_the_scan(spark: Any, o
         spark, f"{tmp_path}/lake,key=user_id,timestamp=ts,value=dt,where=dt > '2026-01-01'", tmp_path, value="string"
     )
     assert [(record["key"], record["value"]) for record in found] == [("ann", "2026-01-31"), ("bob", "2026-01-31")]
+    _, place = parse_place(f"orders={tmp_path}/lake,key=user_id,where=dt > '2026-01-01' and item = 7", "--input")
+    assert place is not None
+    plan = open_files(spark, place)._jdf.queryExecution().executedPlan().toString()
+    assert re.search(r"PartitionFilters: \[.*dt#", plan), plan
+    assert re.search(r"PushedFilters: \[.*EqualTo\(item,7\)", plan), plan
 
 
 def test_text_that_holds_json_is_what_the_log_would_hold(spark: Any, tmp_path: Path) -> None:
@@ -238,6 +245,7 @@ def test_formats_are_recognized_by_what_lies_there(spark: Any, orders: Any, tmp_
         ("o=/a,key=a,key=b", "once each"),
         ("o=/a,red", "not 'red'"),
         ("o=/a,options.mode=PERMISSIVE", "never left out"),
+        ("o=/a,options.enforceSchema=true", "read by their names"),
     ],
 )
 def test_wrong_settings(text: str, words: str) -> None:
@@ -349,15 +357,15 @@ def test_types_that_the_user_gives(spark: Any, tmp_path: Path) -> None:
     row = {
         "amount": "123456789012345678901234567890123456.78",
         "day": "2026-02-28",
-        "at": "2026-02-28T01:02:03.004Z",
+        "at": "2026-02-28T01:02:03.004005Z",
         "tags": ["a", None],
         "more": {"x": 1},
         "inner": {"n": 7},
     }
     frame = written(spark, tmp_path, [{"row": row}, {"row": None}], f"rows={{}},format=parquet,value={types}")
-    first, second = frame.selectExpr("*", "unix_millis(value_at) ms").orderBy("timestamp").collect()
+    first, second = frame.selectExpr("*", "unix_micros(value_at) us").orderBy("timestamp").collect()
     assert first.value_amount == Decimal(row["amount"])
-    assert (first.value_day, first.ms) == (date(2026, 2, 28), 1772240523004)
+    assert (first.value_day, first.us) == (date(2026, 2, 28), 1772240523004005)
     assert (first.value_tags, first.value_more, first.value_inner.n) == (["a", None], {"x": 1}, 7)
     assert [second[f"value_{name}"] for name in row] == [None] * len(row)
 
@@ -369,6 +377,8 @@ def test_types_that_the_user_gives(spark: Any, tmp_path: Path) -> None:
         ("n bigint", {"n": "7"}, "value_n: '7'; expected a whole number"),
         ("n double", {"n": 2**53 + 1}, "value_n: 9007199254740993; expected a number that a double holds exactly"),
         ("n decimal(3,1)", {"n": 1.25}, r"value_n: 1.25; expected decimal\(3,1\)"),
+        ("n timestamp", {"n": "2026-01-01T00:00:00.1234567Z"}, "value_n: .*in whole microseconds"),
+        ("n decimal(3,1)", {"n": "1e999999"}, r"value_n: '1e999999'; expected decimal"),
         ("n date", {"n": "noon"}, "value_n: 'noon'; expected a date"),
         ("n int", {"m": 1}, "the field 'm' has no column"),
         ("n int", [1], r"\[1\] is no object, and so has no field n"),
@@ -388,7 +398,7 @@ def test_a_value_that_its_column_cannot_hold(types: str, row: Any, words: str, s
 
 
 def test_values_of_unknown_types_are_json_and_are_read_again(spark: Any, tmp_path: Path) -> None:
-    rows: list[Any] = ['say "hi", ok\nnext', "", 1, 2.50, None, {"a": [1, "ä"]}, True]
+    rows: list[Any] = ['say "hi", ok\nnext', "", " a ", 1, 2.50, None, {"a": [1, "ä"]}, True]
     for kind in ("parquet", "csv"):
         frame = written(spark, tmp_path, [{"row": row} for row in rows], f"rows={{}},format={kind}")
         texts = [row.value for row in frame.orderBy("timestamp").collect()]
@@ -408,6 +418,17 @@ def test_the_bytes_of_the_log_where_the_user_wants_them(spark: Any, tmp_path: Pa
         parse_place("sums=/a,format=parquet,columns=raw", "--output")
     with pytest.raises(UsageError, match="lines of JSON are whole records"):
         parse_place("sums=/a,columns=log", "--output")
+
+
+def test_runs_read_files_only(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TYPED)
+    inputs = {"orders": Place("lake.orders", "iceberg", "n", Columns(value="*"))}
+    options = JobOptions(inputs, {"sums": Place(str(tmp_path / "out"), JSON_LINES)}, checkpoint=str(tmp_path / "state"))
+    with pytest.raises(
+        StreamkitError, match=r"--checkpoint needs files .*, and a source of the format iceberg has no fixed"
+    ):
+        submit_next(load(path), options, spark)
 
 
 def test_runs_keep_the_columns_of_an_output(spark: Any, tmp_path: Path) -> None:

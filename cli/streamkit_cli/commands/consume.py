@@ -276,7 +276,7 @@ def places_of(topic: str, count: int, wanted: frozenset[int] | None) -> list[Top
     return [TopicPartition(topic, number) for number in (range(count) if wanted is None else sorted(wanted))]
 
 
-# An existing topic, for commands that create nothing.
+# Waits until a topic exists, for a command that creates nothing.
 
 _PAUSE_SECONDS = 0.2
 

@@ -142,7 +142,7 @@ def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
     return before, after, compare(before, after, on_log)
 
 
-# The output.
+# The output of `streamkit diff`: a table, JSON or annotations.
 
 _SEVERITIES = {
     Verdict.SAFE: "notice",

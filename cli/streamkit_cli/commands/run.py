@@ -183,7 +183,7 @@ def command(
 
 
 _PLACE = re.compile(r"topic (\S+), partition ([0-9]+), offset ([0-9]+)", re.ASCII)
-"""The place of the record in the message of a failure (reasons.place_of)."""
+"""The place of the record in the message of a failure (runtime.execution.dead_letters.place_of)."""
 
 
 def _hint_to_go_on(error: StreamkitError) -> str | None:

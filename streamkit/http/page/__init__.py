@@ -1,1 +1,1 @@
-"""The page of a running application: its parts, which `application_page` joins to one file."""
+"""The page of a running application: its parts, which `http.endpoint_app.show_page` joins to one file."""

@@ -163,7 +163,7 @@ class CodeWriter(Statements, Protocol):
         """Return whether all records of the sub-topology come from one topic."""
 
     def replays(self) -> Code:
-        """Return the variable of the program's Replays, by which steps hold records back (operators.kernels.calls.replays)."""
+        """Return the variable of the program's Replays, by which steps hold records back (operators.kernels.replays)."""
 
     def mixes_order(self, node: Node) -> bool:
         """Return whether records that a node holds back would change their order against those of other nodes."""

@@ -300,6 +300,10 @@ class OwnTransactions:
     def __init__(self, shared: Shared, transactional_id: str):
         self._shared = shared
         self._id = transactional_id
+        plan = shared.plan
+        existing = shared.topics.partitions.keys() | shared.topics.ids.keys()
+        self._own_topics = (plan.topic_names() & existing) - {topic.name for topic in plan.external_topics.values()}
+        """Repartition topics and changelogs, which exist as long as the application runs."""
 
     def settle(self) -> None:
         """End the lost transactions as their coordinator did.
@@ -310,10 +314,7 @@ class OwnTransactions:
         plan = self._shared.plan
         with closing(self._shared.transport.admin()) as admin:
             try:
-                topics = admin.topics(plan.topic_names())
-                places = [
-                    TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)
-                ]
+                places = self._places(admin)
                 found = admin.end_lost(self._id, places, plan.application)
             except NotPermittedError as error:
                 # An application may have no right to read the topics that it writes.
@@ -332,6 +333,15 @@ class OwnTransactions:
                 f"{_place(still_open[0])}: brokers have lost the end of the last transaction of {self._id}, and it can't be ended: "
                 f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it, until then this thread waits"
             )
+
+    def _places(self, admin: Admin) -> list[TopicPartition]:
+        """Return the partitions that a transaction may be open in; just after a restart brokers may leave some of them out."""
+        letters = self._shared.settings.handlers.dead_letter_topic
+        topics = admin.topics({*self._shared.plan.topic_names(), *([] if letters is None else [letters])})
+        silent = self._own_topics - topics.keys()
+        if silent:
+            raise RetriableTransportError(f"{min(silent)}: brokers do not list this topic now")
+        return [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
 
     def _tell(self, found: EndedTransaction) -> None:
         if found.committed is not None:

@@ -17,6 +17,7 @@ from streamkit.errors import (
     StateError,
     StoppedError,
     TaskCorruptedError,
+    TransportError,
     UnreachableError,
     UsageError,
 )
@@ -224,12 +225,19 @@ class StreamThread:
         except FencedError as error:
             self._fenced(error)
         except OffsetOutOfRangeError as error:
-            self._reset(error)
+            try:
+                self._reset(error)
+            except (RetriableTransportError, UnreachableError) as failure:
+                # The next round finds the offset out of range again.
+                self._delay(failure)
         except (RetriableTransportError, UnreachableError) as error:
-            # A failed read only delays; but tasks with uncommitted records must not be delayed without a limit.
-            self._timeout.note_error(error, self._uncommitted())
-            with self.gate.opened():
-                self._stop.wait(RETRY_SECONDS)
+            self._delay(error)
+
+    def _delay(self, error: TransportError) -> None:
+        """Wait: a failed read only delays; but tasks with uncommitted records must not be delayed without a limit."""
+        self._timeout.note_error(error, self._uncommitted())
+        with self.gate.opened():
+            self._stop.wait(RETRY_SECONDS)
 
     def _uncommitted(self) -> Iterator[str]:
         """Return the names of the tasks that have processed what they have not committed."""
@@ -261,9 +269,12 @@ class StreamThread:
         lost = describe_lost(self._consumer, error)
         position = reset_positions(self._shared, self._consumer, [partition], lost)[partition]
         where = {LATEST: "the end", EARLIEST: "the beginning"}.get(position, f"offset {position}")
+        find = {EARLIEST: self._consumer.beginning_offsets, LATEST: self._consumer.end_offsets}.get(position)
+        # Before the partition is given up: a request may fail.
+        start = position if find is None else find([partition])[partition]
         log.warning("%s; going on from %s", lost, where)
         self._consumer.remove([partition])
-        self._consumer.add({partition: position})
+        self._consumer.add({partition: start})
 
     def _process(self, polled_at: int) -> bool:
         """Process, punctuate and commit until no record is left; return whether anything was done."""

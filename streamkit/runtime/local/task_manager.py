@@ -266,11 +266,11 @@ class TaskManager:
 
     def _remove_running(self, task: LocalTask) -> None:
         """Remove a task from the running ones."""
-        del self.running[task.id]
         partitions = [partition for partition, owner in self.by_partition.items() if owner is task.task]
+        self._consumer.remove(partitions)
         for partition in partitions:
             del self.by_partition[partition]
-        self._consumer.remove(partitions)
+        del self.running[task.id]
 
     def _close(self, task: LocalTask, *, quietly: bool) -> None:
         try:

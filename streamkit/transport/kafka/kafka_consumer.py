@@ -12,7 +12,6 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit import _native
 from streamkit.errors import (
     OffsetOutOfRangeError,
     RetriableTransportError,
@@ -28,6 +27,7 @@ from streamkit.transport.kafka.oauth import for_librdkafka
 from streamkit.transport.log_interface import EARLIEST, LATEST, CommittedOffset, Consumer
 
 if TYPE_CHECKING:
+    from streamkit import _native
     from streamkit.transport.kafka.kafka_membership import CommittedOffsets
 
 

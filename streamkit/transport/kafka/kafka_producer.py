@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
 from time import monotonic
-from typing import TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamkit import _native
 from streamkit.errors import (
     FencedError,
     ProducerLostError,
@@ -27,6 +26,9 @@ from streamkit.transport.kafka.kafka_errors import LOST_SEQUENCE, UNKNOWN, call,
 from streamkit.transport.kafka.native_client import create_producer
 from streamkit.transport.kafka.oauth import for_librdkafka
 from streamkit.transport.log_interface import CommittedOffset, Producer
+
+if TYPE_CHECKING:
+    from streamkit import _native
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")

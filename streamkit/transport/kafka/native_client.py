@@ -12,13 +12,15 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cache
 from threading import Lock
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, cimpl
 
-from streamkit import _native
 from streamkit.errors import ConfigError
 from streamkit.extension import AUTO, OFF, SWITCH, switch
+
+if TYPE_CHECKING:
+    from streamkit import _native
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ def create_consumer(settings: Settings, logger: logging.Logger) -> tuple[Consume
     client, has_plugin = _create(lambda given: Consumer(given, logger=logger), settings)
     if not has_plugin:
         return client, None
+    from streamkit import _native
 
     return client, _linked(lambda: _native.Consumer(client))
 
@@ -63,6 +66,7 @@ def create_producer(settings: Settings, logger: logging.Logger) -> tuple[Produce
     client, has_plugin = _create(lambda given: Producer(given, logger=logger), settings)
     if not has_plugin:
         return client, None
+    from streamkit import _native
 
     return client, _linked(lambda: _native.Producer(client))
 

@@ -200,6 +200,8 @@ def _open_producers(
 def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
     """Return the ids of the leaders of a topic's partitions."""
     (described,) = admin.describe_topics([topic])
+    if not described["partitions"]:
+        raise RetriableTransportError(f"{topic}: brokers do not list its partitions now")
     return {each["partition_index"]: each["leader_id"] for each in described["partitions"]}
 
 
@@ -280,8 +282,8 @@ def _batches(
                 yield batch
             start = max(start, batch.next_offset)
         if start == before:
-            # Compaction has removed what was there.
-            return
+            # The last record of a log is never compacted away: this leader does not have all of it yet.
+            raise RetriableTransportError(f"{place.topic}-{place.partition}: offset {start} of {end} can't be read now")
 
 
 def _write_marker(admin: KafkaAdminClient, found: OpenTransaction, committed: bool, state: ProducerState) -> None:

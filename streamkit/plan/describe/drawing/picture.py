@@ -1,4 +1,4 @@
-"""The places of everything in the drawing of a topology: sub-topologies as boxes, topics between them."""
+"""The drawing of a topology: the places of everything in it, and the drawing as SVG."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from streamkit.errors import TransportError, UsageError
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem, escaped
 from streamkit.runtime.spark.checkpoint.manifest import InputFile
 from streamkit.runtime.spark.rows.files import open_files
-from streamkit.runtime.spark.submission.job_options import TABLE, Place
+from streamkit.runtime.spark.submission.job_options import OF_SPARK, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,9 +33,10 @@ def find_files(
     files: FileSystem, spark: SparkSession, topic: str, place: Place, read: Sequence[InputFile], run: int
 ) -> FoundFiles:
     """Return the files of an input for a run. Raises TransportError where one that was read is missing or has changed."""
-    if place.format == TABLE:
+    if place.format not in OF_SPARK:
         raise UsageError(
-            f"--input {topic}={place.path}: --checkpoint needs files, and a table of the catalog has no fixed ones"
+            f"--input {topic}={place.path}: --checkpoint needs files ({', '.join(OF_SPARK)}), and a source of the format "
+            f"{place.format} has no fixed ones"
         )
     found = files.states(list(open_files(spark, place).inputFiles()))
     for each in read:

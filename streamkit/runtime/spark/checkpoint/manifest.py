@@ -84,7 +84,7 @@ class Manifest:
     """From 1; 0: before the first one."""
     application: str
     topology: Json
-    """The form of the topology (changes.forms.form_json)."""
+    """The form of the topology (changes.form.to_json)."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """Of topics, by their names on the log."""
     files: Mapping[str, tuple[InputFile, ...]] = field(default_factory=dict)

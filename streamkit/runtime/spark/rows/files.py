@@ -64,7 +64,15 @@ _OPTIONS = {
 }
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
-_WRITTEN = {"csv": {"header": "true", "escape": '"'}}
+_WRITTEN = {
+    "csv": {
+        "header": "true",
+        "escape": '"',
+        # Spark would cut blanks off at both ends.
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+}
 _BLOCK_BITS = 41
 """The bits for the place of a block in its file: files have up to 2 TB."""
 
@@ -98,10 +106,9 @@ def open_files(
         _check_all_read(spark, place, frame)
     if place.has_lines:
         return frame.select("value", *_position("_metadata.file_block_start"))
-    order = order_of(place)
-    if order is not None:
-        return select_parts(_ordered(filtered(frame, place), place, order), place)
-    return select_parts(filtered(_with_positions(frame, place), place), place)
+    # First, so that Spark takes the condition to the scan: it passes none through columns that count rows.
+    frame, order = filtered(frame, place), order_of(place, frame.columns)
+    return select_parts(_with_positions(frame, place) if order is None else _ordered(frame, place, order), place, order)
 
 
 def _with_positions(frame: DataFrame, place: Place) -> DataFrame:
@@ -111,13 +118,13 @@ def _with_positions(frame: DataFrame, place: Place) -> DataFrame:
         return frame.select("*", *_position("_metadata.row_index"), _column("_metadata.row_index").alias(_INDEX))
     if "file_block_start" in hidden:
         return frame.select("*", *_position("_metadata.file_block_start"))
-    offset = place.columns.offset or "offset"
-    if offset not in frame.columns:
+    offset = place.columns.offset or ("offset" if "offset" in frame.columns else None)
+    if offset is None:
         raise TransportError(
             f"{place.path}: rows of {place.format} have no order of their own: add a column offset, or name a column of "
             f"numbers or times that orders them: {place.path},format={place.format},order=COLUMN"
         )
-    return frame.select("*", *_no_position(_column(offset).cast("bigint"), frame.columns))
+    return _ordered(frame, place, offset, "offset")
 
 
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
@@ -129,6 +136,13 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
     reader = reader.options(**(own | _COMPLETE if place.format in OF_SPARK else own))
     if place.has_lines:
         return reader.text(paths)
+    if place.format == JSON_LINES:
+        frame = reader.json(paths)
+        if "topic" in frame.columns and place.columns.value is None:
+            raise TransportError(
+                f"{place.path}: its lines have a field topic, so they are records, and have no columns to choose; give value="
+            )
+        return frame
     # Some formats take no list, and a name of a table in place of a path.
     return reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
 
@@ -148,11 +162,11 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
         raise TransportError(f"{place.path}: Spark passes over names that begin with {name[0]}; give it another name")
 
 
-def _ordered(frame: DataFrame, place: Place, order: str) -> DataFrame:
+def _ordered(frame: DataFrame, place: Place, order: str, setting: str = "order") -> DataFrame:
     """Return rows with the place that a column gives them. Raises TransportError for one that is missing or is no number."""
     from pyspark.sql import functions as sf
 
-    column = expression(place, frame.columns, "order", order)
+    column = expression(place, frame.columns, setting, order)
     kind = frame.select(column).dtypes[0][1]
     if kind in TIMES:
         column = sf.unix_micros(instant(column, kind))
@@ -160,11 +174,11 @@ def _ordered(frame: DataFrame, place: Place, order: str) -> DataFrame:
         column = sf.unix_date(column)
     elif kind not in WHOLE:
         raise TransportError(
-            f"{place.path}: order={order}: the column is of type {kind}; expected whole numbers or times"
+            f"{place.path}: {setting}={order}: the column is of type {kind}; expected whole numbers or times"
         )
     number = column.cast("bigint")
     refusal = sf.concat(
-        sf.lit(f"{place.path}: order={order}: "),
+        sf.lit(f"{place.path}: {setting}={order}: "),
         sf.coalesce(
             sf.concat(number.cast("string"), sf.lit(" is too large")), sf.lit("a row has null, and so no place")
         ),
@@ -496,6 +510,8 @@ def _integer(number: object, what: str) -> int:
 
 
 def _headers(found: Json) -> Headers | None:
+    if not isinstance(found, list):
+        raise SerdeError("headers are a list of objects with name and value, or of pairs")
     if isinstance(found[0], Mapping):
         # A column of structs: name (or key) and value.
         return [(each.get("name", each.get("key")), each.get("value")) for each in found]

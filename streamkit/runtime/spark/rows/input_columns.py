@@ -45,17 +45,19 @@ _CASTS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean
 _NAME = re.compile(r"\w+")
 
 
-def select_parts(frame: DataFrame, place: Place) -> DataFrame:
-    """Return the columns of an input that are the parts of its records, and its hidden ones. Raises TransportError."""
+def select_parts(frame: DataFrame, place: Place, order: str | None) -> DataFrame:
+    """Return the columns of an input that are the parts of its records, and its hidden ones. Raises TransportError.
+
+    order: what orders the rows in place of their offsets.
+    """
     from pyspark.sql import functions as sf
 
     columns = [name for name in frame.columns if not name.startswith(HIDDEN)]
     hidden = [sf.col(name) for name in frame.columns if name.startswith(HIDDEN)]
     chosen = {part: getattr(place.columns, part) for part in PARTS}
     _check_case(place, columns, chosen)
-    if order_of(place) is not None:
+    if order is not None:
         chosen.pop("offset")
-        columns = [name for name in columns if name != "offset"]
     parts = []
     for part, written in chosen.items():
         if written is None and part in columns:
@@ -72,9 +74,9 @@ def filtered(frame: DataFrame, place: Place) -> DataFrame:
     return frame if where is None else frame.where(expression(place, frame.columns, "where", where))
 
 
-def order_of(place: Place) -> str | None:
-    """Return the column that orders the rows of an input; that of the timestamp where its rows have no order of their own."""
-    if place.order is not None or place.format in OF_SPARK or place.columns.offset is not None:
+def order_of(place: Place, columns: Sequence[str]) -> str | None:
+    """Return what orders the rows of an input: for those without a place in a file or an offset, the timestamp."""
+    if place.order is not None or place.format in OF_SPARK or place.columns.offset is not None or "offset" in columns:
         return place.order
     return place.columns.timestamp
 

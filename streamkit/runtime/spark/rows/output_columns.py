@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from streamkit import durations
@@ -49,7 +50,7 @@ _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _DEEPEST = 8
 """Objects in each other that have columns of their own; deeper ones, which may contain themselves, are text."""
 _TIME = "timestamp"
-_LATEST_MS = (2**63 - 1) // 1000
+_LATEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,7 @@ class _Writer:
             part: frozenset(each.field for each in layout.columns if each.part == part and each.field is not None)
             for part in ("key", "value")
         }
+        self._flat = any(each.part == "headers" and each.shape == JSON_TEXT for each in layout.columns)
         self._windowed = any(each.name == "window_start" for each in layout.columns)
 
     def cells(self, form: RecordJson, batch: pa.RecordBatch) -> list[list[Cell]]:
@@ -248,7 +250,7 @@ class _Writer:
             "value": values,
             "timestamp": arrow_rows.values_of(batch.column(arrow_rows.TIMESTAMP)),
             "deleted": [value is None for value in values],
-            "headers": [_plain_headers(each) for each in headers],
+            "headers": [_plain_headers(each, self._flat) for each in headers],
         }
         if self._windowed:
             parts |= {end: [None if key is None else key[end] for key in keys] for end in ("start", "end")}
@@ -294,8 +296,10 @@ def _field(value: Json, name: str, known: frozenset[str | None], make: Make) -> 
     return None if found is None else make(found)
 
 
-def _plain_headers(headers: Headers | None) -> Json:
-    return None if not headers else [{"name": name, "value": value} for name, value in headers]
+def _plain_headers(headers: Headers | None, as_json: bool) -> Json:
+    if not headers:
+        return None
+    return headers_to_json(headers) if as_json else [{"name": name, "value": value} for name, value in headers]
 
 
 def _maker(shape: Shape, name: str) -> Make:
@@ -333,8 +337,6 @@ def _shown(value: Json) -> str:
 
 
 def _json(value: Json, name: str, kind: str) -> Cell:
-    if isinstance(value, list) and value and isinstance(value[0], dict) and isinstance(value[0].get("value"), bytes):
-        value = headers_to_json([(each["name"], each["value"]) for each in value])
     return to_text(value).decode()
 
 
@@ -386,20 +388,30 @@ def _date(value: Json, name: str, kind: str) -> Cell:
 
 def _timestamp(value: Json, name: str, kind: str) -> Cell:
     """Return microseconds of a number of milliseconds, or of a time as text."""
-    found = value if type(value) is int else durations.iso_time(value) if isinstance(value, str) else None
-    if found is None or abs(found) > _LATEST_MS:
-        _refuse(value, name, "milliseconds or a time such as 2025-01-31T08:00:00Z")
-    return found * 1000
+    found = value * 1000 if type(value) is int else _micros(value) if isinstance(value, str) else None
+    if found is None or abs(found) > _LATEST:
+        _refuse(value, name, "milliseconds or a time such as 2025-01-31T08:00:00Z, in whole microseconds")
+    return found
+
+
+def _micros(text: str) -> int | None:
+    """Return the microseconds of a time as text; None for another text, and for finer fractions."""
+    milliseconds = durations.iso_time(text)
+    fraction = re.search(r"[.,](\d+)", text)
+    if milliseconds is None or (fraction and fraction[1][6:].strip("0")):
+        return None
+    return milliseconds * 1000 + int((fraction[1] if fraction else "").ljust(6, "0")[3:6])
 
 
 def _decimal(value: Json, name: str, kind: str) -> Cell:
     try:
         number = Decimal(value if isinstance(value, (str, int)) and not isinstance(value, bool) else repr(value))
-    except InvalidOperation:
-        _refuse(value, name, kind)
-    precision, scale = map(int, kind[len("decimal(") : -1].split(","))
-    scaled = number.scaleb(scale)
-    if scaled != scaled.to_integral_value() or abs(scaled) >= 10**precision:
+        precision, scale = map(int, kind[len("decimal(") : -1].split(","))
+        scaled = number.scaleb(scale)
+        fits = abs(scaled) < 10**precision and scaled == scaled.to_integral_value()
+    except ArithmeticError:
+        fits = False
+    if not fits:
         _refuse(value, name, kind)
     return number
 

@@ -154,7 +154,7 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
                 place.path,
                 place.format,
                 (*(past[topic].runs if topic in past else ()), written[topic]),
-                layouts[topic].types if topic in layouts else {},
+                {**(past[topic].columns if topic in past else {}), **layouts[topic].types} if topic in layouts else {},
             )
             for topic, place in places.items()
         },

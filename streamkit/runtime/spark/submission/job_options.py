@@ -27,12 +27,17 @@ WHERE, OPTION = "where", "options."
 DECODED, OF_LOG = "decoded", "log"
 _BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": "avro"}
 _BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": "avro"}
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 _DEEPEST = 12
 """Folders NAME=VALUE in each other that are looked into for a file."""
 _CHOSEN_HERE = {
     "mode": "a row that can't be read is an error, and is never left out",
     "columnnameofcorruptrecord": "a row that can't be read is an error, and is never left out",
     "ignorecorruptfiles": "a file that can't be read is an error, and is never left out",
+    "enforceschema": "columns are read by their names",
+    "columnpruning": "a row with too many fields is an error",
+    "mergeschema": "the columns of all files are read",
+    "samplingratio": "the columns of all rows are read",
     "ignoremissingfiles": "a file that is missing is an error, and is never left out",
 }
 """Options of Spark that would lose records, in lower case."""
@@ -91,7 +96,7 @@ class Place:
     @property
     def has_lines(self) -> bool:
         """Whether it has lines of JSON in the form of records, rather than rows with columns."""
-        return self.format == JSON_LINES and self.columns == Columns() and not self.options
+        return self.format == JSON_LINES and self.columns == Columns()
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,12 @@ def _guess(path: str) -> str:
     """Return the format of what lies at a path of this machine; UNKNOWN elsewhere."""
     if "://" in path:
         return UNKNOWN
-    if not os.path.exists(path) and re.fullmatch(r"\w+(\.\w+){2,}", path):
+    suffix = os.path.splitext(path)[1]
+    if (
+        not os.path.exists(path)
+        and re.fullmatch(r"\w+(\.\w+){2,}", path)
+        and suffix not in (".json", ".jsonl", *_BY_SUFFIX)
+    ):
         return TABLE
     found = sorted(glob(path)) if has_magic(path) else [path]
     return recognized(found[0] if found else path, _names, _first_bytes)
@@ -253,7 +263,9 @@ def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes:
 
 def format_of_name(path: str) -> str:
     """Return the format that the suffix of a name stands for, JSON_LINES for others."""
-    return _BY_SUFFIX.get(os.path.splitext(path.rstrip("/"))[1].lower(), JSON_LINES)
+    name = path.rstrip("/").lower()
+    plain, suffix = os.path.splitext(name)
+    return _BY_SUFFIX.get(os.path.splitext(plain)[1] if suffix in _COMPRESSED else suffix, JSON_LINES)
 
 
 def _names(path: str) -> list[str] | None:
