@@ -200,8 +200,6 @@ def _open_producers(
 def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
     """Return the ids of the leaders of a topic's partitions."""
     (described,) = admin.describe_topics([topic])
-    if not described["partitions"]:
-        raise RetriableTransportError(f"{topic}: brokers do not list its partitions now")
     return {each["partition_index"]: each["leader_id"] for each in described["partitions"]}
 
 
