@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streamkit.errors import ProducerLostError, RetriableTransportError
+from streamkit.errors import ProducerLostError, RetriableTransportError, StateError
 from streamkit.metrics import DropReason
 from streamkit.record import TaskId
 from streamkit.runtime.local.internal_topics import TopicsOnLog
+from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Settings
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import FakeProgram
@@ -75,6 +76,45 @@ def test_a_producer_that_is_lost_while_it_begins_is_replaced(tmp_path, monkeypat
     harness.clock.now = 101
     harness.round()
     assert harness.values() == [b"0"]
+
+
+def test_the_group_does_not_wait_for_a_thread_that_can_not_begin(tmp_path, monkeypatch):
+    """Brokers may not tell for long how the last transaction ended; meanwhile tasks must be able to move away."""
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
+    harness.send(1)
+    harness.round()
+    harness.clock.now = 101
+    harness.round()
+    harness.thread._committer.restart()
+
+    def refuse(producer):
+        raise RetriableTransportError("not known yet")
+
+    monkeypatch.setattr(FakeProducer, "begin", refuse)
+    harness.thread.assign([])
+    harness.thread._round()
+    assert harness.thread.settled()
+    assert harness.shared.claims.claim(TaskId(0, 0), "another thread")
+    assert harness.log.offsets[IN].offset == 1
+
+
+@pytest.mark.parametrize("role", ["running", "standby"])
+def test_a_task_whose_files_can_not_be_written_is_closed_when_it_leaves(tmp_path, monkeypatch, role):
+    """On a full disk, as during a rebalance: else no thread could own the task again."""
+    harness = Harness(tmp_path, FakeProgram(), stores=("counts",))
+    if role == "standby":
+        harness.thread.assign([], [TaskId(0, 0)])
+    harness.round()
+
+    def refuse(task, *, enforce):
+        raise StateError("no space left on device")
+
+    monkeypatch.setattr(LocalTask, "checkpoint", refuse)
+    harness.thread.assign([])
+    with pytest.raises(StateError, match="no space left"):
+        harness.thread._take_assignment()
+    assert harness.thread.tasks() == []
+    assert harness.shared.claims.claim(TaskId(0, 0), "another thread")
 
 
 def test_intervals_do_not_follow_the_time_of_day(tmp_path):

@@ -162,6 +162,15 @@ class LocalTask:
         for changelog in self.changelogs:
             changelog.start, changelog.end, changelog.restored = None, None, 0
 
+    def suspend(self) -> None:
+        """End the loads of its stores and write its checkpoint: the task no longer runs, or is no longer restored.
+
+        Raises StateError.
+        """
+        for changelog in self.changelogs:
+            changelog.end_load()
+        self.checkpoint(enforce=True)
+
     def count_output(self, rows: Sequence[OutputTuple]) -> None:
         """Count a batch of rows by topic, and record the latencies at the sinks that wrote them."""
         topics = [*map(_topic_of, rows)]

@@ -91,18 +91,13 @@ class StateUpdater:
         return failed
 
     def take(self, ids: Collection[TaskId]) -> list[LocalTask]:
-        """Remove and return tasks in any state, after their checkpoints are written. Raises StateError."""
+        """Remove and return tasks in any state; the caller owns them, and calls `suspend` of each."""
         with self._lock:
             taken = [task for task in self._all_tasks() if task.id in ids]
-            for task in taken:
-                for changelog in task.changelogs:
-                    changelog.end_load()
             for task in taken:
                 self._remove(task, "suspend")
             self._restored = [task for task in self._restored if task.id not in ids]
             self._failed = [entry for entry in self._failed if entry[0].id not in ids]
-            for task in taken:
-                task.checkpoint(enforce=True)
         return taken
 
     def tasks(self) -> list[LocalTask]:

@@ -196,9 +196,7 @@ class StreamThread:
         tasks = self._tasks
         self.polled_at = monotonic()
         try:
-            # Fences a predecessor and ends its transaction before committed offsets are read.
-            self._committer.begin()
-            self._take_assignment()
+            self._begin()
             started = tasks.collect_restored()
             self.counters.add("task-created-total", started)
             self._set_running()
@@ -232,6 +230,18 @@ class StreamThread:
                 self._delay(failure)
         except (RetriableTransportError, UnreachableError) as error:
             self._delay(error)
+
+    def _begin(self) -> None:
+        """Begin a transaction, and take a new assignment."""
+        try:
+            # Fences a predecessor and ends its transaction before committed offsets are read.
+            self._committer.begin()
+        except (RetriableTransportError, UnreachableError):
+            # The outcome of the last transaction may stay unknown for long, and the group must not wait for this thread. Its
+            # tasks have nothing to commit, and the offsets of an open transaction are not read (KIP-447).
+            self._take_assignment()
+            raise
+        self._take_assignment()
 
     def _delay(self, error: TransportError) -> None:
         """Wait: a failed read only delays; but tasks with uncommitted records must not be delayed without a limit."""

@@ -64,7 +64,10 @@ class TaskManager:
     # -- Assignment ---------------------------------------------------------------------------------------------------
 
     def change_to(self, active: Sequence[TaskId], standby: Sequence[TaskId]) -> None:
-        """Change to exactly these tasks. Raises TransportError before any task is closed; then it may be tried again."""
+        """Change to exactly these tasks. Raises TransportError before any task is closed; then it may be tried again.
+
+        Raises StateError where files of a task can't be written; such a task is closed.
+        """
         wanted = {**dict.fromkeys(standby, False), **dict.fromkeys(active, True)}
         leaving = [task for task in self.running.values() if not wanted.get(task.id)]
         if leaving:
@@ -75,11 +78,8 @@ class TaskManager:
         self._wanted = wanted
         for task in leaving:
             self._remove_running(task)
-            task.checkpoint(enforce=True)
-            self._follow_or_close(task)
         wrong = [task.id for task in self.updater.tasks() if wanted.get(task.id) is not task.active]
-        for task in self.updater.take(wrong):
-            self._follow_or_close(task)
+        self._let_go([*leaving, *self.updater.take(wrong)])
         self.create_missing()
 
     def create_missing(self) -> None:
@@ -160,8 +160,7 @@ class TaskManager:
         """Close all active tasks without a commit: others may own them already. Standbys stay (TaskManager.handleLostAll)."""
         self._wanted = {task_id: active for task_id, active in self._wanted.items() if not active}
         self._drop(list(self.running.values()))
-        for task in self.updater.take([task.id for task in self.updater.tasks() if task.active]):
-            self._close(task, quietly=True)
+        self._let_go(self.updater.take([task.id for task in self.updater.tasks() if task.active]), quietly=True)
 
     def close(self, *, clean: bool) -> None:
         """Close all tasks; `clean`: commit and write checkpoints first. Raises the error of a clean close."""
@@ -179,9 +178,8 @@ class TaskManager:
                 self._close(task, quietly=not clean)
             self.updater.stop()
             self.updater.close()
-            for task in self.updater.take([task.id for task in self.updater.tasks()]):
-                self._close(task, quietly=not clean)
             self._wanted = {}
+            self._let_go(self.updater.take([task.id for task in self.updater.tasks()]), quietly=not clean)
 
     def _drop(self, tasks: Iterable[LocalTask]) -> None:
         for task in tasks:
@@ -256,13 +254,32 @@ class TaskManager:
         task.task.start(task.committed)
         self._committer.send(task)
 
-    def _follow_or_close(self, task: LocalTask) -> None:
-        active = self._wanted.get(task.id)
-        if active is None:
-            self._close(task, quietly=False)
-        else:
-            task.follow(active=active)
-            self.updater.add(task)
+    def _let_go(self, tasks: Sequence[LocalTask], *, quietly: bool = False) -> None:
+        """Close tasks that no longer run here, or let the updater follow those that stay in another role.
+
+        One that fails is closed. Raises the first error after the last task, unless `quietly`.
+        """
+        errors: list[Exception] = []
+        for task in tasks:
+            active = self._wanted.get(task.id)
+            try:
+                task.suspend()
+                if active is not None:
+                    task.follow(active=active)
+            except Exception as error:
+                log.debug("suspending %s failed", task.name, exc_info=True)
+                self._close(task, quietly=True)
+                errors.append(error)
+                continue
+            if active is not None:
+                self.updater.add(task)
+                continue
+            try:
+                self._close(task, quietly=False)
+            except Exception as error:
+                errors.append(error)
+        if errors and not quietly:
+            raise errors[0]
 
     def _remove_running(self, task: LocalTask) -> None:
         """Remove a task from the running ones."""
