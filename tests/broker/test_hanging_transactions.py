@@ -175,3 +175,18 @@ def test_the_last_marker_tells_which_of_several_transactions_is_open(unverified:
     done, found = transactions(app)
     assert (done.code, found) == (1, [("unknown", False)])
     assert "do not fit together" in done.err
+
+
+def test_the_look_for_lost_transactions_waits_for_the_topic_of_offsets() -> None:
+    """Brokers without groups create it for this look; one that restarts may not list it at first."""
+    with Broker() as broker, closing(Log(broker.address)) as log, closing(log.transport.admin()) as admin:
+        with pytest.raises(RetriableTransportError):
+            admin.end_lost("application-1", [], "application")
+
+        def looked() -> bool:
+            try:
+                return admin.end_lost("application-1", [], "application") == []
+            except RetriableTransportError:
+                return False
+
+        until(looked, "the topic is there")

@@ -53,7 +53,7 @@ def end_lost(
 ) -> list[EndedTransaction]:
     """End the lost transactions of an id that has none now, as its coordinator did (Admin.end_lost). Raises TransportError."""
     with _connected(config, timeout, f"lost transactions of {transactional_id} could not be looked for") as admin:
-        places = [*partitions, *(TopicPartition(_OFFSETS, number) for number in _leaders(admin, _OFFSETS) if group)]
+        places = [*partitions, *(_offset_partitions(admin, group) if group else ())]
         found = _open_of_id(admin, transactional_id, places)
         for each, _ in found:
             if not each.hanging:
@@ -201,6 +201,21 @@ def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
     """Return the ids of the leaders of a topic's partitions."""
     (described,) = admin.describe_topics([topic])
     return {each["partition_index"]: each["leader_id"] for each in described["partitions"]}
+
+
+def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartition]:
+    """Return the partitions of the topic of offsets; none where the application has no right to see it.
+
+    Raises RetriableTransportError where brokers do not list it: they do not know all topics just after a restart.
+    """
+    from kafka.errors import UnknownTopicOrPartitionError
+
+    (described,) = admin.describe_topics([_OFFSETS])
+    if described["error_code"] == UnknownTopicOrPartitionError.errno:
+        # New brokers create it for the first group whose coordinator is looked up.
+        admin.describe_groups([group])
+        raise RetriableTransportError(f"{_OFFSETS}: brokers do not list this topic now")
+    return [TopicPartition(_OFFSETS, each["partition_index"]) for each in described["partitions"]]
 
 
 def _history(admin: KafkaAdminClient, found: OpenTransaction) -> History:
