@@ -244,6 +244,7 @@ def test_formats_are_recognized_by_what_lies_there(spark: Any, orders: Any, tmp_
         ("o=/a,key=", "key is empty"),
         ("o=/a,key=a,key=b", "once each"),
         ("o=/a,red", "not 'red'"),
+        ("o=/a,value=if(a,key=b", "value has a bracket that is not closed"),
         ("o=/a,options.mode=PERMISSIVE", "never left out"),
         ("o=/a,options.enforceSchema=true", "read by their names"),
     ],
@@ -257,6 +258,27 @@ def test_a_condition_takes_the_rest_of_the_text() -> None:
     _, place = parse_place("o=/a,value=x,y,where=a = 1 and b in ('c,d=e', 'f')", "--input")
     assert place is not None
     assert (place.columns.value, place.columns.where) == ("x,y", "a = 1 and b in ('c,d=e', 'f')")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "if(a, b='x', c)",
+        "concat('), k=', a)",
+        "named_struct(\"it's\", a, 'n', array(1, key=2)[0])",
+        "`a, key=b`",
+        "'it\\'s, key=a'",
+        "a,b,c",
+    ],
+)
+def test_a_comma_in_brackets_or_quotes_ends_no_setting(value: str) -> None:
+    _, place = parse_place(f"o=/a,value={value}, key=k,options.sep=(,options.quote=',timestamp=t", "--input")
+    assert place is not None
+    assert (place.columns.value, place.columns.key, place.columns.timestamp) == (value, "k", "t")
+    assert place.options == {"sep": "(", "quote": "'"}
+    _, output = parse_place("o=/a,format=orc,value=n decimal(10,2),item string,key=int", "--output")
+    assert output is not None
+    assert (output.layout.value, output.layout.key) == ("n decimal(10,2),item string", "int")
 
 
 def test_a_date(spark: Any, tmp_path: Path) -> None:

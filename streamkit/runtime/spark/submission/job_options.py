@@ -156,32 +156,55 @@ def parse_place(text: str, option: str) -> tuple[str, Place | None]:
     ('lines', None)
     """
     topic, equals, rest = text.partition("=")
-    path, *pieces = rest.split(",")
+    path, comma, settings = rest.partition(",")
     if not topic or (equals and not path):
         raise UsageError(f"{option} {text}: expected TOPIC=PATH or TOPIC=PATH,SETTING=VALUE,…")
     if not equals:
         return topic, None
-    return topic, make_place(path, _settings(pieces, f"{option} {text}"), option == "--input", f"{option} {text}")
+    found = _settings(settings, f"{option} {text}") if comma else {}
+    return topic, make_place(path, found, option == "--input", f"{option} {text}")
 
 
 _PARTS = tuple(part.name for part in fields(Columns))
 _INPUT_SETTINGS = ("format", "order", *_PARTS)
 _OUTPUT_SETTINGS = ("format", "columns", "key", "value")
+_SETTING = re.compile(r"\s*([^\s,=()'\"`]+)=")
+_QUOTED = re.compile(r"""'(?:\\.|[^\\'])*'|"(?:\\.|[^\\"])*"|`[^`]*`""", re.DOTALL)
 
 
-def _settings(pieces: list[str], shown: str) -> dict[str, str]:
-    """Return settings by name: a piece without a name goes on with the one before it, and so does all that follows WHERE."""
+def _settings(text: str, shown: str) -> dict[str, str]:
+    """Return settings by name. A setting ends at a comma before the next NAME=, and WHERE at the end of the text."""
     found: dict[str, str] = {}
-    last = ""
-    for piece in pieces:
-        name, equals, value = piece.partition("=")
-        if last == WHERE or (last and not equals):
-            found[last] += f",{piece}"
-        elif not equals or name in found:
-            raise UsageError(f"{shown}: expected SETTING=VALUE, {'once each' if equals else f'not {piece!r}'}")
-        else:
-            last, found[name] = name, value
+    at = 0
+    while at <= len(text):
+        match = _SETTING.match(text, at)
+        if match is None or match[1] in found:
+            wrong = text[at:].partition(",")[0]
+            raise UsageError(f"{shown}: expected SETTING=VALUE, {f'not {wrong!r}' if match is None else 'once each'}")
+        name, begin = match[1], match.end()
+        at, is_closed = (
+            (len(text), True) if name == WHERE else _end_of_setting(text, begin, not name.startswith(OPTION))
+        )
+        if not is_closed:
+            raise UsageError(f"{shown}: {name} has a bracket that is not closed")
+        found[name] = text[begin:at]
+        at += 1
     return found
+
+
+def _end_of_setting(text: str, begin: int, is_sql: bool) -> tuple[int, bool]:
+    """Return where a setting ends, and whether its brackets are closed. In Spark SQL no comma in brackets or quotes ends it."""
+    at, depth = begin, 0
+    while at < len(text):
+        if text[at] == "," and not depth and _SETTING.match(text, at + 1):
+            break
+        quoted_part = _QUOTED.match(text, at) if is_sql else None
+        if is_sql and text[at] in "([{":
+            depth += 1
+        elif is_sql and text[at] in ")]}":
+            depth = max(0, depth - 1)
+        at = at + 1 if quoted_part is None else quoted_part.end()
+    return at, not depth
 
 
 def make_place(path: str, settings: Mapping[str, str], is_input: bool, shown: str) -> Place:
