@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
 
@@ -42,6 +43,7 @@ MAX_BUFFERED_RECORDS = 20_000
 # Seconds without a response of any broker after which poll raises: longer than a broker's restart.
 UNREACHABLE_SECONDS = 60.0
 RETRY_SECONDS = 0.1
+REFRESH_SECONDS = 1.0
 # Seconds for which a topic may be unknown: the metadata of a broker that has just started is not complete.
 INCOMPLETE_SECONDS = 3.0
 NO_GROUP = "streamkit-no-group"
@@ -224,6 +226,13 @@ class KafkaConsumer(Consumer):
                         raise UnknownTopicError(str(error)) from error.__cause__
                     raise
             sleep(RETRY_SECONDS)
+            self._refresh_leaders({each.topic for each in wanted})
+
+    def _refresh_leaders(self, topics: Iterable[str]) -> None:
+        """Look up the leaders of partitions: requests about one that had none would not, for topic.metadata.refresh.interval.ms."""
+        for topic in topics:
+            with suppress(KafkaException):
+                self._client.list_topics(topic, REFRESH_SECONDS)
 
     def _call(self, function: Callable[[*Arguments], Result], what: str, *arguments: *Arguments) -> Result:
         try:
