@@ -183,6 +183,17 @@ class Producer(ABC):
         """Return when all rows are acknowledged. Raises ProductionError with the first failure."""
 
     @abstractmethod
+    def hasten(self, seconds: float) -> None:
+        """Send queued rows without waiting for fuller batches; return when they are acknowledged, or after so long.
+
+        Raises ProductionError for rows that failed.
+        """
+
+    def lost_broker(self) -> bool:
+        """Return whether a connection to a broker was lost since the last call."""
+        return False
+
+    @abstractmethod
     def begin(self) -> None:
         """Begin a transaction (transactional producers only; the first call initialises the producer and fences its predecessors).
 

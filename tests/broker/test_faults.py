@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -70,6 +71,19 @@ def test_a_broker_that_restarts_amid_transactions(kafka: Log, broker, tmp_path: 
         counted(app, 150)
         process.end()
     assert_state_equals_changelog(app)
+
+
+def test_an_idle_producer_knows_that_a_broker_was_lost(kafka: Log, broker, tmp_path: Path) -> None:
+    """What it committed just before may have lost its end."""
+    app = counting(tmp_path, kafka)
+    with closing(kafka.transport.producer(transactional_id=app.topic("id"))) as producer:
+        producer.begin()
+        producer.send([(app.topic("words"), b"k", b"v", 1, None, 0)])
+        producer.commit({}, None)
+        for _ in range(2):
+            until(lambda: not producer.lost_broker(), "the connection is there")
+            broker.restart()
+            until(producer.lost_broker, "the producer knows of the restart")
 
 
 def test_a_broker_that_is_gone_for_longer_than_records_wait(kafka: Log, broker, tmp_path: Path) -> None:

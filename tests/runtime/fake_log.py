@@ -129,6 +129,9 @@ class FakeProducer(Producer):
     def flush(self) -> None:
         self.log.events.append("flush")
 
+    def hasten(self, seconds: float) -> None:
+        pass
+
     def begin(self) -> None:
         self.log.events.append("begin")
         self.open = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from streamkit.errors import ProducerLostError, RetriableTransportError, StateError
@@ -76,6 +78,37 @@ def test_a_producer_that_is_lost_while_it_begins_is_replaced(tmp_path, monkeypat
     harness.clock.now = 101
     harness.round()
     assert harness.values() == [b"0"]
+
+
+def test_what_brokers_lost_of_a_commit_is_looked_for_before_the_next_transaction_has_records(tmp_path, monkeypatch):
+    """A broker that goes down just after it has acknowledged a commit may never write the markers."""
+    events: list[str] = []
+    lost = [False]
+
+    def lost_broker(producer):
+        found, lost[0] = lost[0], False
+        return found
+
+    monkeypatch.setattr(FakeProducer, "lost_broker", lost_broker)
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
+    committer = harness.thread._committer
+    committer._own = SimpleNamespace(settle=lambda: events.append(f"look after {len(harness.values())}"))
+    harness.send(1)
+    harness.round()
+    lost[0] = True  # too late: this transaction has records, and its commit ends both
+    harness.thread._round()
+    assert events == []
+    harness.clock.now = 101
+    harness.round()
+    assert events == ["look after 1"]
+    lost[0] = True
+    harness.send(1)
+    harness.round()
+    assert events == ["look after 1"] * 2
+    harness.clock.now = 202
+    harness.round()
+    assert harness.values() == [b"0", b"1"]
+    assert len(events) == 2
 
 
 def test_the_group_does_not_wait_for_a_thread_that_can_not_begin(tmp_path, monkeypatch):

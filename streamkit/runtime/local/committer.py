@@ -27,6 +27,9 @@ from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, 
 
 log = logging.getLogger(__name__)
 
+_HASTE_SECONDS = 0.01
+"""How long an idle thread waits for the log's answer; meanwhile the producer sends without a linger."""
+
 
 class Committer:
     """The producer of a stream thread, and its commits."""
@@ -47,9 +50,13 @@ class Committer:
         self._make_producer = make_producer
         self._producer = make_producer()
         self._begun = False
+        self._lingering = False
+        """Whether rows were sent that may wait for a fuller batch."""
         self._own = own
         self._unsettled = own is not None
-        """Whether the last transaction ended otherwise than by a commit, so that brokers may have lost its end."""
+        """Whether brokers may have lost the end of the last transaction: it was no commit, or a broker was lost since it began."""
+        self._sent = False
+        """Whether rows were sent in the present transaction."""
         self.postponed = False
         """Whether the last commit was postponed because of a rebalance."""
         self._lost: Counter[TopicPartition] = Counter()
@@ -77,7 +84,12 @@ class Committer:
                 self._replace_producer()
                 raise
             self._begun = True
-        if self._unsettled and self._own is not None:
+        if self._own is None:
+            return
+        # A commit is acknowledged before its markers are written. Once this transaction has records in the same partitions, its end
+        # is that of the last one, too.
+        self._unsettled = self._unsettled or (not self._sent and self._producer.lost_broker())
+        if self._unsettled:
             with self._gate.opened():
                 self._own.settle()
             self._unsettled = False
@@ -94,7 +106,26 @@ class Committer:
         """Let the log have output that it could not take at once, where no more output follows. Raises as `send` does."""
         self._send(())
 
+    def send_now(self) -> None:
+        """Let the log send what waits for a fuller batch, where the thread has nothing else to do. Raises as `send` does."""
+        if not self._lingering:
+            return
+        self._lingering = False
+        try:
+            with self._gate.opened():
+                self._producer.hasten(_HASTE_SECONDS)
+        except ProductionError as error:
+            self._handle_rejected(error)
+
+    def ms_to_commit(self, tasks: Collection[LocalTask]) -> int | None:
+        """Return the milliseconds until the interval has passed; None where there is nothing to commit."""
+        if not any(each.task.commit_needed for each in tasks):
+            return None
+        return max(0, self._last_commit + self._settings.commit_interval_ms + 1 - self._shared.elapsed())
+
     def _send(self, output: Sequence[OutputTuple]) -> None:
+        if output:
+            self._lingering = self._sent = True
         try:
             with self._gate.opened():
                 self._producer.send(output)
@@ -178,13 +209,13 @@ class Committer:
             raise
         except (RetriableTransportError, UnreachableError) as error:
             raise TaskCorruptedError(f"a transaction may or may not be committed: {error}", on_disk=False) from error
-        self._begun = False
+        self._begun = self._sent = False
 
     def restart(self) -> None:
         """Abort the transaction. A producer that can't, or is fenced, is replaced: `begin` of the new one ends its transaction."""
         if not self._settings.exactly_once:
             return
-        self._begun = False
+        self._begun = self._sent = False
         self._unsettled = True
         try:
             self._producer.abort()
@@ -235,6 +266,7 @@ class Committer:
         return (coordinator and coordinator.group_metadata()) or self._consumer.group_metadata()
 
     def _flush(self) -> None:
+        self._lingering = False
         while True:
             try:
                 return self._producer.flush()

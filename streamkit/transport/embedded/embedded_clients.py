@@ -217,6 +217,9 @@ class EmbeddedProducer(Producer):
     def flush(self) -> None:
         pass
 
+    def hasten(self, seconds: float) -> None:
+        pass
+
     def begin(self) -> None:
         self._require_transactional_id()
         with self._database.write() as execute:

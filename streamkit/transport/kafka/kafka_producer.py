@@ -65,6 +65,7 @@ class KafkaProducer(Producer):
         self._unusable = False
         self._disconnected = False
         """Whether a broker was lost since offsets were last added to a transaction."""
+        self._lost_broker = False
         self._failure: StreamkitError | None = None
         self._failed_rows: list[OutputTuple] = []
         self._sending: tuple[OutputTuple, ...] = ()
@@ -160,6 +161,17 @@ class KafkaProducer(Producer):
             self._raise_failure()
         self._raise_failure()
 
+    def hasten(self, seconds: float) -> None:
+        self._finish_sending()
+        # While it runs, librdkafka takes linger.ms for 0.
+        self._run_callbacks(self._client.flush, seconds)
+        self._raise_failure()
+
+    def lost_broker(self) -> bool:
+        self._run_callbacks(self._client.poll, 0)
+        lost, self._lost_broker = self._lost_broker, False
+        return lost
+
     def begin(self) -> None:
         self._require_transactional_id()
         if not self._initialised:
@@ -248,7 +260,8 @@ class KafkaProducer(Producer):
                     continue
                 translated = self._transaction_error(error, what)
                 # librdkafka does not report every lost connection.
-                self._disconnected = self._disconnected or isinstance(translated, UnreachableError)
+                if isinstance(translated, UnreachableError):
+                    self._disconnected = self._lost_broker = True
                 raise translated from error
 
     def _call_in_thread(self, function: Callable[[*Arguments], object], what: str, *arguments: *Arguments) -> None:
@@ -304,7 +317,7 @@ class KafkaProducer(Producer):
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-            self._disconnected = True
+            self._disconnected = self._lost_broker = True
 
     def _on_error(self, error: KafkaError, message: Message) -> None:
         # Rows that an abort or a close drops did not fail.
