@@ -13,9 +13,11 @@ from streamkit.runtime.local.setup import Settings
 from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.state.directory import read_checkpoint
-from tests.runtime.fake_log import FakeProducer
+from tests.runtime.fake_log import FakeConsumer, FakeProducer
 from tests.runtime.fakes import FakeProgram
 from tests.runtime.harness import IN, LOG, Harness, changelog_rows
+
+OUT = TopicPartition("out", 0)
 
 
 def test_a_round_processes_what_was_polled(tmp_path):
@@ -25,6 +27,42 @@ def test_a_round_processes_what_was_polled(tmp_path):
     assert harness.values() == [b"0", b"1", b"2"]
     assert harness.thread.state is ThreadState.RUNNING
     assert harness.log.offsets == {}
+
+
+def test_results_of_few_records_do_not_wait_for_others(tmp_path, monkeypatch):
+    """With many, the log has more: then batches fill."""
+    hastened: list[int] = []
+    monkeypatch.setattr(FakeProducer, "hasten", lambda producer, seconds: hastened.append(len(producer.log.rows[OUT])))
+    harness = Harness(tmp_path, FakeProgram())
+    harness.send(3)
+    harness.round()
+    harness.thread._round()
+    assert hastened == [3]
+    harness.send(2000)
+    harness.round()
+    assert hastened == [3]
+    harness.thread._round()
+    assert hastened == [3, 2003]
+
+
+def test_a_poll_waits_no_longer_than_the_next_commit(tmp_path, monkeypatch):
+    waited: list[int] = []
+    poll = FakeConsumer.poll
+
+    def note(consumer, max_records, timeout_ms):
+        waited.append(timeout_ms)
+        return poll(consumer, max_records, timeout_ms)
+
+    monkeypatch.setattr(FakeConsumer, "poll", note)
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=50, poll_ms=100))
+    harness.send(1)
+    harness.round()
+    harness.clock.now = 20
+    harness.thread._round()
+    harness.clock.now = 51
+    harness.thread._round()
+    harness.thread._round()
+    assert waited == [100, 31, 0, 100]
 
 
 def test_commits_when_the_interval_has_passed(tmp_path):

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
 """How long a thread waits after a transient error."""
+_FEW_RECORDS = 1000
+"""Below so many records of a poll, the log had no more: their results do not wait for those of others."""
 
 
 class StreamThread:
@@ -202,7 +204,7 @@ class StreamThread:
             self._set_running()
             self._publish()
             with self.gate.opened(), self.counters.timed("poll"):
-                batches = self._consumer.poll(self._settings.max_poll_records, self._settings.poll_ms)
+                batches = self._consumer.poll(self._settings.max_poll_records, self._poll_ms())
             if not batches:
                 self._committer.send_rest()
             polled_at = self._shared.elapsed()
@@ -213,6 +215,8 @@ class StreamThread:
             self._fetching.update_lags()
             with self.counters.timed("process"):
                 worked = not self._shared.paused.is_set() and self._process(polled_at)
+            if sum(len(batch.offsets) for batch in batches) < _FEW_RECORDS:
+                self._committer.send_now()
             self._fetching.balance()
             self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
@@ -230,6 +234,11 @@ class StreamThread:
                 self._delay(failure)
         except (RetriableTransportError, UnreachableError) as error:
             self._delay(error)
+
+    def _poll_ms(self) -> int:
+        """Return how long a poll may wait: not longer than the next commit."""
+        limit, left = self._settings.poll_ms, self._committer.ms_to_commit(self._tasks.running.values())
+        return limit if left is None else min(limit, left)
 
     def _begin(self) -> None:
         """Begin a transaction, and take a new assignment."""

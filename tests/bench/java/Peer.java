@@ -129,6 +129,17 @@ public final class Peer {
                 ).to(topic("output"), Produced.with(TEXT, TEXT));
                 progress(input);
             }
+            case "filter" -> input
+                .filter((key, value) -> value.charAt(0) < 'n')
+                .to(topic("output"), Produced.with(TEXT, TEXT));
+            case "latest" -> latest(input);
+            case "moved" -> latest(input.selectKey((key, value) -> value.substring(5, 8)));
+            case "pairs" -> input.join(
+                builder.stream(topic("input_2"), Consumed.with(TEXT, TEXT)),
+                (left, right) -> left,
+                JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofSeconds(1)),
+                StreamJoined.with(TEXT, TEXT, TEXT)
+            ).to(topic("output"), Produced.with(TEXT, TEXT));
             default -> throw new IllegalArgumentException(name);
         }
     }
@@ -148,6 +159,13 @@ public final class Peer {
             .count(Materialized.as("counts"))
             .toStream()
             .to(topic("output"), Produced.with(TEXT, Serdes.Long()));
+    }
+
+    private void latest(KStream<String, String> stream) {
+        stream.groupByKey(Grouped.with(TEXT, TEXT))
+            .reduce((last, value) -> value, Materialized.as("latest"))
+            .toStream()
+            .to(topic("output"), Produced.with(TEXT, TEXT));
     }
 
     private void tumbling(KStream<String, String> stream) {
