@@ -8,10 +8,12 @@ import pytest
 
 from streamkit.errors import ProcessingError, RetriableTransportError, TaskCorruptedError, TransportError
 from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings
 from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread
+from streamkit.runtime.local.subscription_codec import Subscription
 from streamkit.state.directory import read_checkpoint
 from tests.runtime.fake_log import FakeConsumer, FakeProducer
 from tests.runtime.fakes import FakeProgram
@@ -63,6 +65,20 @@ def test_a_poll_waits_no_longer_than_the_next_commit(tmp_path, monkeypatch):
     harness.thread._round()
     harness.thread._round()
     assert waited == [100, 31, 0, 100]
+
+
+def test_a_poll_does_not_spin_while_a_rebalance_postpones_the_commit(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=50, poll_ms=100))
+    harness.send(1)
+    harness.round()
+    harness.clock.now = 51
+    harness.shared.coordinator = Coordinator(
+        TopicsOnLog({"in": 1}, {0: ("in",)}), [], [], lambda threads: Subscription()
+    )
+    harness.shared.coordinator._blocked = True
+    harness.thread._round()
+    assert harness.log.offsets == {}
+    assert harness.thread._poll_ms() == 100
 
 
 def test_commits_when_the_interval_has_passed(tmp_path):

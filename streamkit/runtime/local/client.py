@@ -58,6 +58,7 @@ from streamkit.transport.log_interface import (
 log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.05
+_UPKEEP_SECONDS = 0.1
 StateListener = Callable[[ClientState, ClientState], None]
 """(new, old)."""
 
@@ -202,7 +203,7 @@ class Application(InstanceMetadataReader):
         """Poll the group and run the upkeep until `stop` is set or a thread has failed."""
         while not stop.is_set() and not self._failed.is_set():
             self._maintain()
-            stop.wait(_CHECK_SECONDS)
+            stop.wait(_UPKEEP_SECONDS)
 
     def wait_until_idle(self, stop: threading.Event | None = None) -> None:
         """Return when all inputs, internal topics included, are read to their current ends and committed, or `stop` is set."""

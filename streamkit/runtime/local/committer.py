@@ -118,8 +118,8 @@ class Committer:
             self._handle_rejected(error)
 
     def ms_to_commit(self, tasks: Collection[LocalTask]) -> int | None:
-        """Return the milliseconds until the interval has passed; None where there is nothing to commit."""
-        if not any(each.task.commit_needed for each in tasks):
+        """Return the milliseconds until the interval has passed; None if there is nothing to commit, or a rebalance has to end first."""
+        if self.postponed or not any(each.task.commit_needed for each in tasks):
             return None
         return max(0, self._last_commit + self._settings.commit_interval_ms + 1 - self._shared.elapsed())
 

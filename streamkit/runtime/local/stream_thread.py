@@ -54,7 +54,7 @@ class StreamThread:
         self.activity = 0
         """Grows with everything that the thread does: unchanged between two reads means idle in between."""
         self.idle = False
-        """Whether the last round had no records and left nothing to commit."""
+        """Whether the last round had no records and left nothing to commit; only `--until-idle` asks."""
         self.positions: dict[TopicPartition, int] = {}
         """The next offsets to read, as of the last idle round."""
         self.polled_at = monotonic()
@@ -337,13 +337,14 @@ class StreamThread:
             self.activity += 1
             self.idle = False
             return
+        if not self._shared.until_idle.is_set():
+            return
         tasks = self._tasks
-        if self._shared.until_idle.is_set():
-            for local_task in tasks.running.values():
-                local_task.commit_end_positions()
-            if tasks.commit():
-                self.activity += 1
-            self.positions = {tp: self._consumer.position(tp) for tp in tasks.by_partition}
+        for local_task in tasks.running.values():
+            local_task.commit_end_positions()
+        if tasks.commit():
+            self.activity += 1
+        self.positions = {tp: self._consumer.position(tp) for tp in tasks.by_partition}
         with self._lock:
             self.idle = (
                 self._assigned is None
@@ -442,14 +443,14 @@ class Fetching:
 
     def update_lags(self) -> None:
         """Set the lags of empty partitions, for tasks that wait for them (max.task.idle.ms)."""
-        if self._settings.max_idle_ms < 0:
+        if self._settings.max_idle_ms < 0 or len(self._tasks.by_partition) == len(self._tasks.running):
+            # Nothing waits for another partition where each task has one.
             return
         for local_task in self._tasks.running.values():
             task = local_task.task
-            inputs = task.inputs
-            if len(inputs) == 1 or not task.has_records():
+            if not task.has_records():
                 continue
-            empty = [partition for partition in inputs if not task.buffered(partition)]
+            empty = [partition for partition in task.inputs if not task.buffered(partition)]
             if empty:
                 task.set_lags(self._consumer.lags(empty))
 
