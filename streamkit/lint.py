@@ -21,7 +21,6 @@ from streamkit.expressions.types import ANY
 from streamkit.graph.physical_topology import OnError, StepRef
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.parsed_values import (
-    POLL_INTERVAL,
     Ref,
     SessionWindows,
     SinkSpec,
@@ -145,7 +144,7 @@ def _topics(subject: Subject) -> Iterable[Place]:
     if any(isinstance(part, SinkSpec) and part.route is not None for part in subject.parts):
         return  # A `route` may choose each topic of the file.
     patterns = [re.compile(part.pattern) for part in subject.parts if isinstance(part, Ref) and part.pattern]
-    letters = subject.plan.config.get("errors.dead.letter.queue.topic.name")
+    letters = subject.plan.config.errors_dead_letter_queue_topic_name
     for name, topic in subject.model.topics.items():
         matched = topic.topic == letters or any(pattern.fullmatch(topic.topic) for pattern in patterns)
         if name not in used and not matched and subject.is_own(topic.position):
@@ -546,7 +545,7 @@ def _single_predictions(subject: Subject) -> Iterable[Place]:
 
 
 def _long_lookups(subject: Subject) -> Iterable[Place]:
-    limit = int(subject.plan.config.get("max.poll.interval.ms") or POLL_INTERVAL)
+    limit = subject.plan.config.max_poll_interval_ms
     for step in subject.steps:
         if step.operator != "enrich":
             continue

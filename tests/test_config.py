@@ -12,31 +12,37 @@ from streamkit.config import SETTINGS, Config, check, read_env_file
 from streamkit.errors import ConfigError, UsageError
 
 
-def test_defaults_are_those_of_kafka_streams():
+def test_nothing_set_gives_what_is_declared():
     config = Config("app")
-    assert config["num.stream.threads"] == 1
-    assert config["commit.interval.ms"] == 30_000
-    assert config["statestore.cache.max.bytes"] == 10_485_760
-    assert config["buffered.records.per.partition"] == 1000
-    assert Config("app", {"bootstrap.servers": "b:9092"})["state.dir"].endswith("kafka-streams")
-    assert config["processing.guarantee"] == "at_least_once"
-    assert config.max_poll_records == 1000
+    for name, setting in SETTINGS.items():
+        if name != "state.dir":
+            assert config[name] == setting.default
+    assert Config("app", {"bootstrap.servers": "b:9092"}).state_dir.endswith("kafka-streams")
+    assert config.max_poll_records == Config.max_poll_records.default
     assert config.optimizations == frozenset()
     assert config.embedded
 
 
+@pytest.mark.parametrize("prefix", ["", "consumer.", "main.consumer."])
+def test_threads_follow_settings_of_the_consumer(prefix):
+    config = Config("app", {f"{prefix}max.poll.interval.ms": "7"})
+    assert config.max_poll_interval_ms == 7
+    with pytest.raises(ConfigError, match=f"^{prefix}max.poll.records must be a whole number, not 'x'$"):
+        Config("app", {f"{prefix}max.poll.records": "x"})
+
+
 def test_the_embedded_log_and_its_state_lie_beside_the_file(tmp_path):
     config = Config("app", folder=str(tmp_path))
-    assert config["state.dir"] == str(tmp_path / ".streamkit")
+    assert config.state_dir == str(tmp_path / ".streamkit")
     assert config.origin("state.dir") == "default"
-    assert Config("app", {"bootstrap.servers": "embedded:/log"}, folder="a")["state.dir"] == "a/.streamkit"
-    assert Config("app", {"bootstrap.servers": "broker:9092"}, folder="a")["state.dir"].endswith("kafka-streams")
-    assert Config("app", {"state.dir": "/state"}, folder="a")["state.dir"] == "/state"
+    assert Config("app", {"bootstrap.servers": "embedded:/log"}, folder="a").state_dir == "a/.streamkit"
+    assert Config("app", {"bootstrap.servers": "broker:9092"}, folder="a").state_dir.endswith("kafka-streams")
+    assert Config("app", {"state.dir": "/state"}, folder="a").state_dir == "/state"
 
 
 def test_exactly_once_changes_defaults():
     config = Config("app", {"processing.guarantee": "exactly_once_v2"})
-    assert config["commit.interval.ms"] == 100
+    assert config.commit_interval_ms == 100
     assert config.client("main")["isolation.level"] == "read_committed"
     producer = config.client("producer")
     slow = {"processing.guarantee": "exactly_once_v2", "request.timeout.ms": 40_000}
@@ -188,9 +194,9 @@ def test_who_asks_a_schema_registry_is_masked():
         "value.subject.name.strategy": "io.confluent.kafka.serializers.subject.RecordNameStrategy",
     }
     config = Config("app", settings)
-    assert config["schema.registry.url"] == ("https://ann:hunter2@one", "https://two/x")
-    assert config["basic.auth.user.info"] == "ann:x9"
-    assert config["value.subject.name.strategy"] == "RecordNameStrategy"
+    assert config.schema_registry_url == ("https://ann:hunter2@one", "https://two/x")
+    assert config.basic_auth_user_info == "ann:x9"
+    assert config.value_subject_name_strategy == "RecordNameStrategy"
     shown = repr(config) + str(config.describe())
     assert "hunter2" not in shown
     assert "x9" not in shown
@@ -240,9 +246,11 @@ def test_every_setting_has_a_valid_default_and_a_meaning():
 
 def test_settings_can_be_pickled():
     config = pickle.loads(pickle.dumps(Config("app", {"poll.ms": 5})))
-    assert config["poll.ms"] == 5
+    assert config.poll_ms == 5
 
 
 def test_client_tables_are_not_imported_without_need():
-    code = "import sys, streamkit.config as c; c.Config('a')['poll.ms']; sys.exit('streamkit.config.clients' in sys.modules)"
+    code = (
+        "import sys, streamkit.config as c; c.Config('a').poll_ms; sys.exit('streamkit.config.clients' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,9 +12,9 @@ import pytest
 
 import streamkit
 import streamkit_cli
-from streamkit.config import SETTINGS, Config, UnknownSettingError, check
+from streamkit.config import SETTINGS, Config, Setting, UnknownSettingError, check
 from streamkit.config.clients import KNOWN, roles_of
-from streamkit.config.settings import ALIASES
+from streamkit.config.settings import ApplicationSettings, RegistrySettings
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.local.client import Application, StateCleaner
@@ -24,32 +24,33 @@ from tests.plan.support import plan_of
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.plans import pass_through
 
-ROOT = Path(streamkit.__file__).parent
-LISTS = {ROOT / "config" / f"{name}.py" for name in ("settings", "values", "clients")}
-"""Where names stand because they exist, not because they are read."""
-ONE_WORD = {name for name, setting in SETTINGS.items() if len(setting.words) == 1}
+DECLARED = {
+    name: each
+    for owner in (ApplicationSettings, RegistrySettings)
+    for name, each in vars(owner).items()
+    if isinstance(each, Setting)
+}
 
 
 def names_in_code() -> set[str]:
-    """All text in the code that may be the name of a setting, outside the lists of names."""
-    files = {*ROOT.rglob("*.py"), *Path(streamkit_cli.__file__).parent.rglob("*.py")}
-    assert files > LISTS
-    texts = [file.read_text(encoding="utf-8") for file in files - LISTS]
-    return {
-        node.value
-        for text in texts
-        # To parse a file takes long.
-        if any(name in text for name in SETTINGS)
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    """The attributes of a Config that code outside the package `config` reads, and all text that may be the name of a setting."""
+    root = Path(streamkit.__file__).parent
+    files = [*root.rglob("*.py"), *Path(streamkit_cli.__file__).parent.rglob("*.py")]
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files if file.parent != root / "config")
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    reads = [node for node in nodes if isinstance(node, ast.Attribute)]
+    return texts | {node.attr for node in reads if ast.unparse(node.value).lower().endswith("config")}
 
 
 def test_every_setting_is_read_or_says_that_it_has_no_effect() -> None:
-    marked = {name for name, setting in SETTINGS.items() if setting.no_effect}
-    read = names_in_code() & SETTINGS.keys()
-    silent = SETTINGS.keys() - read - marked - ALIASES.keys() - ONE_WORD
-    assert silent == set()
+    # Within `config` other properties of Config use these.
+    own = {"processing.guarantee", "topology.optimization", "default.dsl.store", "dsl.store.suppliers.class"}
+    in_code = names_in_code()
+    read = {each.name for name, each in DECLARED.items() if {name, each.name} & in_code} | own
+    marked = {each.name for each in DECLARED.values() if each.no_effect}
+    one_word = {each.name for each in DECLARED.values() if len(each.words) == 1}
+    assert {each.name for each in DECLARED.values()} - read - marked - one_word == set()
     assert marked & read == set()
     assert len(read) > 50
 

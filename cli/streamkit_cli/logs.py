@@ -68,7 +68,7 @@ def announce(plan: Plan) -> None:
     from streamkit.runtime.operations.opening import address
 
     config = plan.config
-    place = config["state.dir"]
+    place = config.state_dir
     if address(plan) == "embedded" and config.origin("state.dir") == "default" and not os.path.exists(place):
         print_message(f"the log and the state are kept in {place} (state.dir)")
 

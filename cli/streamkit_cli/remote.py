@@ -81,5 +81,5 @@ def connect(place: str, settings: list[str] | None, env_file: str | None, token_
 
 def address_of(plan: Plan) -> str | None:
     """Return the URL of application.server; None where the topology does not set it."""
-    server = plan.config["application.server"]
+    server = plan.config.application_server
     return f"http://{server}" if server else None

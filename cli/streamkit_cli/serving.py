@@ -53,7 +53,7 @@ def serving(plan: Plan, http: HttpOptions) -> Iterator[tuple[Plan, Callable[[App
         yield plan, lambda application: None
         return
     try:
-        if not plan.config["application.server"]:
+        if not plan.config.application_server:
             plan = replace(plan, config=plan.config.with_setting("application.server", server.address, "--http"))
         yield plan, server.start
     finally:

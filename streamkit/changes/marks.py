@@ -89,7 +89,7 @@ def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
 
 
 def _path(plan: Plan) -> Path:
-    return Path(plan.config["state.dir"]) / plan.application / _FILE
+    return Path(plan.config.state_dir) / plan.application / _FILE
 
 
 def _logged(plan: Plan) -> dict[str, RowForm]:

@@ -258,8 +258,8 @@ class RecordWriter(StatementWriter):
         self.sub_topology = sub_topology
         self.nodes = tuple(sub_topology.nodes.values())
         self.full_context = _needs_context(self.nodes)
-        self.caching = plan.config["statestore.cache.max.bytes"] > 0
-        self.counts = counts(sub_topology, plan.config["expression.max.bytes"], plan.config["expression.max.steps"])
+        self.caching = plan.config.statestore_cache_max_bytes > 0
+        self.counts = counts(sub_topology, plan.config.expression_max_bytes, plan.config.expression_max_steps)
         self.record = record_of_parameters()
 
     # -- Expressions and their budget --
@@ -280,7 +280,7 @@ class RecordWriter(StatementWriter):
         """Return the variable of the budget that the current record has left (expressions.budget)."""
         self.namespace["Budget"] = Budget
         config = self.plan.config
-        most = literal(config["expression.max.bytes"]), literal(config["expression.max.steps"])
+        most = literal(config.expression_max_bytes), literal(config.expression_max_steps)
         return self.named_prologue(BUDGET, call("Budget", *most))
 
     @contextmanager

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import Any
+from typing import cast
 
 from streamkit.config.settings import (
     ALIASES,
@@ -16,10 +16,15 @@ from streamkit.config.settings import (
     REFUSED,
     SETTINGS,
     TOPIC_SETTINGS,
+    ApplicationSettings,
+    ConsumerSetting,
+    RegistrySettings,
+    Setting,
     SettingValue,
+    T,
     default_of,
 )
-from streamkit.config.values import MASK, PREFIXES, TAG_PREFIX, TOPIC_PREFIX, as_text, check, is_secret, split
+from streamkit.config.values import MASK, PREFIXES, TAG_PREFIX, TOPIC_PREFIX, as_text, check, convert, is_secret, split
 from streamkit.errors import ConfigError, UsageError
 
 EXACTLY_ONCE = "exactly_once_v2"
@@ -36,14 +41,13 @@ ROLES = {
 }
 """The prefixes of a role's settings; later ones win (StreamsConfig.getMainConsumerConfigs, getRestoreConsumerConfigs)."""
 _CONSUMERS = ("consumer", "main", "restore", "global")
-MAX_POLL_RECORDS = 1000
 _USER_INFO = re.compile(r"(://)[^/@,]*@")
 
 
-class Config:
+class Config(ApplicationSettings, RegistrySettings):
     """The settings of one application; immutable, picklable, secrets masked in `repr` and `describe`.
 
-    `config["num.stream.threads"]` is the typed value, the default where nothing is set.
+    `config.num_stream_threads` is the value of `num.stream.threads`, the default where nothing is set.
     """
 
     def __init__(
@@ -86,28 +90,28 @@ class Config:
 
     # -- Settings of Kafka Streams ---------------------------------------------------------------------------------
 
-    def __getitem__(self, name: str) -> Any:  # its type follows from the name
-        """Return a setting of Kafka Streams as its type. Raises ConfigError when there is none of that name."""
+    def value(self, setting: Setting[T]) -> T:
+        """Return the value of a setting as its type, the default where it is not set. Raises ConfigError."""
+        if isinstance(setting, ConsumerSetting):
+            names = (f"{prefix}{setting.name}" for prefix in reversed(ROLES["main"]))
+            given = next((self._values[name] for name in names if name in self._values), "")
+            return setting.default if given == "" else cast("T", convert(setting, given))
+        return cast("T", self._values[setting.name] if setting.name in self._values else self._default(setting))
+
+    def __getitem__(self, name: str) -> SettingValue:
+        """Return a setting by a name that is known only at run time. Raises ConfigError when there is none of that name."""
         present = ALIASES.get(name, name)
-        if present in self._values:
-            return self._values[present]
         if present not in SETTINGS:
             raise ConfigError(f"There is no setting {name!r} of Kafka Streams")
-        if present == "commit.interval.ms" and self.exactly_once:
+        return self.value(SETTINGS[present])
+
+    def _default(self, setting: Setting[SettingValue]) -> SettingValue:
+        if setting.name == "commit.interval.ms" and self.exactly_once:
             return EOS_COMMIT_INTERVAL_MS
-        if present == "state.dir" and self.embedded:
+        if setting.name == "state.dir" and self.embedded:
             # The log itself lies below it, and must not lie among temporary files.
             return os.path.join(self._folder, EMBEDDED_STATE)
-        return default_of(SETTINGS[present])
-
-    def get(self, name: str, default: object = None) -> Any:  # as above
-        """Return a setting, also one of the main consumer without its prefix, or `default` where it is not set."""
-        if ALIASES.get(name, name) in SETTINGS:
-            return self[name]
-        for prefix in reversed(ROLES["main"]):
-            if f"{prefix}{name}" in self._values:
-                return self._values[f"{prefix}{name}"]
-        return self._values.get(name, default)
+        return default_of(setting)
 
     def with_setting(self, name: str, value: object, origin: str) -> Config:
         """Return a copy with one more setting, from `origin`. Raises ConfigError."""
@@ -137,7 +141,7 @@ class Config:
     @property
     def exactly_once(self) -> bool:
         """Whether processing.guarantee is exactly_once_v2."""
-        return bool(self["processing.guarantee"] == EXACTLY_ONCE)
+        return self.processing_guarantee == EXACTLY_ONCE
 
     def read_committed(self, role: str = "main") -> bool:
         """Whether consumers of a role skip open and aborted transactions; not without a setting, as in Java's clients."""
@@ -146,7 +150,7 @@ class Config:
     @property
     def embedded(self) -> bool:
         """Whether the built-in log is used in place of brokers."""
-        servers = self["bootstrap.servers"]
+        servers = self.bootstrap_servers
         return (
             len(servers) == 1
             and servers[0].partition(":")[0] == EMBEDDED
@@ -156,7 +160,7 @@ class Config:
     @property
     def optimizations(self) -> frozenset[str]:
         """The optimizations that are on (StreamsConfig.verifyTopologyOptimizationConfigs)."""
-        chosen = self["topology.optimization"]
+        chosen = self.topology_optimization
         return frozenset(OPTIMIZATIONS) if "all" in chosen else frozenset(chosen) - {"none"}
 
     @property
@@ -164,21 +168,12 @@ class Config:
         """Whether stores of the DSL that name no type are in memory (TopologyConfig.resolveDslStoreSuppliers)."""
         if self.origin("dsl.store.suppliers.class") != "default":
             return self.supplied_in_memory
-        return bool(self["default.dsl.store"] == "in_memory")
+        return self.default_dsl_store == "in_memory"
 
     @property
     def supplied_in_memory(self) -> bool:
         """The same for stores that depend on dsl.store.suppliers.class alone (SubscriptionStoreFactory)."""
-        return bool(self["dsl.store.suppliers.class"] == "InMemoryDslStoreSuppliers")
-
-    @property
-    def max_poll_records(self) -> int:
-        """Records that a thread takes at once; a setting of the consumer in Java, of streamkit's threads here."""
-        for prefix in reversed(ROLES["main"]):
-            value = self._values.get(f"{prefix}max.poll.records")
-            if value is not None:
-                return max(1, int(str(value)))
-        return MAX_POLL_RECORDS
+        return self.dsl_store_suppliers_class == "InMemoryDslStoreSuppliers"
 
     @property
     def client_tags(self) -> dict[str, str]:
@@ -207,7 +202,7 @@ class Config:
         if role not in ROLES:
             raise ConfigError(f"There is no client of the role {role!r}; known are {', '.join(ROLES)}")
         kind = "consumer" if role in _CONSUMERS else role
-        found = {"bootstrap.servers": ",".join(self["bootstrap.servers"]), **self._client_defaults(kind)}
+        found = {"bootstrap.servers": ",".join(self.bootstrap_servers), **self._client_defaults(kind)}
         for prefix in ROLES[role]:
             for name, value in self._values.items():
                 own, rest = split(name)
@@ -252,10 +247,10 @@ class Config:
     def describe(self) -> list[tuple[str, str, str]]:
         """Return a row of name, value as text and origin for every setting; secrets are masked."""
         names = sorted({*SETTINGS, *self._values} - set(ALIASES))
-        return [(name, _text(name, self._values.get(name, self._default(name))), self.origin(name)) for name in names]
-
-    def _default(self, name: str) -> SettingValue:
-        return self[name] if name in SETTINGS else None
+        return [
+            (name, _text(name, self[name] if name in SETTINGS else self._values[name]), self.origin(name))
+            for name in names
+        ]
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={_text(name, value)}" for name, value in sorted(self._values.items()))

@@ -7,7 +7,15 @@ import re
 from collections.abc import Callable
 
 from streamkit import durations
-from streamkit.config.settings import ALIASES, HANDLERS, REFUSED, SETTINGS, TOPIC_SETTINGS, Setting, SettingValue
+from streamkit.config.settings import (
+    ALIASES,
+    CONSUMER_SETTINGS,
+    REFUSED,
+    SETTINGS,
+    TOPIC_SETTINGS,
+    Setting,
+    SettingValue,
+)
 from streamkit.errors import ConfigError
 from streamkit.suggestions import did_you_mean
 
@@ -44,16 +52,16 @@ def shown(name: str, value: object) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def convert(setting: Setting, value: object) -> SettingValue:
+def convert(setting: Setting[SettingValue], value: object) -> SettingValue:
     """Return the typed value of a setting: int, bool, str or a tuple of str. Raises ConfigError."""
     return _CONVERT[setting.kind](setting, value)
 
 
-def _fail(setting: Setting, expected: str, value: object) -> ConfigError:
+def _fail(setting: Setting[SettingValue], expected: str, value: object) -> ConfigError:
     return ConfigError(f"{setting.name} must be {expected}, not {shown(setting.name, value)}")
 
 
-def _integer(setting: Setting, value: object) -> int:
+def _integer(setting: Setting[SettingValue], value: object) -> int:
     number = value
     if isinstance(value, str):
         digits = value.strip()
@@ -70,14 +78,14 @@ def _integer(setting: Setting, value: object) -> int:
     return number
 
 
-def _in_milliseconds(setting: Setting, value: object) -> str:
+def _in_milliseconds(setting: Setting[SettingValue], value: object) -> str:
     try:
         return f"; in milliseconds this is {durations.parse(value)}" if setting.name.endswith(".ms") else ""
     except ConfigError:
         return ""
 
 
-def _boolean(setting: Setting, value: object) -> bool:
+def _boolean(setting: Setting[SettingValue], value: object) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -85,7 +93,7 @@ def _boolean(setting: Setting, value: object) -> bool:
     raise _fail(setting, "true or false", value)
 
 
-def _text(setting: Setting, value: object) -> str:
+def _text(setting: Setting[SettingValue], value: object) -> str:
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         raise _fail(setting, "text", value)
     text = str(value)
@@ -104,7 +112,7 @@ def _text(setting: Setting, value: object) -> str:
     return text
 
 
-def _list(setting: Setting, value: object) -> tuple[str, ...]:
+def _list(setting: Setting[SettingValue], value: object) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(part, (str, int)) for part in parts):
         raise _fail(setting, "a list, or text with commas", value)
@@ -141,20 +149,16 @@ def _are_addresses(items: tuple[str, ...]) -> bool:
     return bool(items) and all(re.search(r":[0-9]{1,5}$", each, re.ASCII) for each in items)
 
 
-def _handler(setting: Setting, value: object) -> str:
-    fail, go_on = HANDLERS[setting.name]
+def _handler(setting: Setting[SettingValue], value: object) -> str:
     name = value.rsplit(".", 1)[-1] if isinstance(value, str) and value.startswith("org.apache.kafka.") else value
-    if name in ("fail", "continue"):
-        return str(name)
-    if name == fail:
-        return "fail"
-    if name is not None and name == go_on:
-        return "continue"
-    known = ", ".join(word for word in ("fail", "continue", fail, go_on) if word)
-    raise _fail(setting, f"one of {known}", value)
+    actions = ("fail", "continue")
+    for action, known in zip((*actions, *actions), (*actions, *setting.classes), strict=False):
+        if name == known:
+            return action
+    raise _fail(setting, f"one of {', '.join((*actions, *setting.classes))}", value)
 
 
-_CONVERT: dict[str, Callable[[Setting, object], SettingValue]] = {
+_CONVERT: dict[str, Callable[[Setting[SettingValue], object], SettingValue]] = {
     "int": _integer,
     "bool": _boolean,
     "text": _text,
@@ -245,6 +249,8 @@ def _client_value(name: str, value: object) -> str:
     text = as_text(name, value)
     try:
         clients.translate(rest, text)
+        if rest in CONSUMER_SETTINGS:
+            convert(CONSUMER_SETTINGS[rest], text)
     except ConfigError as error:
         raise ConfigError(f"{prefix}{error}") from error
     return text

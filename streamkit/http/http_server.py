@@ -88,14 +88,14 @@ class HttpServer:
         from streamkit.http.service import Service
 
         limits = Limits.of(application.plan.config)
-        wanted = application.plan.config["http.max.connections"]
+        wanted = application.plan.config.http_max_connections
         if limits.connections < wanted:
             text = (
                 "http://%s takes %d connections in place of %d (http.max.connections): the process may open few files"
             )
             log.info(text, self.address, limits.connections, wanted)
         self.traffic.limit = limits.connections
-        access = self._access.with_host(self.address).with_host(str(application.plan.config["application.server"]))
+        access = self._access.with_host(self.address).with_host(application.plan.config.application_server)
         service = Service.of(application, access, limits, self.traffic, self._closing)
         service.history.start()
         self._begin(partial(http_application, service, access), limits)

@@ -35,7 +35,7 @@ class Limits:
     @classmethod
     def of(cls, config: Config) -> Limits:
         """Return the limits that the settings and the process's limit of open files (RLIMIT_NOFILE) give."""
-        wanted, idle_seconds = config["http.max.connections"], config["http.idle.timeout.ms"] / 1000
+        wanted, idle_seconds = config.http_max_connections, config.http_idle_timeout_ms / 1000
         files = open_files()
         if files is None:
             return cls(wanted, idle_seconds, None)

@@ -97,7 +97,7 @@ class Peers:
     @property
     def own(self) -> str:
         """The host:port of this instance, empty where application.server is not set."""
-        return str(self._application.plan.config.get("application.server") or "")
+        return self._application.plan.config.application_server
 
     def others(self) -> list[str]:
         """Return the other instances that set application.server."""
@@ -153,7 +153,7 @@ class Peers:
         """
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
-        allowed: tuple[str, ...] = self._application.plan.config["http.peers"]
+        allowed = self._application.plan.config.http_peers
         if not HOST_NAME.fullmatch(host) or not port.isdecimal():
             raise StoreUnavailableError(f"the group names an instance at {address!r}, which is no HOST:PORT")
         if host.lower() == self.own.rpartition(":")[0].strip("[]").lower() or _is_named(host, allowed):

@@ -79,7 +79,7 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
         _enforce(group, known, internal, enforced)
     tasks = tasks_of(sources, known)
     _check_read_only(plan, tasks, known)
-    replicas = int(plan.config["replication.factor"])
+    replicas = plan.config.replication_factor
     repartitions = tuple(
         NewTopic(plan.internal_name(name), known[plan.internal_name(name)], topic.config, replicas)
         for name, topic in plan.internal_topics.items()
@@ -228,8 +228,8 @@ def _changelogs(plan: Plan, tasks: tuple[TaskId, ...]) -> tuple[NewTopic, ...]:
     """Return the changelogs that are no source topics, with as many partitions as their sub-topology has tasks."""
     topics: dict[str, NewTopic] = {}
     defaults = plan.config.topic_defaults()
-    additional = plan.config["windowstore.changelog.additional.retention.ms"]
-    replicas = int(plan.config["replication.factor"])
+    additional = plan.config.windowstore_changelog_additional_retention_ms
+    replicas = plan.config.replication_factor
     for each in plan.sub_topologies:
         count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
         for store in each.stores:

@@ -109,7 +109,7 @@ class Driver:
             open_store=stores.open,
             partitions=lambda topic: 1,
             handlers=handlers,
-            idling=Idling(plan.config["max.task.idle.ms"]),
+            idling=Idling(plan.config.max_task_idle_ms),
             emit_intervals=EmitIntervals.of(plan.config, default=0),
             group=JavaPartitionGroup,
             print_line=lambda text: print(text, file=sys.stderr),

@@ -104,7 +104,7 @@ class ProgramTrace:
             else:
                 visit.rows += _changes(store, earlier, rows)
         changed = {row.store for row in visit.rows if not row.same}
-        caching = self._tracer.plan.config["statestore.cache.max.bytes"] > 0
+        caching = self._tracer.plan.config.statestore_cache_max_bytes > 0
         visit.cached = caching and any(self._tracer.plan.stores[store].caching for store in changed)
 
     def forward(self, node: int, key: Key, value: Value, old: Value, time: int) -> None:

@@ -76,10 +76,10 @@ class Registry:
     @classmethod
     def of(cls, config: Config) -> Registry | None:
         """Return the registry of a Config, None where it names none."""
-        if not config.get(URL):
+        if not config.schema_registry_url:
             return None
         names = (URL, "basic.auth.credentials.source", *_CLIENT, *BEHAVIOUR)
-        return cls({name: config.get(name) for name in names if config.get(name) not in (None, "")})
+        return cls({name: config[name] for name in names if config[name] not in (None, "")})
 
     @property
     def url(self) -> str:

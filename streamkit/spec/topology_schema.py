@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from streamkit import plugins, serdes
-from streamkit.config.settings import ALIASES, BY_DURATION, POLICIES, SETTINGS, Setting
+from streamkit.config.settings import ALIASES, BY_DURATION, POLICIES, SETTINGS, Setting, SettingValue
 from streamkit.config.values import PREFIXES
 from streamkit.errors import UsageError
 from streamkit.operators import OPERATORS, STEPS
@@ -36,10 +36,10 @@ def _steps(operators: Mapping[str, AnyOperator]) -> Schema:
     return {"anyOf": [{"enum": alone}, {**mappings, "minProperties": 1, "maxProperties": 1}]}
 
 
-def _setting(setting: Setting) -> Schema:
+def _setting(setting: Setting[SettingValue]) -> Schema:
     types = {"int": ["integer", "string"], "bool": ["boolean", "string"], "text": ["string", "number"]}
     found: Schema = {"description": setting.description}
-    if setting.default is not None:
+    if setting.default not in (None, ""):
         found["default"] = list(setting.default) if isinstance(setting.default, tuple) else setting.default
     if setting.kind == "list":
         return {**found, "type": ["string", "array"], "items": {"type": ["string", "number"]}}

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from streamkit.errors import StateError
@@ -89,9 +88,7 @@ def own_config(store: StoreDef) -> dict[str, str]:
     return dict(store.topic_config)
 
 
-def changelog_config(
-    store: StoreDef, defaults: Mapping[str, str] = MappingProxyType({}), additional_retention: int = DAY_MS
-) -> dict[str, str]:
+def changelog_config(store: StoreDef, defaults: Mapping[str, str], additional_retention: int) -> dict[str, str]:
     """Return the configuration of a store's changelog topic (InternalTopicConfig and its subclasses).
 
     defaults: the settings `topic.NAME`, which replace those of Kafka Streams; those of the store replace them in turn.

@@ -553,7 +553,7 @@ def _written(nodes: list[PlanNode]) -> set[str]:
 
 def _dead_letters(plan: Plan) -> Iterator[str]:
     """Yield the physical names of topics for records that fail."""
-    configured = plan.config.get("errors.dead.letter.queue.topic.name")
+    configured = plan.config.errors_dead_letter_queue_topic_name
     if configured:
         yield str(configured)
     for sub in plan.sub_topologies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from streamkit.config import Config
 from streamkit.errors import ConfigError
 from streamkit.transport.kafka import KafkaTransport, Settings
 from streamkit.transport.log_interface import Transport as Transport
@@ -24,13 +25,13 @@ def open_transport(
     kind, _, place = bootstrap_servers.partition(":")
     if kind != EMBEDDED or place.isdigit():
         return KafkaTransport(bootstrap_servers, settings)
-    from streamkit.transport.embedded import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS, EmbeddedTransport, EmptyLog
+    from streamkit.transport.embedded import EmbeddedTransport, EmptyLog
 
     found = {**(settings or {}).get("common", {}), **(settings or {}).get("consumer", {})}
     log = EmbeddedTransport(
         Path(place) if place else Path(state_dir) / EMBEDDED,
-        int(found.get("session.timeout.ms", SESSION_TIMEOUT_MS)),
-        int(found.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)),
+        int(found.get("session.timeout.ms", Config.session_timeout_ms.default)),
+        int(found.get("max.poll.interval.ms", Config.max_poll_interval_ms.default)),
     )
     missing = None if creates else log.missing()
     return log if missing is None else EmptyLog(Path(missing))

@@ -222,7 +222,7 @@ def run_once(plan: Plan, run: Run) -> None:
     """Run the application until it is idle, or dies."""
     prepare(run)
     if run.point == STANDBY:
-        shutil.rmtree(Path(plan.config["state.dir"]) / plan.application)
+        shutil.rmtree(Path(plan.config.state_dir) / plan.application)
     transport = open_log(plan)
     if run.follows:
         # Otherwise the group would wait for the session of the one that was killed.

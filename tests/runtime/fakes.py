@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamkit.compile.program import BoundProgram
+from streamkit.config import Config
 from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
@@ -62,7 +63,7 @@ class FakeProgram:
 def make_task(program: FakeProgram, clock: Clock | None = None, **environment: Any) -> Task:
     """Return a started task "0_0" without stores over partition 0 of the program's topics."""
     sub = SimpleNamespace(id=0, stores=(), is_global=False, nodes={})
-    plan: Any = SimpleNamespace(application="app", config={}, stores={}, changelog_name=lambda name: None)
+    plan: Any = SimpleNamespace(application="app", config=Config("app"), stores={}, changelog_name=lambda name: None)
     inputs = tuple(TopicPartition(topic, 0) for topic in program.topics)
     spec = TaskSpec("0_0", 0, sub, program, inputs)  # type: ignore[arg-type]
     task = Task(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from streamkit.config import Config
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings, Shared
@@ -83,7 +84,7 @@ class Harness:
         definitions = {name: StoreDef(name, "key_value", serde, serde, changelog_topic=name) for name in stores}
         plan: Any = SimpleNamespace(
             application="app",
-            config={},
+            config=Config("app"),
             sub_topologies=(sub,),
             stores=definitions,
             external_topics={},

@@ -8,18 +8,7 @@ from streamkit.config import Config
 from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, SinkNode, SourceNode, SubTopology
 from streamkit.serdes.formats.primitives import StringSerde
 
-CONFIG: dict[str, Any] = {
-    "statestore.cache.max.bytes": 0,
-    "max.task.idle.ms": 0,
-    "processing.guarantee": "at_least_once",
-    "poll.ms": 1,
-    "commit.interval.ms": 30_000,
-    "buffered.records.per.partition": 1000,
-    "task.timeout.ms": 300_000,
-    "repartition.purge.interval.ms": 30_000,
-    "replication.factor": -1,
-    "num.stream.threads": 2,
-}
+CONFIG = {"statestore.cache.max.bytes": 0, "poll.ms": 1, "num.stream.threads": 2}
 
 
 def pass_through(state_dir: Any = None, **config: Any) -> Plan:

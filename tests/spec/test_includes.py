@@ -52,7 +52,7 @@ def problems(folder: Path) -> list[str]:
 
 def test_entries_are_as_if_they_stood_in_the_file(shared: Path) -> None:
     plan = load(shared / "t.yaml")
-    assert plan.config["commit.interval.ms"] == 50
+    assert plan.config.commit_interval_ms == 50
     line = json.dumps({"topic": "orders", "key": "k", "value": 4, "timestamp": 0})
     assert [record["value"] for record in run_case(shared / "t.yaml", [line])[0]] == [9]
 

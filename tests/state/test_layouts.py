@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamkit.config import Config
 from streamkit.errors import StateError
 from streamkit.state.definitions import StoreDef, changelog_config
 from streamkit.state.layouts import (
@@ -254,6 +255,9 @@ def test_order_of_all_windows_follows_the_kind_of_store() -> None:
     assert [row.key for row in timed.fetch_all(0, 5)] == [b"b", b"a"]
 
 
+RETAINED = Config.windowstore_changelog_additional_retention_ms.default
+
+
 def logged(kind: str) -> StoreDef:
     """A definition with the settings of a changelog that the DSL makes for it."""
     return definition(kind, topic_config={"cleanup.policy": "delete"} if kind == "join_window" else {})
@@ -271,7 +275,7 @@ def logged(kind: str) -> StoreDef:
     ],
 )
 def test_changelog_topics(kind: str, expected: dict[str, str]) -> None:
-    assert changelog_config(logged(kind)) == {"message.timestamp.type": "CreateTime", **expected}
+    assert changelog_config(logged(kind), {}, RETAINED) == {"message.timestamp.type": "CreateTime", **expected}
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,7 @@ def test_defaults_of_topics_do_not_lower_what_a_store_needs(kind: str, expected:
 
 
 def test_retention_ends_at_the_largest_long() -> None:
-    found = changelog_config(definition("window"), additional_retention=2**63 - 1)
+    found = changelog_config(definition("window"), {}, additional_retention=2**63 - 1)
     assert found["retention.ms"] == str(2**63 - 1)
 
 

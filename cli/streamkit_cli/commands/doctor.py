@@ -82,8 +82,8 @@ def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dic
         plan = load_plan(file, settings, env_file)
     except TopologyError as error:
         return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
-    engine = plan.config["state.engine"] or default_engine()
-    found: dict[str, Json] = {"ok": True, "log": address(plan), "state.dir": str(plan.config["state.dir"])}
+    engine = plan.config.state_engine or default_engine()
+    found: dict[str, Json] = {"ok": True, "log": address(plan), "state.dir": plan.config.state_dir}
     try:
         check_engine(engine)
         found["engine"] = engine

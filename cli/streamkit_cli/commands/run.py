@@ -219,7 +219,7 @@ def _run(
         few_arenas()
         supervised = watch_lifeline(stop_requested)
         plans = load_plans(files, settings, env_file)
-        if not any(plan.config["allow.os.group.write.access"] for plan in plans):
+        if not any(plan.config.allow_os_group_write_access for plan in plans):
             # The engines of stores create their files by themselves, at any time.
             os.umask(os.umask(0o077) | 0o077)
 
@@ -231,7 +231,7 @@ def _run(
                 application.force = behaviour.force
                 application.print_line = partial(print, file=stdout)
                 serve(application)
-                served.append((application, plan.config["application.server"]))
+                served.append((application, plan.config.application_server))
                 with _shown(application, plan, drawn):
                     try:
                         application.run(until_idle=behaviour.until_idle, stop=stop_requested)
@@ -255,7 +255,7 @@ def _shown(application: Application, plan: Plan, drawn: LogLevel | None) -> Iter
     if drawn is None:
         from streamkit_cli.summaries import summaries
 
-        with summaries(application, plan.config["log.summary.interval.ms"]):
+        with summaries(application, plan.config.log_summary_interval_ms):
             yield
         return
     from rich.console import Console
@@ -387,13 +387,13 @@ def own_settings(plan: Plan, number: int) -> dict[str, str]:
     have `instance-N` in it. All share the embedded log of the first.
     """
     config = plan.config
-    state = Path(config["state.dir"])
+    state = Path(config.state_dir)
     pairs = {}
     if number > 1:
         pairs["state.dir"] = str(state / f"instance-{number}")
-        if config.embedded and list(config["bootstrap.servers"]) == ["embedded"]:
+        if config.embedded and list(config.bootstrap_servers) == ["embedded"]:
             pairs["bootstrap.servers"] = f"embedded:{state / 'embedded'}"
-        static = config.get("group.instance.id")
+        static = config.group_instance_id
         if static:
             pairs["group.instance.id"] = f"{static}-{number}"
     return pairs

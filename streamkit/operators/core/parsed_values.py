@@ -167,8 +167,6 @@ class Step:
 
 LONGEST_BACKOFF = 30_000
 """The longest time before a repetition."""
-POLL_INTERVAL = 300_000
-"""max.poll.interval.ms where it is not set."""
 
 
 def backoff_before(attempt: int, backoff: int) -> int:

@@ -27,8 +27,6 @@ TIME = f"{OWN_PREFIX}time"
 RecordFields: TypeAlias = tuple[bytes | None, bytes | None, int, Headers | None]
 """Key, value, timestamp and headers of a record."""
 
-SETTING = "errors.dead.letter.queue.topic.name"
-
 
 @dataclass(frozen=True)
 class DeadLetter:
@@ -117,7 +115,10 @@ def dead_letter_topics(plan: Plan) -> list[str]:
     """Return the topics on the log that the topology writes dead letters to: those of the application and of steps."""
     nodes = (node for sub in plan.sub_topologies for node in sub.nodes.values())
     handlers = (getattr(node, "on_error", None) for node in nodes)
-    found = [plan.config.get(SETTING), *(handler.topic for handler in handlers if handler is not None)]
+    found = [
+        plan.config.errors_dead_letter_queue_topic_name,
+        *(handler.topic for handler in handlers if handler is not None),
+    ]
     return list(dict.fromkeys(filter(None, found)))
 
 

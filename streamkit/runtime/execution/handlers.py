@@ -9,7 +9,6 @@ from typing import NamedTuple, cast
 
 from streamkit.config import Config
 from streamkit.errors import (
-    ConfigError,
     DeserializationError,
     ProcessingError,
     RefusedError,
@@ -23,7 +22,6 @@ from streamkit.operators.core.task_services import FailedRecord
 from streamkit.plan.model import PlanNode
 from streamkit.record import OutputTuple, Value
 from streamkit.runtime.execution.dead_letters import (
-    SETTING,
     HiddenError,
     dead_letter,
     human_reason,
@@ -41,13 +39,6 @@ KEYS = "keys"
 NOTHING = "none"
 
 _LONGEST = 200
-_JAVA_HANDLERS = {
-    "LogAndFailExceptionHandler": FAIL,
-    "LogAndContinueExceptionHandler": CONTINUE,
-    "LogAndFailProcessingExceptionHandler": FAIL,
-    "LogAndContinueProcessingExceptionHandler": CONTINUE,
-    "DefaultProductionExceptionHandler": FAIL,
-}
 
 
 @dataclass(frozen=True)
@@ -66,15 +57,15 @@ class Handlers:
 
     @classmethod
     def of(cls, config: Config) -> Handlers:
-        """Read the handlers of a Config. Raises ConfigError for a class that is not built in."""
-        processing = handler_action(config, "processing.exception.handler")
+        """Read the handlers of a Config."""
+        processing = config.processing_exception_handler
         return cls(
-            handler_action(config, "deserialization.exception.handler"),
+            config.deserialization_exception_handler,
             processing,
-            handler_action(config, "production.exception.handler"),
-            config.get(SETTING) or None,
-            processing if config.get("processing.exception.handler.global.enabled") else FAIL,
-            config["log.record.contents"],
+            config.production_exception_handler,
+            config.errors_dead_letter_queue_topic_name or None,
+            processing if config.processing_exception_handler_global_enabled else FAIL,
+            config.log_record_contents,
         )
 
     def shown(self, error: Exception) -> Exception:
@@ -84,17 +75,6 @@ class Handlers:
     def of_globals(self) -> Handlers:
         """Return the handlers of global stores, whose tasks write no dead letters (KIP-1270)."""
         return replace(self, processing=self.processing_global, dead_letter_topic=None)
-
-
-def handler_action(config: Config, name: str) -> str:
-    """Return FAIL or CONTINUE for the setting of a handler, which may name a class of Kafka Streams. Raises ConfigError."""
-    value = str(config.get(name) or FAIL)
-    action = _JAVA_HANDLERS.get(value.rpartition(".")[2].rpartition("$")[2], value)
-    if action not in (FAIL, CONTINUE):
-        raise ConfigError(
-            f"{name} is {value!r}; expected fail, continue or one of the built-in handlers of Kafka Streams"
-        )
-    return action
 
 
 class Drop(NamedTuple):
@@ -266,7 +246,6 @@ __all__ = [
     "ErrorPolicy",
     "Handlers",
     "describe_failure",
-    "handler_action",
     "human_reason",
     "one_line",
     "shorten",

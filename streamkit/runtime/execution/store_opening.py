@@ -31,7 +31,7 @@ class MemoryStores:
 
     def __init__(self, plan: Plan):
         self._plan = plan
-        self._budget = cache_budget(int(plan.config["statestore.cache.max.bytes"]))
+        self._budget = cache_budget(plan.config.statestore_cache_max_bytes)
 
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Store:
         """Return a new store of a task."""

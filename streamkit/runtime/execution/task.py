@@ -15,7 +15,6 @@ from streamkit.compile.program import Run as RunFunction
 from streamkit.errors import ProcessingError, RefusedError, StateError, StreamkitError
 from streamkit.latency import TaskLatency
 from streamkit.metrics import DroppedRecords
-from streamkit.operators.core.parsed_values import POLL_INTERVAL
 from streamkit.operators.core.task_services import FailedRecord, UserLog
 from streamkit.plan.lookup import source_node
 from streamkit.record import Columns, OutputTuple, RecordBatch, TopicPartition, Value
@@ -68,7 +67,7 @@ class ProgramServices:
         self.partition = spec.partition
         self.application_id = environment.plan.application
         self.emit_intervals = environment.emit_intervals
-        self.poll_interval_ms = int(environment.plan.config.get("max.poll.interval.ms") or POLL_INTERVAL)
+        self.poll_interval_ms = environment.plan.config.max_poll_interval_ms
         self.output: list[OutputTuple] = []
         self.processor_metadata: dict[str, int] = {}
         self.commit_requested = False

@@ -36,18 +36,18 @@ class TaskSpec:
 class EmitIntervals:
     """Intervals (ms) at which closed windows are emitted, and rows of outer joins without a match."""
 
-    windows: int = 1000
-    joins: int = 1000
+    windows: int = Config.emit_interval_ms_of_windows.default
+    joins: int = Config.emit_interval_ms_of_outer_joins.default
 
     @classmethod
     def of(cls, config: Config, default: int | None = None) -> EmitIntervals:
         """Read the settings of a Config; `default`: the value of those that are not set (TopologyTestDriver: 0)."""
-        names = (
-            "__emit.interval.ms.kstreams.windowed.aggregation__",
-            "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__",
-        )
+        settings = (Config.emit_interval_ms_of_windows, Config.emit_interval_ms_of_outer_joins)
         return cls(
-            *(int(config[name]) if default is None or config.origin(name) != "default" else default for name in names)
+            *(
+                config.value(each) if default is None or config.origin(each.name) != "default" else default
+                for each in settings
+            )
         )
 
 

@@ -227,7 +227,7 @@ class Application(InstanceMetadataReader):
 
     def _start(self, retries: StartRetries) -> None:
         plan, config = self.plan, self.plan.config
-        count = int(config["num.stream.threads"])
+        count = config.num_stream_threads
         log_warnings(config)
         has_global = any(sub.is_global for sub in plan.sub_topologies)
         topics = retries.call_in_thread(partial(checked_topics, plan, self.transport, self.force))
@@ -236,10 +236,10 @@ class Application(InstanceMetadataReader):
         shared = Shared(plan, self.transport, self._settings, self._directory, topics)
         shared.restore_listener = self._restore_listener
         shared.print_line = self.print_line
-        if config["otel.enabled"]:
+        if config.otel_enabled:
             shared.telemetry = Telemetry(plan.application, str(self._directory.process_id()), self.status)
         process = self.process_id = str(self._directory.process_id())
-        self._threads = Threads(shared, process, int(config["statestore.cache.max.bytes"]), int(has_global))
+        self._threads = Threads(shared, process, config.statestore_cache_max_bytes, int(has_global))
         self._threads.on_change = self._thread_changed
         shared.cache_bytes = self._threads.share(count)
         self._shared = shared
@@ -254,7 +254,7 @@ class Application(InstanceMetadataReader):
         topic_watch = TopicWatch(plan, self.transport, topics)
         self._upkeep = Upkeep(topic_watch, watch, StateCleaner(shared), shared.cycles)
         if has_global:
-            name = f"{config['client.id'] or plan.application}-GlobalStreamThread"
+            name = f"{config.client_id or plan.application}-GlobalStreamThread"
             self.global_thread = GlobalThread(name, shared, partial(self._handle, "the global thread"))
             # Java has the same limit for global state (GlobalStateManagerImpl).
             retries.call(self.global_thread.open, self._settings.task_timeout_ms)
@@ -281,7 +281,7 @@ class Application(InstanceMetadataReader):
         return Subscription(
             str(self._directory.process_id()),
             threads,
-            config.get("application.server") or "",
+            config.application_server,
             config.client_tags,
             self.task_offset_sums(),
         )
@@ -612,7 +612,7 @@ class StateCleaner:
 
     def __init__(self, shared: Shared):
         self._shared = shared
-        self._delay = int(shared.plan.config["state.cleanup.delay.ms"])
+        self._delay = shared.plan.config.state_cleanup_delay_ms
         self._due = shared.elapsed() + self._delay
 
     def clean_if_due(self) -> None:

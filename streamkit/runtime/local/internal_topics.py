@@ -12,7 +12,6 @@ from streamkit.errors import InvalidTopologyError, RetriableTransportError, Topi
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import lay_out, task_inputs, tasks_of
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.execution.dead_letters import SETTING
 from streamkit.transport.log_interface import Admin, NewTopic, Transport
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ def prepare(
         # Brokers mostly create topics at the first write; the embedded log leaves that to the application.
         if topic.partitions is not None or (create_written and topic.written)
     ]
-    dead = plan.config.get(SETTING)
+    dead = plan.config.errors_dead_letter_queue_topic_name
     if create_written and dead and dead not in existing and dead not in plan.external_topics:
         create.append(NewTopic(dead, 1))
     admin.create_topics(create)
@@ -116,7 +115,7 @@ class TopicWatch:
         self._plan = plan
         self._transport = transport
         self._topics = topics
-        self._every = int(plan.config.get("metadata.max.age.ms") or 300_000) / 1000
+        self._every = plan.config.metadata_max_age_ms / 1000
         self._next = monotonic() + self._every
 
     def check(self) -> None:

@@ -217,7 +217,7 @@ class InstanceMetadataReader:
         """
         require_store(self.plan, name)
         if is_global(self.plan, name):
-            return KeyMetadata(0, self.plan.config.get("application.server") or "")
+            return KeyMetadata(0, self.plan.config.application_server)
         return key_metadata(self.plan, self._topics(), name, key, self.metadata_for_all())
 
     def tasks(self) -> list[TaskId]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
 from streamkit.config import Config
-from streamkit.errors import ConfigError
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TaskId
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH = 5000
-"""The records of a poll where max.poll.records is not set: with Java's 1000 Python is slower by a fifth."""
-
 
 def elapsed() -> int:
     """Return the monotonic clock in milliseconds, for intervals: the time of day may be set back."""
@@ -51,15 +47,15 @@ def wall_clock() -> int:
 class Settings:
     """The settings of a stream thread, by Kafka Streams' names and defaults; times in milliseconds."""
 
-    poll_ms: int = 100
-    commit_interval_ms: int = 30_000
-    buffered_records: int = 1000
-    max_idle_ms: int = 0
-    max_poll_records: int = BATCH
-    max_poll_interval_ms: int = 300_000
-    session_timeout_ms: int = 45_000
-    task_timeout_ms: int = 300_000
-    purge_interval_ms: int = 30_000
+    poll_ms: int = Config.poll_ms.default
+    commit_interval_ms: int = Config.commit_interval_ms.default
+    buffered_records: int = Config.buffered_records_per_partition.default
+    max_idle_ms: int = Config.max_task_idle_ms.default
+    max_poll_records: int = Config.max_poll_records.default
+    max_poll_interval_ms: int = Config.max_poll_interval_ms.default
+    session_timeout_ms: int = Config.session_timeout_ms.default
+    task_timeout_ms: int = Config.task_timeout_ms.default
+    purge_interval_ms: int = Config.repartition_purge_interval_ms.default
     exactly_once: bool = False
     read_committed: bool = False
     """Whether records of open and aborted transactions of inputs are skipped."""
@@ -72,20 +68,17 @@ class Settings:
     @classmethod
     def of(cls, config: Config) -> Settings:
         """Read the settings of a Config. Raises ConfigError."""
-        guarantee = config["processing.guarantee"]
-        if guarantee not in ("at_least_once", "exactly_once_v2"):
-            raise ConfigError(f"processing.guarantee is {guarantee!r}; expected at_least_once or exactly_once_v2")
         return cls(
-            poll_ms=int(config["poll.ms"]),
-            commit_interval_ms=int(config["commit.interval.ms"]),
-            buffered_records=int(config["buffered.records.per.partition"]),
-            max_idle_ms=int(config["max.task.idle.ms"]),
-            max_poll_records=int(config.get("max.poll.records") or BATCH),
-            max_poll_interval_ms=int(config.get("max.poll.interval.ms") or 300_000),
-            session_timeout_ms=int(config.client("main").get("session.timeout.ms", 45_000)),
-            task_timeout_ms=int(config["task.timeout.ms"]),
-            purge_interval_ms=int(config["repartition.purge.interval.ms"]),
-            exactly_once=guarantee == "exactly_once_v2",
+            poll_ms=config.poll_ms,
+            commit_interval_ms=config.commit_interval_ms,
+            buffered_records=config.buffered_records_per_partition,
+            max_idle_ms=config.max_task_idle_ms,
+            max_poll_records=config.max_poll_records,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+            session_timeout_ms=config.session_timeout_ms,
+            task_timeout_ms=config.task_timeout_ms,
+            purge_interval_ms=config.repartition_purge_interval_ms,
+            exactly_once=config.exactly_once,
             read_committed=config.read_committed(),
             restore_read_committed=config.read_committed("restore"),
             emit_intervals=EmitIntervals.of(config),
@@ -175,12 +168,12 @@ def state_directory(plan: Plan) -> StateDirectory:
     Raises StateError, StateLockedError; ConfigError for an engine that is not installed.
     """
     config = plan.config
-    engine = config["state.engine"] or default_engine()
+    engine = config.state_engine or default_engine()
     if any(store.persistent for store in plan.stores.values()):
         check_engine(engine)
-    group_writes = bool(config["allow.os.group.write.access"])
-    directory = StateDirectory(config["state.dir"], plan.application, engine, group_writes=group_writes)
-    oldest = int(config["state.cleanup.dir.max.age.ms"])
+    group_writes = config.allow_os_group_write_access
+    directory = StateDirectory(config.state_dir, plan.application, engine, group_writes=group_writes)
+    oldest = config.state_cleanup_dir_max_age_ms
     if oldest >= 0:
         for task in directory.clean((), time.time() - oldest / 1000):
             log.info("the state of task %s is older than state.cleanup.dir.max.age.ms (%d), and deleted", task, oldest)

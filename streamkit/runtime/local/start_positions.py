@@ -45,7 +45,7 @@ def _policy(shared: Shared, topic: str) -> OffsetReset:
     if stem != topic and stem in plan.internal_topics:
         # Java uses the application's policy for internal topics, and so loses records, or never starts.
         return OffsetReset()
-    return parse_reset(plan.config.get("auto.offset.reset", "earliest"))
+    return parse_reset(plan.config.auto_offset_reset)
 
 
 class StartPositions:

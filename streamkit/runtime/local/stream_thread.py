@@ -480,7 +480,7 @@ class Iterations:
     Java starts at 1 and adds 1; each round costs Python calls, so that the number starts higher and doubles.
     """
 
-    max_poll_interval_ms: int = 300_000
+    max_poll_interval_ms: int
     records: int = START
 
     def adapt(self, *, interrupted: bool, since_poll_ms: int) -> None:
@@ -518,7 +518,7 @@ class Threads:
         """Called by each thread after its state changed."""
         self._shared = shared
         self._process = process
-        self._client = shared.plan.config["client.id"] or f"{shared.plan.application}-{process}"
+        self._client = shared.plan.config.client_id or f"{shared.plan.application}-{process}"
         self._cache_bytes = cache_bytes
         self._others = others
         self._lock = threading.RLock()

@@ -420,21 +420,21 @@ class Instance:
 class Rules:
     """The settings of the assignor, by Kafka Streams' names."""
 
-    acceptable_lag: int = 10_000
-    warmups: int = 2
-    standbys: int = 0
-    rack_tags: tuple[str, ...] = ()
-    probing_ms: int = 600_000
+    acceptable_lag: int = Config.acceptable_recovery_lag.default
+    warmups: int = Config.max_warmup_replicas.default
+    standbys: int = Config.num_standby_replicas.default
+    rack_tags: tuple[str, ...] = Config.rack_aware_assignment_tags.default
+    probing_ms: int = Config.probing_rebalance_interval_ms.default
 
     @classmethod
     def of(cls, config: Config) -> Rules:
         """Read the rules of a Config."""
         return cls(
-            acceptable_lag=int(config["acceptable.recovery.lag"]),
-            warmups=int(config["max.warmup.replicas"]),
-            standbys=int(config["num.standby.replicas"]),
-            rack_tags=tuple(config["rack.aware.assignment.tags"]),
-            probing_ms=int(config["probing.rebalance.interval.ms"]),
+            acceptable_lag=config.acceptable_recovery_lag,
+            warmups=config.max_warmup_replicas,
+            standbys=config.num_standby_replicas,
+            rack_tags=config.rack_aware_assignment_tags,
+            probing_ms=config.probing_rebalance_interval_ms,
         )
 
 

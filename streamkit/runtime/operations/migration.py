@@ -153,7 +153,7 @@ class Migrator:
 
     @staticmethod
     def _directory(plan: Plan) -> Path:
-        return Path(plan.config["state.dir"]) / plan.application
+        return Path(plan.config.state_dir) / plan.application
 
     def _has_one_directory(self) -> bool:
         return self._directory(self.old) == self._directory(self.new)
@@ -180,7 +180,7 @@ def _check_members(groups: Mapping[str, Sequence[str]]) -> None:
 
 
 def _check_one_log(old: Plan, new: Plan) -> None:
-    places = [(address(plan), plan.config["state.dir"] if address(plan) == "embedded" else "") for plan in (old, new)]
+    places = [(address(plan), plan.config.state_dir if address(plan) == "embedded" else "") for plan in (old, new)]
     if places[0] != places[1]:
         shown = [" in ".join(filter(None, place)) for place in places]
         raise UsageError(f"both versions need one log: {old.file} names {shown[0]}, {new.file} names {shown[1]}")

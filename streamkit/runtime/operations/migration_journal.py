@@ -47,7 +47,7 @@ class Journal:
     def __init__(self, plan: Plan, transport: Transport, admin: Admin):
         self.topic = journal_topic(plan.application)
         self._transport, self._admin = transport, admin
-        self._replicas = int(plan.config["replication.factor"])
+        self._replicas = plan.config.replication_factor
         self._entries = read_entries(plan.application, admin.topics([self.topic]), transport)
 
     def get(self, target: str) -> Entry | None:

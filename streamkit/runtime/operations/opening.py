@@ -10,7 +10,7 @@ ROLES = ("common", "consumer", "main", "restore", "global", "producer", "admin")
 
 def address(plan: Plan) -> str:
     """Return `bootstrap.servers` as text."""
-    servers = plan.config["bootstrap.servers"]
+    servers = plan.config.bootstrap_servers
     return servers if isinstance(servers, str) else ",".join(servers)
 
 
@@ -30,4 +30,4 @@ def open_log(plan: Plan, *, creates: bool = True) -> Transport:
     """
     config = plan.config
     settings = {role: config.client(role) for role in ROLES}
-    return open_transport(address(plan), settings, config["state.dir"], creates=creates)
+    return open_transport(address(plan), settings, config.state_dir, creates=creates)

@@ -77,7 +77,7 @@ class Reset:
 
 def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) -> Reset:
     """Return what a reset would change; nothing is changed. Raises UsageError, TransportError, StateError."""
-    directory = Path(plan.config["state.dir"]) / plan.application
+    directory = Path(plan.config.state_dir) / plan.application
     with closing(transport.admin()) as admin:
         counts = admin.partition_counts()
         roles = _roles(plan, choice, counts)
@@ -114,7 +114,7 @@ def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool = F
     metadata = "" if committed is None else committed.metadata
     before = None if committed is None else committed.offset
     change = OffsetChange(place, INTERNAL if internal else INPUT, before, offset + 1, "one record skipped", metadata)
-    directory = Path(plan.config["state.dir"]) / plan.application
+    directory = Path(plan.config.state_dir) / plan.application
     return Reset(plan.application, (change,), (), (), members, directory, (), skips=True)
 
 
@@ -146,7 +146,7 @@ def locked_state(plan: Plan, path: Path) -> Iterator[StateDirectory | None]:
     if not path.is_dir():
         yield None
         return
-    directory = StateDirectory(plan.config["state.dir"], plan.application)
+    directory = StateDirectory(plan.config.state_dir, plan.application)
     try:
         yield directory
     finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from streamkit.config import Config
 from streamkit.transport.log_interface import (
     MEMBERSHIP,
     TRANSACTIONS,
@@ -22,9 +23,6 @@ from streamkit.transport.log_interface import (
     Transport,
 )
 
-SESSION_TIMEOUT_MS = 45_000
-MAX_POLL_INTERVAL_MS = 300_000
-
 
 class EmbeddedTransport(Transport):
     """The log in a directory; timeouts (ms) without a heartbeat, and without a poll, after which a member is removed."""
@@ -35,8 +33,8 @@ class EmbeddedTransport(Transport):
     def __init__(
         self,
         directory: str | Path,
-        session_timeout_ms: int = SESSION_TIMEOUT_MS,
-        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
+        session_timeout_ms: int = Config.session_timeout_ms.default,
+        max_poll_interval_ms: int = Config.max_poll_interval_ms.default,
     ):
         self.directory = Path(directory)
         self._timeouts = (session_timeout_ms, max_poll_interval_ms)

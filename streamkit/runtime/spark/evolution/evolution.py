@@ -192,7 +192,7 @@ class Evolution:
                     report(step.text)
             self._migrator.execute()
         self.catch_up(stores, spark, report)
-        directory = Path(self._new.config["state.dir"]) / self._new.application
+        directory = Path(self._new.config.state_dir) / self._new.application
         with (
             translated(),
             locked_state(self._new, directory),

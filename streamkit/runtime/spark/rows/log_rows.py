@@ -44,10 +44,10 @@ class Address:
     def of(cls, plan: Plan, *, creates: bool = True) -> Address:
         """Return the log of a plan, with its security settings."""
         config = plan.config
-        servers = config["bootstrap.servers"]
+        servers = config.bootstrap_servers
         text = servers if isinstance(servers, str) else ",".join(servers)
         settings = {role: config.client(role) for role in ROLES}
-        return cls(text, settings, str(config["state.dir"]), config.read_committed(), creates)
+        return cls(text, settings, config.state_dir, config.read_committed(), creates)
 
     @contextmanager
     def opened(self) -> Iterator[Transport]:

@@ -61,7 +61,7 @@ def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
 
 def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
     """Return the stores of aggregations whose changes lead to `final` topics only: they forward each key's last change."""
-    if plan.config["statestore.cache.max.bytes"] <= 0:
+    if plan.config.statestore_cache_max_bytes <= 0:
         return frozenset()
     found = set()
     for sub in plan.sub_topologies:
