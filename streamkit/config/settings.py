@@ -144,7 +144,7 @@ class ApplicationSettings(SettingValues):
     state_cleanup_delay_ms = Setting("state.cleanup.delay.ms", "int", 600_000, "Milliseconds until the state of a task that moved away is deleted.", minimum=0)
     state_cleanup_dir_max_age_ms = Setting("state.cleanup.dir.max.age.ms", "int", -1, "Milliseconds after which unchanged state is deleted at the start; -1: never.", minimum=-1)
     state_dir = Setting("state.dir", "text", "", "The directory of state, and of the embedded log; by default `.streamkit` beside the file with the embedded log, else `kafka-streams` among the temporary files, as in Java.")
-    state_engine = Setting[str | None]("state.engine", "text", None, "What keeps persistent stores on disk; leveldb by default up to Python 3.12, else rocksdb. Streamkit's own.", words=("leveldb", "rocksdb"))
+    state_engine = Setting[str | None]("state.engine", "text", None, "What keeps persistent stores on disk; by default what wrote a directory, and rocksdb in a new one. Streamkit's own.", words=("leveldb", "rocksdb"))
     statestore_cache_max_bytes = Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0, old=("cache.max.bytes.buffering",))
     task_timeout_ms = Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0)
     topology_optimization = Setting[tuple[str, ...]]("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS))

@@ -13,13 +13,13 @@ import uuid
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from streamkit.errors import StateError, StateLockedError
 from streamkit.record import TaskId, TopicPartition
-from streamkit.state.engines.open_maps import ENGINES, default_engine
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, ENGINES, check_engine
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +78,26 @@ def store_path(task: Path, engine: str, store: str) -> Path:
     return task / engine / store
 
 
+def check_engines(path: Path, engine: str | None) -> None:
+    """Raise ConfigError where the package of an engine is missing: of `engine` (state.engine), or else of those on disk.
+
+    path: the directory of an application. Raises StateError too.
+    """
+    if engine is not None:
+        check_engine(engine)
+        return
+    check_engine(DEFAULT_ENGINE)
+    for name in stored(path):
+        mark = read_mark(path / name)
+        if mark is not None and mark.engine in ENGINES:
+            check_engine(mark.engine, f"the state in {path / name}, which {mark.engine} wrote,")
+
+
 class StateDirectory:
     """`<state.dir>/<application.id>/`, owned by this process until `close`.
 
     Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`. `engine`: the engine of
-    its stores (state.engine). `group_writes`: the group of the owner may write too
+    its stores (state.engine); None: the one that wrote a directory, DEFAULT_ENGINE in a new one. `group_writes`: the group of the owner may write too
     (allow.os.group.write.access, KIP-1230).
     Raises StateLockedError when another process owns it, StateError when it can't be made or written.
     """
@@ -91,7 +106,7 @@ class StateDirectory:
         self, state_dir: str | Path, application: str, engine: str | None = None, *, group_writes: bool = False
     ):
         self.path = Path(state_dir) / application
-        self.engine = engine or default_engine()
+        self._engine = engine
         self._group_writes = group_writes
         refuse_links(self.path)
         with translated(self.path):
@@ -147,9 +162,9 @@ class StateDirectory:
         return self._directory(_GLOBAL)
 
     def claim(self, name: str) -> Path:
-        """Return the directory of a task, or "global", for stores of this directory's engine, until `release`.
+        """Return the directory of a task, or "global", until `release`.
 
-        A directory that another engine or Kafka Streams wrote is moved aside first, with its checkpoint, so that the stores
+        A directory that another engine than state.engine, or Kafka Streams, wrote is moved aside first, with its checkpoint, so that the stores
         are restored from their changelogs; so is a copy of a directory that was in use. Raises StateError for an unknown
         engine or format, and leaves the directory as it is.
         """
@@ -163,14 +178,16 @@ class StateDirectory:
                 )
             if mark.format > FORMAT:
                 raise StateError(f"{path} was written by a newer streamkit (format {mark.format}); it is left as it is")
-            if mark.engine != self.engine:
-                self._put_aside(path, mark.engine, f"was written by {mark.engine}, not {self.engine}")
+            wanted = self._engine or (DEFAULT_ENGINE if mark.engine == JAVA else mark.engine)
+            if mark.engine != wanted:
+                self._put_aside(path, mark.engine, f"was written by {mark.engine}, not {wanted}")
                 mark = None
             elif mark.is_torn_copy(path):
                 self._put_aside(path, "copy", "was copied while a process used it, so that its files may not fit")
                 mark = None
         path = self._directory(name)
-        self._mark(path, FORMAT if mark is None else mark.format, in_use=True)
+        engine = self._engine or DEFAULT_ENGINE
+        self._mark(path, Mark(engine, FORMAT) if mark is None else mark, in_use=True)
         return path
 
     def release(self, name: str) -> None:
@@ -178,7 +195,7 @@ class StateDirectory:
         path = self.path / name
         mark = read_mark(path)
         if mark is not None and mark.inode is not None:
-            self._mark(path, mark.format, in_use=False)
+            self._mark(path, mark, in_use=False)
 
     def keeps_offsets(self, name: str) -> bool:
         """Return whether the stores of a claimed directory have the offsets of their changelogs. Raises StateError."""
@@ -187,12 +204,16 @@ class StateDirectory:
 
     def upgrade(self, name: str) -> None:
         """Mark that all stores of a claimed directory have their offsets. Raises StateError."""
-        self._mark(self.path / name, FORMAT, in_use=True)
+        self._mark(self.path / name, Mark(self.engine_of(name), FORMAT), in_use=True)
 
-    def _mark(self, path: Path, version: int, *, in_use: bool) -> None:
+    def engine_of(self, name: str) -> str:
+        """Return the engine of the stores in a claimed directory. Raises StateError."""
+        mark = read_mark(self.path / name)
+        return self._engine or (DEFAULT_ENGINE if mark is None else mark.engine)
+
+    def _mark(self, path: Path, mark: Mark, *, in_use: bool) -> None:
         with translated(path):
-            inode = path.stat().st_ino if in_use else None
-        mark = Mark(self.engine, version, inode)
+            mark = replace(mark, inode=path.stat().st_ino if in_use else None)
         if mark != read_mark(path):
             write_mark(path, mark)
 
@@ -212,7 +233,7 @@ class StateDirectory:
 
     def store(self, task_id: str, store: str) -> Path:
         """Return the directory of a store of a task, whether it exists or not."""
-        return store_path(self.path / task_id, self.engine, store)
+        return store_path(self.path / task_id, self.engine_of(task_id), store)
 
     def _directory(self, name: str) -> Path:
         path = self.path / name

@@ -7,7 +7,7 @@ from pathlib import Path
 from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef
 from streamkit.state.directory import store_path
 from streamkit.state.engines.ages import AgedMap
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.stores.cache import CacheBudget
 from streamkit.state.stores.key_value import ExpiringStore
 
@@ -30,7 +30,7 @@ def create(
     if kind.in_memory_only:
         return kind.implementation_class()(store, context)
     if rows is None and store.persistent and directory is not None:
-        engine = engine or default_engine()
+        engine = engine or DEFAULT_ENGINE
         rows = open_map(engine, store_path(Path(directory), engine, store.name))
     rows = rows or open_map("memory")
     cache = (budget if store.in_cache else None,) if kind.cached else ()

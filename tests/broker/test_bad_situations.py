@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from tests.broker.support import App, Log, application, finish, kill, until
 from tests.cli.support import assert_one_clear_line
@@ -174,14 +174,14 @@ def test_a_damaged_checkpoint_of_an_older_streamkit(kafka: Log, tmp_path: Path) 
     # Stores hold their offsets: nothing depends on it, and it is written again.
     assert app.run().code == 0
     checkpoint.write_text("0\nnonsense\n")
-    (app.tasks / "0_0" / ".streamkit-state").write_text(json.dumps({"engine": default_engine(), "format": 1}))
+    (app.tasks / "0_0" / ".streamkit-state").write_text(json.dumps({"engine": DEFAULT_ENGINE, "format": 1}))
     assert_one_clear_line(app.run(), 1, checkpoint, "damaged")
 
 
 def test_an_offset_beyond_the_changelog_is_restored_from_the_beginning(kafka: Log, tmp_path: Path) -> None:
     app = filled(application(tmp_path, kafka, "count", COUNT), b"a")
     assert app.run().code == 0
-    rows = open_map(default_engine(), app.tasks / "0_0" / default_engine() / "counts")
+    rows = open_map(DEFAULT_ENGINE, app.tasks / "0_0" / DEFAULT_ENGINE / "counts")
     rows.metadata = StoreOffsets(decode_offsets(rows.metadata or b"").owner, {0: 77}).encode()
     rows.commit()
     rows.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamkit.state.directory import store_path
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from tests.broker.counting import KEYS, TEXT, Process, counting, feed
 from tests.broker.support import App, Log, until
 from tests.cli.support import LIMIT_S
@@ -52,7 +52,7 @@ def assert_state_equals_changelog(app: App) -> None:
     """For an application that has ended in order."""
     changelog = app.log.read(f"{app.application}-counts-changelog", committed_only=True)
     for partition in (0, 1):
-        rows = open_map(default_engine(), store_path(app.tasks / f"0_{partition}", default_engine(), "counts"))
+        rows = open_map(DEFAULT_ENGINE, store_path(app.tasks / f"0_{partition}", DEFAULT_ENGINE, "counts"))
         # Values have their timestamp in front.
         stored = {key: value[8:] for key, value in rows.range(None, None)}
         rows.close()
@@ -122,7 +122,7 @@ def test_a_state_directory_that_was_truncated(kafka: Log, tmp_path: Path) -> Non
     app = counting(tmp_path, kafka)
     feed(app, 20)
     assert app.run().code == 0
-    path = store_path(app.tasks / "0_0", default_engine(), "counts") / "CURRENT"
+    path = store_path(app.tasks / "0_0", DEFAULT_ENGINE, "counts") / "CURRENT"
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
     feed(app, 20)

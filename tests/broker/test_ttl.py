@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.state.engines.open_maps import default_engine
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE
 from tests.broker.crashing import BETWEEN, PART, WITHIN
 from tests.broker.support import App, Log, Raw, application, finish, kill, until
 from tests.cli.support import LIMIT_S
@@ -103,7 +103,7 @@ def test_rows_end_once_through_kills_in_mid_sweep_restarts_and_a_move(engine: st
         kafka.create(app.topic(topic), PARTITIONS)
     for number in range(5):
         feed(app, number)
-    is_default = engine == default_engine()
+    is_default = engine == DEFAULT_ENGINE
     killed(app, POINTS if is_default else OF_AN_ENGINE)
     assert_as_modelled(app)
     assert deletions(app) >= 4 * KEYS > 4 * PARTITIONS * PART

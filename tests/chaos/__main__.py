@@ -9,7 +9,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from streamkit.state.engines.open_maps import ENGINES, check_engine, default_engine
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, ENGINES, check_engine
 from tests.broker.kafka_broker import VERSION, Broker
 from tests.broker.support import Log
 from tests.chaos.brokers import Brokers
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200, help="events a second")
     parser.add_argument("--guarantee", choices=(EXACTLY_ONCE, "at_least_once"), default=EXACTLY_ONCE)
     parser.add_argument("--log", choices=("kafka", "embedded"), default="kafka")
-    parser.add_argument("--engine", choices=ENGINES, default=default_engine(), help="what keeps stores on disk")
+    parser.add_argument("--engine", choices=ENGINES, default=DEFAULT_ENGINE, help="what keeps stores on disk")
     parser.add_argument("--brokers", type=int, default=1, help="with 3, leaders and coordinators move")
     names = sorted({name_of(kind) for mix in MIXES.values() for kind, _ in mix})
     parser.add_argument("--kafka", default=VERSION, metavar="VERSION", help="of the broker, and of Kafka Streams")

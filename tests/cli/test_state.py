@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.state.directory import StateDirectory
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from tests.cli.support import Done, streamkit
 
@@ -68,7 +68,7 @@ def state(folder: Path, *options: object) -> tuple[Done, dict[tuple[str, str], d
 
 
 def store(folder: Path, task: str, name: str) -> Path:
-    return folder / "state" / "shop" / task / default_engine() / name
+    return folder / "state" / "shop" / task / DEFAULT_ENGINE / name
 
 
 def test_rows_bytes_and_offsets_of_a_stopped_application(shop: Path) -> None:
@@ -101,7 +101,7 @@ def test_every_row_is_read_and_compared_with_the_changelog(shop: Path) -> None:
 @pytest.mark.parametrize("name", ["counts", "per-minute", "last"])
 def test_a_row_that_the_changelog_does_not_have_is_found(shop: Path, name: str) -> None:
     task = next(place[0] for place, each in state(shop)[1].items() if place[1] == name and each["rows"])
-    rows = open_map(default_engine(), store(shop, task, name))
+    rows = open_map(DEFAULT_ENGINE, store(shop, task, name))
     key, value = next(rows.range(None, None))
     rows.put(key, value[:-1] + bytes([value[-1] ^ 1]))
     rows.commit()
@@ -118,7 +118,7 @@ def test_stores_that_are_not_as_they_should_be(shop: Path) -> None:
     (app / "0_0").rename(app / "0_7")
     current = store(shop, "0_1", "counts") / "CURRENT"
     current.unlink()
-    rows = open_map(default_engine(), store(shop, "0_1", "last"))
+    rows = open_map(DEFAULT_ENGINE, store(shop, "0_1", "last"))
     offsets = decode_offsets(rows.metadata or b"")
     rows.metadata = StoreOffsets(offsets.owner, {1: 10_000}).encode()
     rows.commit()

@@ -10,7 +10,9 @@ import pytest
 
 import streamkit
 from streamkit.distribution import install_command
-from streamkit.state.engines.open_maps import ENGINES, is_installed
+from streamkit.state.engines import open_maps
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, ENGINES, is_installed
+from tests.requirements import EVERY_ENGINE
 
 TOPOLOGY = """
 streamkit: 1
@@ -29,12 +31,12 @@ pipelines:
 """
 
 
-def count(folder: Path, engine: str) -> dict[str, int]:
+def count(folder: Path, engine: str | None = None) -> dict[str, int]:
     """Count one word more; return the rows of the store."""
     settings = {
         "bootstrap.servers": f"embedded:{folder / 'log'}",
         "state.dir": str(folder / "state"),
-        "state.engine": engine,
+        **({"state.engine": engine} if engine else {}),
     }
     topology = streamkit.load(TOPOLOGY, settings)
     with topology.application() as application:
@@ -53,6 +55,42 @@ def test_state_of_the_other_engine_is_put_aside_and_restored(tmp_path: Path, cap
         assert len(lines) == (number > 1)
         assert [line for line in lines if not (f"not {engine}" in line and "\n" not in line)] == []
         assert json.loads((tmp_path / "state/app/0_0/.streamkit-state").read_text())["engine"] == engine
+
+
+@pytest.mark.parametrize("written", EVERY_ENGINE)
+def test_without_the_setting_the_engine_that_wrote_the_state_keeps_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, written: str
+):
+    assert count(tmp_path, written) == {"a": 1}
+    task = tmp_path / "state" / "app" / "0_0"
+    inode = (task / written / "counts").stat().st_ino
+    with caplog.at_level(logging.WARNING):
+        assert count(tmp_path) == {"a": 2}
+    assert [message for message in caplog.messages if "restored" in message] == []
+    assert json.loads((task / ".streamkit-state").read_text())["engine"] == written
+    assert [path.name for path in task.iterdir() if path.is_dir()] == [written]
+    assert (task / written / "counts").stat().st_ino == inode
+
+
+def test_an_engine_that_is_missing_is_named_before_the_state_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    task = tmp_path / "state" / "app" / "0_0"
+    (task / "leveldb" / "counts").mkdir(parents=True)
+    (task / ".streamkit-state").write_text(json.dumps({"engine": "leveldb", "format": 2}))
+    monkeypatch.setattr(open_maps, "is_installed", lambda engine: engine != "leveldb")
+    with pytest.raises(streamkit.ConfigError, match="0_0, which leveldb wrote, needs the package plyvel: ") as raised:
+        count(tmp_path)
+    assert "set state.engine to rocksdb, which restores it" in str(raised.value)
+    assert (task / "leveldb" / "counts").is_dir()
+    assert count(tmp_path, "rocksdb") == {"a": 1}
+
+
+def test_new_state_is_of_one_engine_whatever_the_python(tmp_path: Path):
+    count(tmp_path)
+    assert (
+        json.loads((tmp_path / "state/app/0_0/.streamkit-state").read_text())["engine"] == DEFAULT_ENGINE == "rocksdb"
+    )
 
 
 @pytest.mark.parametrize(

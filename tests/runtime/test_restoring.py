@@ -15,6 +15,7 @@ from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.local_task import LocalTask, TaskFiles, open_files
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.state.directory import OFFSET_UNKNOWN, StateDirectory, read_checkpoint, write_checkpoint
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.harness import IN, LOG, ListStore, changelog_rows
 
@@ -97,18 +98,18 @@ def test_a_task_that_closes_before_its_positions_are_looked_up_has_a_checkpoint_
 def older(directory: StateDirectory) -> Path:
     """Return the directory of a task as a streamkit left it whose stores did not hold offsets."""
     path = directory.task("0_0")
-    (path / ".streamkit-state").write_text(json.dumps({"engine": directory.engine, "format": 1}))
+    (path / ".streamkit-state").write_text(json.dumps({"engine": DEFAULT_ENGINE, "format": 1}))
     return path
 
 
 def test_exactly_once_trusts_no_state_of_an_older_streamkit_without_a_checkpoint(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     changelogs = {"counts": (LOG, False)}
-    (older(directory) / directory.engine).mkdir()
+    (older(directory) / DEFAULT_ENGINE).mkdir()
     assert open_files(directory, "0_0", changelogs, eos=True).offsets == {}
     assert [path.name for path in directory.task("0_0").iterdir()] == [".streamkit-state"]
     write_checkpoint(older(directory), {LOG: 3})
-    (directory.task("0_0") / directory.engine / "counts").mkdir(parents=True)
+    (directory.task("0_0") / DEFAULT_ENGINE / "counts").mkdir(parents=True)
     assert open_files(directory, "0_0", changelogs, eos=True).offsets == {LOG: 3}
 
 
@@ -122,12 +123,12 @@ def test_a_checkpoint_beside_stores_that_hold_offsets_says_nothing(tmp_path):
 def test_a_store_that_the_checkpoint_does_not_name_is_restored_into_nothing(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     for store in ("counts", "others", "unlogged"):
-        (older(directory) / directory.engine / store).mkdir(parents=True)
+        (older(directory) / DEFAULT_ENGINE / store).mkdir(parents=True)
     foreign = TopicPartition("another-counts-changelog", 0)
     write_checkpoint(directory.task("0_0"), {LOG: 3, foreign: 9})
     changelogs = {"counts": (LOG, False), "others": (TopicPartition("app-others-changelog", 0), False)}
     assert open_files(directory, "0_0", changelogs, eos=False).offsets == {LOG: 3}
-    assert sorted(os.listdir(directory.task("0_0") / directory.engine)) == ["counts", "unlogged"]
+    assert sorted(os.listdir(directory.task("0_0") / DEFAULT_ENGINE)) == ["counts", "unlogged"]
 
 
 @pytest.mark.parametrize("eos", [False, True])

@@ -12,7 +12,7 @@ import pytest
 from streamkit.errors import StateError
 from streamkit.record import TopicPartition
 from streamkit.state.definitions import BytesMap
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
@@ -50,7 +50,7 @@ def change_offset(task: Path, partition: int, offset: int) -> None:
 
 
 def stored(task: Path) -> BytesMap:
-    return open_map(default_engine(), task / default_engine() / "counts")
+    return open_map(DEFAULT_ENGINE, task / DEFAULT_ENGINE / "counts")
 
 
 def as_an_older_streamkit_left_it(task: Path) -> None:
@@ -60,7 +60,7 @@ def as_an_older_streamkit_left_it(task: Path) -> None:
     rows.put(b"", None)  # the metadata goes with a row
     rows.commit()
     rows.close()
-    (task / ".streamkit-state").write_text(json.dumps({"engine": default_engine(), "format": 1}))
+    (task / ".streamkit-state").write_text(json.dumps({"engine": DEFAULT_ENGINE, "format": 1}))
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -129,7 +129,7 @@ def test_files_that_were_cut_short_are_deleted_and_restored(log, tmp_path, caplo
         rows.put(b"", None)
         rows.commit()
         rows.close()
-        files = list((app / f"0_{number}" / default_engine() / "counts").glob(name))
+        files = list((app / f"0_{number}" / DEFAULT_ENGINE / "counts").glob(name))
         assert files
         for file in files:
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -159,7 +159,7 @@ def test_a_directory_that_was_copied_while_it_was_in_use(log, tmp_path, guarante
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_disk_that_is_full_while_a_commit_is_written(log, tmp_path, guarantee, monkeypatch, caplog):
     """The log has the commit by then: the next start takes what is missing from the changelog."""
-    engine = type(open_map(default_engine(), tmp_path / "any"))
+    engine = type(open_map(DEFAULT_ENGINE, tmp_path / "any"))
     write, full = engine._write, threading.Event()
 
     def fails(rows, items):

@@ -53,7 +53,7 @@ def command(file: Place = None, form: Shown = Format.text, settings: Settings = 
 
 def installation() -> dict[str, Json]:
     """Return what is installed, as plain data."""
-    from streamkit.state.engines.open_maps import ENGINES, default_engine, is_installed
+    from streamkit.state.engines.open_maps import DEFAULT_ENGINE, ENGINES, is_installed
     from streamkit.transport.kafka import native_client
 
     return {
@@ -62,7 +62,7 @@ def installation() -> dict[str, Json]:
         "executable": sys.executable,
         "platform": platform.platform(),
         "schema": SCHEMA.as_uri(),
-        "engines": {name: {"installed": is_installed(name), "default": name == default_engine()} for name in ENGINES},
+        "engines": {name: {"installed": is_installed(name), "default": name == DEFAULT_ENGINE} for name in ENGINES},
         "extras": [
             {"name": each.name, "packages": each.packages, "install": each.command if each.missing else None}
             for each in extras()
@@ -75,14 +75,14 @@ def installation() -> dict[str, Json]:
 def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Json]:
     """Return whether a topology can be loaded, opens its engine, and reaches its log; and why not."""
     from streamkit.runtime.operations.opening import address
-    from streamkit.state.engines.open_maps import check_engine, default_engine
+    from streamkit.state.engines.open_maps import DEFAULT_ENGINE, check_engine
     from streamkit.transport.reachability import connection_attempts
 
     try:
         plan = load_plan(file, settings, env_file)
     except TopologyError as error:
         return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
-    engine = plan.config.state_engine or default_engine()
+    engine = plan.config.state_engine or DEFAULT_ENGINE
     found: dict[str, Json] = {"ok": True, "log": address(plan), "state.dir": plan.config.state_dir}
     try:
         check_engine(engine)

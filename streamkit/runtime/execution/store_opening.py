@@ -97,7 +97,9 @@ class DirectoryStores:
         """Return a store on disk, or the reason why its files can't be used."""
         directory = self._directory
         try:
-            store = create(self._plan.stores[owner.store], path, services, budget, engine=directory.engine)
+            store = create(
+                self._plan.stores[owner.store], path, services, budget, engine=directory.engine_of(path.name)
+            )
         except TaskCorruptedError as error:
             return f"is damaged: {text_of(error.__cause__ or error)}"
         try:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.compile.compiler import compile_sub_topology
@@ -22,8 +23,7 @@ from streamkit.runtime.execution.task_environment import EmitIntervals
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
 from streamkit.state.definitions import Store
-from streamkit.state.directory import StateDirectory
-from streamkit.state.engines.open_maps import check_engine, default_engine
+from streamkit.state.directory import StateDirectory, check_engines
 from streamkit.transport.log_interface import Transport
 
 if TYPE_CHECKING:
@@ -168,11 +168,10 @@ def state_directory(plan: Plan) -> StateDirectory:
     Raises StateError, StateLockedError; ConfigError for an engine that is not installed.
     """
     config = plan.config
-    engine = config.state_engine or default_engine()
     if any(store.persistent for store in plan.stores.values()):
-        check_engine(engine)
+        check_engines(Path(config.state_dir) / plan.application, config.state_engine)
     group_writes = config.allow_os_group_write_access
-    directory = StateDirectory(config.state_dir, plan.application, engine, group_writes=group_writes)
+    directory = StateDirectory(config.state_dir, plan.application, config.state_engine, group_writes=group_writes)
     oldest = config.state_cleanup_dir_max_age_ms
     if oldest >= 0:
         for task in directory.clean((), time.time() - oldest / 1000):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,11 +17,8 @@ _ENGINES = {
 }
 """By name (state.engine): the module and class of the map, and the package that it needs, which is also its extra's name."""
 ENGINES = tuple(_ENGINES)
-
-
-def default_engine() -> str:
-    """Return the engine that is installed with streamkit: plyvel has no wheels beyond Python 3.12."""
-    return "leveldb" if sys.version_info < (3, 13) else "rocksdb"
+DEFAULT_ENGINE = "rocksdb"
+"""The engine of new state: its package has wheels for each version of Python, plyvel has none beyond Python 3.12."""
 
 
 def is_installed(engine: str) -> bool:
@@ -30,11 +26,14 @@ def is_installed(engine: str) -> bool:
     return find_spec(_ENGINES[engine][2]) is not None
 
 
-def check_engine(engine: str) -> None:
-    """Raise ConfigError, with the command that installs it, where the package of an engine is missing."""
+def check_engine(engine: str, what: str = "") -> None:
+    """Raise ConfigError, with the command that installs it, where the package of an engine is missing; `what` needs it."""
     if not is_installed(engine):
         package = _ENGINES[engine][2]
-        raise ConfigError(f"state.engine {engine} needs the package {package}: {install_command(engine)}")
+        instead = f"; or set state.engine to {DEFAULT_ENGINE}, which restores it from its changelogs" if what else ""
+        raise ConfigError(
+            f"{what or f'state.engine {engine}'} needs the package {package}: {install_command(engine)}{instead}"
+        )
 
 
 def open_map(kind: str, path: str | Path | None = None) -> BytesMap:

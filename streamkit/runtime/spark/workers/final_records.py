@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamkit.record import OutputTuple
 from streamkit.state.definitions import BytesMap
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 
 _PRESENT = b"k"
 """The prefix of keys on disk, so that the empty key stands for None."""
@@ -44,7 +44,7 @@ class FinalRecords:
 
     def _spill(self) -> None:
         if self._map is None:
-            self._map = open_map(default_engine(), self._path())
+            self._map = open_map(DEFAULT_ENGINE, self._path())
         self._map.put_many(
             [(b"" if key is None else _PRESENT + key, marshal.dumps(row)) for key, row in self._rows.items()]
         )

@@ -13,7 +13,7 @@ from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.spark.workers.spill import SpillingMap, SpillingStores
 from streamkit.state.definitions import BytesMap, Store, StoreDef
 from streamkit.state.engines.ages import row_key
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.layouts import unpack_long
 from streamkit.state.open_store import create
 from streamkit.state.stores.suppress_buffer import VERSION
@@ -58,7 +58,7 @@ class RecordingMap(SpillingMap):
     def _move_changed(self) -> BytesMap:
         if self._changed_before is None:
             path = self._path()
-            self._changed_before = open_map(default_engine(), path.with_name(f"{path.name}-changed"))
+            self._changed_before = open_map(DEFAULT_ENGINE, path.with_name(f"{path.name}-changed"))
         self._changed_before.put_many([(key, b"") for key in self._changed])
         self._changed_before.commit()
         self._changed.clear()

@@ -16,7 +16,7 @@ from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.spark.workers.final_changes import FinalKeyValueStore, FinalWindowStore
 from streamkit.state.definitions import BytesMap, Store
 from streamkit.state.engines.memory import MemoryMap
-from streamkit.state.engines.open_maps import default_engine, open_map
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.open_store import create
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SpillingMap(BytesMap):
         self._inner.close()
 
     def _spill(self, memory: MemoryMap) -> None:
-        new = open_map(default_engine(), self._path())
+        new = open_map(DEFAULT_ENGINE, self._path())
         rows: Iterator[tuple[bytes, bytes | None]] = iter(memory.items())
         while chunk := list(islice(rows, _CHUNK)):
             new.put_many(chunk)
