@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from enum import Enum
 
+from streamkit import serdes
 from streamkit.changes.finding import Verdict
 from streamkit.changes.form import RowForm, SpecJson
-from streamkit.serdes import FORMATS
 from streamkit.serdes.formats.primitives import PRIMITIVES
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.schema_serde import FramedSerde, SchemaSerde
@@ -15,8 +15,6 @@ from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import KINDS
 
 _SCHEMAS = ("avro", "protobuf", "json_schema")
-_SAME_BYTES = {("uuid", "string")}
-"""Serdes of other names with the same bytes and values: a UUID is its text (UUIDSerializer)."""
 
 
 class Reads(Enum):
@@ -77,8 +75,7 @@ def reads(old: SpecJson, new: SpecJson) -> tuple[Reads, str]:
     >>> reads("string", {"windowed": "string", "size": 60000})
     (<Reads.NO: 'no'>, 'was string, is windowed string of 60000 ms')
     """
-    names = isinstance(old, str) and isinstance(new, str)
-    if old is None or new is None or old == new or (names and (old, new) in _SAME_BYTES):
+    if old is None or new is None or old == new or _has_same_bytes(old, new):
         return Reads.YES, ""
     changed = f"was {shown(old)}, is {shown(new)}"
     if not isinstance(old, dict) or not isinstance(new, dict):
@@ -99,10 +96,17 @@ def reads(old: SpecJson, new: SpecJson) -> tuple[Reads, str]:
     return (Reads.UNKNOWN if _is_foreign(old) and _is_foreign(new) else Reads.NO), changed
 
 
+def _has_same_bytes(old: SpecJson, new: SpecJson) -> bool:
+    # A later version may have serdes that this one does not have.
+    return (
+        isinstance(old, str) and old in serdes.names() and old not in serdes.FORMS and new in serdes.parse(old).read_by
+    )
+
+
 def _is_foreign(form: SpecJson) -> bool:
     """Return whether the bytes are those of a called serde or of a plugin, which cannot be compared."""
     if not isinstance(form, dict):
-        return form not in (*PRIMITIVES, *FORMATS)
+        return form not in (*PRIMITIVES, *serdes.FORMATS)
     return not any(name in form for name in ("windowed", "session_windowed", "csv", *_SCHEMAS))
 
 

@@ -52,6 +52,9 @@ class Serde(ABC):
     takes: tuple[Type, ...] | None = None
     """The types that it can encode; values of all others fail. None: it depends on the value."""
 
+    read_by: tuple[str, ...] = ()
+    """The names of other serdes that decode its bytes as the same values."""
+
     needs_registry = False
     """Whether it works with a schema registry only."""
     by_topic = False

@@ -298,6 +298,7 @@ class UuidSerde(Serde):
     """
 
     spec = "uuid"
+    read_by = ("string",)
 
     def encode(self, value: Value) -> bytes:
         try:
