@@ -13,8 +13,8 @@ from streamkit.runtime.local.client import Application as LocalApplication
 from streamkit.runtime.local.queries import require_store
 from streamkit.runtime.operations.opening import open_log
 from streamkit.serdes.plain import Json
+from streamkit.state.definitions import Query, StoredRow
 from streamkit.state.layouts import MAX_LONG
-from streamkit.state.reading import Query, StoredRow
 
 Listener = Callable[[str, str], None]
 """(new state, old state), such as ("RUNNING", "REBALANCING")."""

@@ -21,7 +21,7 @@ from streamkit.changes.form import (
     SubForm,
     TopicForm,
 )
-from streamkit.changes.serde_forms import CONVERTIBLE, Reads, compare_rows, has_same_layout, reads
+from streamkit.changes.serde_forms import Reads, compare_rows, has_same_layout, reads
 from streamkit.errors import Position
 from streamkit.state.definitions import KINDS
 
@@ -445,7 +445,7 @@ def _kept_store(versions: Versions, old: StoreForm, new: StoreForm) -> Iterator[
     texts: list[Text] = []
     if old.rows is not None and new.rows is not None:
         for verdict, why in compare_rows(old.rows, new.rows):
-            converts = has_same_layout(old.rows, new.rows) and old.rows.kind in CONVERTIBLE
+            converts = has_same_layout(old.rows, new.rows) and KINDS[old.rows.kind].implementation_class().converts
             action = _todo(verdict)
             if verdict is Verdict.INCOMPATIBLE and converts and old.details is not None and old.details.logged:
                 action += _migration(versions, "or convert")

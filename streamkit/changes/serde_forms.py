@@ -126,9 +126,6 @@ def _has_schema(document: SpecJson) -> bool:
 
 # Compares the rows of a changelog between two versions.
 
-CONVERTIBLE = ("key_value", "versioned", "window", "session", "join_window")
-"""Kinds of stores whose values are those of the serde and nothing else, so that a migration can give them other serdes."""
-
 
 def has_same_layout(old: RowForm, new: RowForm) -> bool:
     """Return whether rows of one form are rows of the other one, but for their serdes."""

@@ -21,12 +21,10 @@ from streamkit.http.answers import PARTITIONS, ROW
 from streamkit.http.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.service import Service
 from streamkit.runtime.local.queries import Row, is_global, require_store
-from streamkit.runtime.records import row_writer
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import KINDS, StoreDef
+from streamkit.state.definitions import KINDS, Query, StoreDef, require_kind
 from streamkit.state.layouts import MAX_LONG
-from streamkit.state.reading import Query, require_kind
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -137,7 +135,7 @@ def _token(text: str | None) -> tuple[bytes, int] | None:
 
 def rows_json(definition: StoreDef, rows: list[Row]) -> list[dict[str, Json]]:
     """Return rows in the JSON form of their serdes, each with the token of its place."""
-    write = row_writer(definition)
+    write = definition.kind.implementation_class().row_writer(definition)
     result = []
     for place, partition, row in rows:
         key, value = write(row.key, row.value)

@@ -280,7 +280,7 @@ def _changelog_hash(name: str, store: StoreDef) -> int:
     kept: tuple[int, ...] = ()
     if store.kind.windowed:
         kept = (long_hash(store.retention or 0),)
-    elif store.type == "versioned":
+    elif "history" in store.kind.options:
         kept = (long_hash(store.history or 0),)
     return list_hash((java_hash(name), map_hash(own_config(store)), *kept, _FALSE))
 

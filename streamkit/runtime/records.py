@@ -9,17 +9,14 @@ from typing import TypeAlias, cast
 from streamkit import durations
 from streamkit.errors import SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.record import Headers, Key, OutputTuple, Record, Value
-from streamkit.serdes.plain import Json
+from streamkit.record import Headers, OutputTuple, Record
+from streamkit.serdes.plain import Json, plain
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import Store, StoreDef
 
 Serdes = tuple[Serde, Serde]
 EncodedRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers | None, int | None]
 """An OutputTuple with a timestamp."""
-
-RowWriter: TypeAlias = Callable[[Key, Value], tuple[Json, Json]]
-"""Converts a decoded key and value of a store to their JSON forms."""
 
 _PLAIN = ("string", "long", "integer", "short", "bytes")
 _FIELDS = frozenset(("topic", "key", "value", "timestamp", "headers", "partition"))
@@ -87,7 +84,7 @@ class RecordJson:
                 continue
             break
         else:
-            record = {"topic": topic, "key": raw_json(key), "value": raw_json(value)}
+            record = {"topic": topic, "key": plain(key), "value": plain(value)}
         record["timestamp"] = timestamp
         if headers:
             record["headers"] = headers_to_json(headers)
@@ -166,39 +163,8 @@ class RecordObjects(RecordJson):
 
 def store_rows(definition: StoreDef, store: Store) -> list[list[Json]]:
     """Return a store's rows as [key, value] in JSON form."""
-    write = row_writer(definition)
+    write = definition.kind.implementation_class().row_writer(definition)
     return [list(write(key, value)) for key, value in store.rows()]
-
-
-def row_writer(definition: StoreDef) -> RowWriter:
-    """Return the function that converts a decoded key and value of a store to their JSON forms."""
-    if definition.type == "subscription":
-        # Its keys and values have the layout of foreign-key joins, not that of a serde of the file.
-        return lambda key, value: ({name: raw_json(part) for name, part in key.items()}, raw_json(value))
-    if definition.type == "outer_join":
-        return _unmatched_writer(definition)
-    key_json, value_json = _key_writer(definition), definition.value_serde.to_json
-    return lambda key, value: (key_json(key), None if value is None else value_json(value))
-
-
-def _unmatched_writer(definition: StoreDef) -> RowWriter:
-    """Return the writer of an outer join's store, whose keys name the side that the values belong to."""
-    key_json, left_json = definition.key_serde.to_json, definition.value_serde.to_json
-    right_json = (definition.right_serde or definition.value_serde).to_json
-
-    def write(key: Key, values: Value) -> tuple[Json, Json]:
-        value_json = left_json if key["side"] == "left" else right_json
-        return {**key, "key": key_json(key["key"])}, [value_json(value) for value in values]
-
-    return write
-
-
-def _key_writer(definition: StoreDef) -> Callable[[Key], Json]:
-    inner = definition.key_serde.to_json
-    if not definition.kind.windowed:
-        return inner
-    # Keys of these stores are a window around a key of the serde.
-    return lambda key: {"key": inner(key.key), "start": key.start, "end": key.end}
 
 
 def headers_from_json(headers: Json) -> Headers | None:
@@ -214,11 +180,6 @@ def headers_from_json(headers: Json) -> Headers | None:
 def headers_to_json(headers: Headers) -> list[list[Json]]:
     """Return the JSON form of headers: text where the bytes are UTF-8."""
     return [[name, _header_json(value)] for name, value in headers]
-
-
-def raw_json(data: bytes | None) -> Json:
-    """Return bytes in their JSON form."""
-    return None if data is None else {"base64": base64.b64encode(data).decode()}
 
 
 def _instant(text: object) -> int:
@@ -243,7 +204,7 @@ def _header_json(value: bytes | None) -> Json:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return raw_json(value)
+        return plain(value)
 
 
 def _decode_or_show(serde: Serde, data: bytes | None) -> Json:

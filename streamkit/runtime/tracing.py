@@ -20,10 +20,8 @@ from streamkit.runtime.execution.dead_letters import human_reason
 from streamkit.runtime.execution.punctuation import Punctuator
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
-from streamkit.runtime.records import raw_json, row_writer
-from streamkit.serdes.plain import Json, shown
-from streamkit.state.definitions import Store
-from streamkit.state.reading import Query, read
+from streamkit.serdes.plain import Json, plain, shown
+from streamkit.state.definitions import Query, Store
 
 _LONGEST = 10_000
 """Characters of a value that has no JSON form."""
@@ -150,7 +148,7 @@ class ProgramTrace:
         running = self._tracer.running
         if running is None or running.visit.node is not found:
             key, value = (
-                (raw_json(record.raw_key), raw_json(record.raw_value))
+                (plain(record.raw_key), plain(record.raw_value))
                 if record.key is None and record.value is None
                 else (json_form(record.key), json_form(record.value))
             )
@@ -196,7 +194,7 @@ def json_form(value: Value) -> Json:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
     if isinstance(value, bytes):
-        return raw_json(value)
+        return plain(value)
     if isinstance(value, WindowedKey):
         return {"key": json_form(value.key), "start": value.start, "end": value.end}
     if isinstance(value, dict):
@@ -226,14 +224,14 @@ def rows_of_key(store: Store, key: Key, *, any_key: bool) -> Rows | None:
         raw = store.definition.key_serde.encode(key)
     except (StreamkitError, TypeError, ValueError, AttributeError):
         return {}  # the node uses other keys than the record's, as a join by another key does
-    found = read(store, Query(kind, key=raw, limit=MOST), 0)
+    found = store.page(Query(kind, key=raw, limit=MOST), 0)
     return _json(
         store, [(row.key, row.value) for row in found], [row.timestamp for row in found] if kind == "versions" else None
     )
 
 
 def _json(store: Store, rows: list[tuple[Key, Value]], times: list[int | None] | None = None) -> Rows:
-    write = row_writer(store.definition)
+    write = store.row_writer(store.definition)
     found: Rows = {}
     for number, (key, value) in enumerate(rows):
         key_json, value_json = write(key, value)

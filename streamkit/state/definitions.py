@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from streamkit.errors import StateError
+from streamkit.errors import QueryError, StateError
 from streamkit.record import Headers, Key, RecordContext, Value
+from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
+from streamkit.serdes.sides import Side, side_of, windowed_json
+from streamkit.state.layouts import unpack_long
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -95,7 +100,7 @@ def changelog_config(store: StoreDef, defaults: Mapping[str, str], additional_re
     additional_retention: milliseconds (windowstore.changelog.additional.retention.ms). Only a setting of the store itself
     lowers what windows and versions need: their retention or compaction lag is not taken from the defaults.
     """
-    windows, versions = store.kind.windowed, store.type == "versioned"
+    windows, versions = store.kind.windowed, "history" in store.kind.options
     policy = "compact,delete" if windows else "compact"
     own = own_config(store)
     config = {"cleanup.policy": policy, "message.timestamp.type": "CreateTime", **defaults, **own}
@@ -250,12 +255,91 @@ _NOUNS = {
 }
 
 
+# Reads of stores from outside their task: pages of rows, in the order of bytes, that leave caches as they are.
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query for a page of a store. Keys are bytes, times milliseconds; a kind ignores the fields that it does not use."""
+
+    kind: str
+    key: bytes | None = None
+    """Of get, prefix, windows, sessions and versions; windows and sessions of all keys where None."""
+    low: bytes | None = None
+    high: bytes | None = None
+    """Bounds of range, both included."""
+    start: int = 0
+    end: int = LONG_MAX
+    """Window starts, versions' times, or for sessions earliest end and latest start; both included."""
+    as_of: int | None = None
+    """Of a versioned get."""
+    reverse: bool = False
+    limit: int = 100
+    after: tuple[bytes, int] | None = None
+    """Place and partition of the last row of the previous page."""
+
+    def beyond(self, rows: Iterator[StoredRow], partition: int) -> Iterator[StoredRow]:
+        """Leave out the rows of earlier pages."""
+        after = self.after
+        if after is None:
+            return rows
+        if self.reverse:
+            return (row for row in rows if (row.place, partition) < after)
+        return (row for row in rows if (row.place, partition) > after)
+
+
+class StoredRow(NamedTuple):
+    """A row, decoded; `place` orders rows and stays the same between pages."""
+
+    place: bytes
+    key: Key
+    value: Value
+    timestamp: int | None
+
+
+def require_kind(definition: StoreDef, kind: str) -> None:
+    """Raise QueryError unless a store answers this kind of query."""
+    offered = definition.kind.queries
+    if kind not in offered:
+        raise QueryError(
+            f"store {definition.name} is a {definition.type} store: it answers {', '.join(offered)}, not {kind}"
+        )
+
+
+# The rows of stores, decoded, on disk and on the log.
+
+
+class ChangelogRecord(NamedTuple):
+    """A record of a changelog. order: records are written by it, as far as it matters; timestamp None: the producer's time."""
+
+    order: int
+    key: bytes
+    value: bytes | None
+    timestamp: int | None
+    headers: Headers | None = None
+
+
+Rows = Iterable[tuple[bytes, bytes]]
+"""The rows of a map, sorted by key."""
+
+RowWriter: TypeAlias = Callable[[Key, Value], tuple[Json, Json]]
+"""Converts a decoded key and value of a store to their JSON forms."""
+
+
 class Store(ABC):
-    """Any store of a task."""
+    """Any store of a task.
+
+    Its class also describes the rows of its kind: as JSON, on the log, and in pages of queries. The methods here are of kinds whose
+    rows are a timestamp and a value by the bytes of a key.
+    """
 
     name: str
     definition: StoreDef
     persistent = False
+    around: ClassVar[tuple[int, int] | None] = (0, 0)
+    """The bytes before and after the serialized key in the keys of changelogs; None: a value contains the partition of another row."""
+    converts: ClassVar[bool] = False
+    """Whether values are those of the serde and nothing else, so that a migration can give them other serdes."""
     volatile: ClassVar[tuple[str, ...]] = ()
     """The attributes, integers all, that a restart of a live task loses, as in Java; a batch job keeps them between runs."""
 
@@ -318,6 +402,38 @@ class Store(ABC):
     def rows(self) -> Iterator[tuple[Key, Value]]:
         """Yield (key, value) decoded (WindowedKey for windows), cache included, in byte order of keys."""
 
+    @classmethod
+    def row_writer(cls, definition: StoreDef) -> RowWriter:
+        """Return the function that converts a decoded key and value to their JSON forms."""
+        serde, value_json = definition.key_serde, definition.value_serde.to_json
+        key_json = partial(windowed_json, serde) if definition.kind.windowed else serde.to_json
+        return lambda key, value: (key_json(key), None if value is None else value_json(value))
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values."""
+        return side_of(definition.key_serde), side_of(definition.value_serde)
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield the changelog records whose restore gives these rows of the map."""
+        for key, data in rows:
+            yield ChangelogRecord(0, key, data[8:], unpack_long(data)[0])
+
+    def page(self, query: Query, partition: int) -> list[StoredRow]:
+        """Return a page of the store, which holds `partition`; the caller prevents writes in the meantime.
+
+        Raises QueryError for a kind of query that the store's kind does not answer.
+        """
+        require_kind(self.definition, query.kind)
+        return list(islice(query.beyond(self._answers(query), partition), query.limit))
+
+    def _answers(self, query: Query) -> Iterator[StoredRow]:
+        """Return the rows of a query, or more, in its order."""
+        rows = [StoredRow(repr(key).encode(), key, value, None) for key, value in self.rows()]
+        rows.sort(key=lambda row: row.place, reverse=query.reverse)
+        return iter(rows)
+
     @abstractmethod
     def close(self) -> None:
         """Close the files and drop what is in memory."""
@@ -342,7 +458,7 @@ class StoreKind:
     in_memory_only: bool = False
     """Whether its rows are always in memory; the constructor then takes no map."""
     queries: tuple[str, ...] = ("all",)
-    """The kinds of interactive queries that it answers (state/reading.py)."""
+    """The kinds of interactive queries that it answers (`Query.kind`)."""
     view: str | None = None
     """The class by which processors use it; None: they can't."""
     title: str = "an internal store"
@@ -356,9 +472,9 @@ class StoreKind:
     lost: str = ""
     """What is lost when the store starts empty and only its step can fill it."""
 
-    def implementation_class(self) -> Callable[..., Store]:
+    def implementation_class(self) -> type[Store]:
         """Return the class of its stores."""
-        found: Callable[..., Store] = imported(self.implementation)
+        found: type[Store] = imported(self.implementation)
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef
@@ -27,8 +28,9 @@ def create(
     Raises StateError, StateLockedError.
     """
     kind = store.kind
+    construct: Callable[..., Store] = kind.implementation_class()
     if kind.in_memory_only:
-        return kind.implementation_class()(store, context)
+        return construct(store, context)
     if rows is None and store.persistent and directory is not None:
         engine = engine or DEFAULT_ENGINE
         rows = open_map(engine, store_path(Path(directory), engine, store.name))
@@ -36,4 +38,4 @@ def create(
     cache = (budget if store.in_cache else None,) if kind.cached else ()
     if store.ttl is not None:
         return ExpiringStore(store, AgedMap(rows, store.ttl), context, *cache)
-    return kind.implementation_class()(store, rows, context, *cache)
+    return construct(store, rows, context, *cache)

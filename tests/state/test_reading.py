@@ -10,9 +10,8 @@ import pytest
 from streamkit.errors import QueryError
 from streamkit.record import WindowedKey
 from streamkit.serdes import parse
-from streamkit.state.definitions import CurrentTopic, StoreDef
+from streamkit.state.definitions import CurrentTopic, Query, StoreDef
 from streamkit.state.open_store import create
-from streamkit.state.reading import Query, read
 from streamkit.state.stores.cache import USED, CacheBudget
 
 KEYS = [b"a", b"aa", b"ab", b"b", b"\xff"]
@@ -41,7 +40,7 @@ def variants(kind: str, tmp_path: Path, **options):
 def pages(store, query: Query, partition: int = 0) -> list:
     """Return all rows, read page by page."""
     rows: list = []
-    while page := read(store, query, partition):
+    while page := store.page(query, partition):
         assert len(page) <= query.limit
         rows += page
         query = replace(query, after=(page[-1].place, partition))
@@ -66,8 +65,8 @@ def test_key_value_pages(tmp_path):
         assert keys(pages(store, Query("range", low=b"aa", high=b"c", limit=1, reverse=True))) == [b"c", b"b", b"aa"]
         assert keys(pages(store, Query("prefix", key=b"a", limit=1))) == [b"a", b"aa"]
         assert keys(pages(store, Query("prefix", key=b"\xff", limit=1))) == [b"\xff"]
-        assert read(store, Query("get", key=b"c"), 0) == [(b"c", b"c", 7, 21)]
-        assert read(store, Query("get", key=b"ab"), 0) == read(store, Query("get", key=b"nothing"), 0) == []
+        assert store.page(Query("get", key=b"c"), 0) == [(b"c", b"c", 7, 21)]
+        assert store.page(Query("get", key=b"ab"), 0) == store.page(Query("get", key=b"nothing"), 0) == []
         store.close()
 
 
@@ -76,9 +75,9 @@ def test_a_page_goes_on_in_the_next_partition_after_an_equal_key():
     store.put(b"a", 1, 0)
     store.put(b"b", 2, 0)
     after = Query("all", after=(b"a", 1))
-    assert [keys(read(store, after, partition)) for partition in (0, 1, 2)] == [[b"b"], [b"b"], [b"a", b"b"]]
+    assert [keys(store.page(after, partition)) for partition in (0, 1, 2)] == [[b"b"], [b"b"], [b"a", b"b"]]
     backwards = Query("all", after=(b"b", 1), reverse=True)
-    assert [keys(read(store, backwards, partition)) for partition in (0, 1, 2)] == [[b"b", b"a"], [b"a"], [b"a"]]
+    assert [keys(store.page(backwards, partition)) for partition in (0, 1, 2)] == [[b"b", b"a"], [b"a"], [b"a"]]
 
 
 def test_reading_leaves_the_cache_as_it_is(tmp_path):
@@ -89,7 +88,7 @@ def test_reading_leaves_the_cache_as_it_is(tmp_path):
     store.put(b"b", 2, 0)
     before = {key: entry[USED] for key, entry in store.entries.items()}
     for query in (Query("get", key=b"b"), Query("get", key=b"a"), Query("all")):
-        read(store, query, 0)
+        store.page(query, 0)
     assert {key: entry[USED] for key, entry in store.entries.items()} == before
 
 
@@ -136,8 +135,8 @@ def test_a_versioned_store_is_read_as_of_a_time(tmp_path):
             store.put(b"a", time, time)
         store.put(b"a", None, 25)
         store.put(b"b", 1, 15)
-        assert read(store, Query("get", key=b"a", as_of=22), 0) == [(b"a", b"a", 20, 20)]
-        assert read(store, Query("get", key=b"a", as_of=27), 0) == []
+        assert store.page(Query("get", key=b"a", as_of=22), 0) == [(b"a", b"a", 20, 20)]
+        assert store.page(Query("get", key=b"a", as_of=27), 0) == []
         assert [row.value for row in pages(store, Query("versions", key=b"a", limit=1))] == [30, 20, 10]
         rows = pages(store, Query("versions", key=b"a", start=22, end=29, limit=1))
         assert [row.value for row in rows] == [20]
@@ -150,4 +149,4 @@ def test_a_versioned_store_is_read_as_of_a_time(tmp_path):
 def test_what_a_type_does_not_offer_is_refused():
     store = store_of("window", None, False, retention=10, window_size=1)
     with pytest.raises(QueryError, match="store s is a window store: it answers windows, all, not get"):
-        read(store, Query("get", key=b"a"), 0)
+        store.page(Query("get", key=b"a"), 0)

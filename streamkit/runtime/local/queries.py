@@ -29,9 +29,8 @@ from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.states import ClientState, ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread, Threads
 from streamkit.runtime.local.subscription_codec import InstanceMetadata, KeyMetadata, key_metadata
-from streamkit.state.definitions import Store
+from streamkit.state.definitions import Query, Store, StoredRow
 from streamkit.state.directory import StateDirectory
-from streamkit.state.reading import Query, StoredRow, read
 from streamkit.suggestions import did_you_mean, listed
 
 WAIT_SECONDS = 10.0
@@ -90,7 +89,7 @@ class LocalStores:
                     for partition, store, active in found():
                         if partition in pages or (partitions is not None and partition not in partitions):
                             continue
-                        pages[partition] = read(store, query, partition)
+                        pages[partition] = store.page(query, partition)
                         if not active:
                             standbys.add(partition)
             except StateError as error:

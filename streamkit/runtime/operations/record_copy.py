@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from streamkit.changes.finding import Verdict
 from streamkit.changes.form import RowForm, rows_from_json, rows_to_json
-from streamkit.changes.serde_forms import CONVERTIBLE, Reads, compare_rows, has_same_layout, reads, serde_form, shown
+from streamkit.changes.serde_forms import Reads, compare_rows, has_same_layout, reads, serde_form, shown
 from streamkit.errors import MigrationError, SerdeError, TransportError
 from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 from streamkit.runtime.operations.migration_journal import Entry, Journal, read_up_to
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import KINDS, StoreDef
 from streamkit.state.layouts import LONG8
 from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
 
@@ -333,20 +333,6 @@ class Replacement:
 Convert = Callable[[bytes], bytes]
 
 _TIME = LONG8.size
-_AROUND = {
-    "key_value": (0, 0),
-    "versioned": (0, 0),
-    "suppress": (0, 0),
-    "window": (0, _TIME + 4),
-    "join_window": (0, _TIME + 4),
-    "session": (0, 2 * _TIME),
-    "outer_join": (_TIME + 1, 0),
-    "join_grace": (_TIME + 1, 4),
-}
-"""The bytes before and after the serialized key in the keys of changelogs, by kind of store (`state.stores`).
-
-Subscriptions are missing: their values contain the partition of the row that they answer.
-"""
 
 
 @dataclass(frozen=True)
@@ -375,7 +361,7 @@ def conversion_of(old: StoreDef, new: StoreDef, old_rows: RowForm, new_rows: Row
     key = _side(old.key_serde, new.key_serde)
     value = _side(old.value_serde, new.value_serde)
     right = old.right_serde is not None and new.right_serde is not None and _side(old.right_serde, new.right_serde)
-    if (key or value or right) and kind not in CONVERTIBLE:
+    if (key or value or right) and not KINDS[kind].implementation_class().converts:
         changed = [
             f"{name} {shown(before)}, is {shown(after)}"
             for name, before, after in (
@@ -399,18 +385,23 @@ def _side(old: Serde, new: Serde) -> Convert | None:
     return lambda data: encode(decode(data))
 
 
+def _around(kind: str) -> tuple[int, int] | None:
+    return KINDS[kind].implementation_class().around
+
+
 def _inside(kind: str, convert: Convert | None) -> Convert | None:
     """Return a conversion of the serialized key within the keys of a changelog."""
-    before, after = _AROUND.get(kind, (0, 0))
+    before, after = _around(kind) or (0, 0)
     if convert is None or not after:
         return convert
     return lambda data: data[:before] + convert(data[before:-after]) + data[-after:]
 
 
 def _routing(kind: str, serde: Serde) -> Convert | None:
-    if kind not in _AROUND:
+    around = _around(kind)
+    if around is None:
         return None
-    before, after = _AROUND[kind]
+    before, after = around
     # Records with windowed keys are partitioned by the key alone (WindowedStreamPartitioner).
     if isinstance(serde, TimeWindowedSerde):
         after += _TIME

@@ -259,3 +259,8 @@ class Segments:
         """Limit a range of times to rows that have not expired and to existing segments."""
         low = max(self.first_alive(low), self._first * self.interval)
         return low, min(high, self.latest)
+
+
+def of_segments(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of a map with segments, without the number of the segment, and without the index by time."""
+    return ((key[8:], data) for key, data in rows if not key.startswith(_TIME_INDEX))

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamkit.errors import StateError
-from streamkit.record import Headers, RecordContext, Value
+from streamkit.record import Headers, RecordContext, Value, WindowedKey
+from streamkit.serdes.sides import Side, windowed_side
 from streamkit.state.definitions import BytesMap, Owner, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.engines.ages import relaid, without_ttl
 from streamkit.state.engines.segments import Segments
-from streamkit.state.layouts import pack_long
+from streamkit.state.layouts import pack_long, unpack_long
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
 
@@ -43,6 +44,17 @@ def timestamped_rows(
         for key, value, timestamp in zip(keys, values, timestamps, strict=True)
         if key is not None
     ]
+
+
+def window_key_side(definition: StoreDef) -> Side:
+    """Return the form of changelog keys that are key + start8 + sequence4."""
+    serde, size = definition.key_serde, definition.window_size or 0
+
+    def decode(data: bytes) -> WindowedKey:
+        start = unpack_long(data, len(data) - 12)[0]
+        return WindowedKey(serde.decode(data[:-12]), start, start + size)
+
+    return windowed_side(serde, decode)
 
 
 class MapStore(Store):

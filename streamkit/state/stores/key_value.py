@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.record import Headers, Key, RecordContext, Value
-from streamkit.state.definitions import Owner, StoreContext, StoreDef
+from streamkit.serdes.plain import plain
+from streamkit.serdes.sides import RAW, Side, guarded
+from streamkit.state.definitions import Owner, Query, RowWriter, StoreContext, StoreDef, StoredRow, require_kind
 from streamkit.state.engines.ages import AgedMap, unfinished
 from streamkit.state.layouts import combined_key, pack_int, pack_long, prefix_end, split_combined_key, unpack_long
 from streamkit.state.stores.cache import DATA, PUT, TIME, USED, VALUE, CacheBudget, CachedRow
@@ -27,6 +30,8 @@ class KeyValueStore(CachedMapStore):
     In the map a value is timestamp8 + value; in the changelog it is plain and the timestamp is the record's.
     The plain store of custom processors is the same with the record's timestamp: its changelog has the same bytes.
     """
+
+    converts: ClassVar[bool] = True
 
     def get(self, key: bytes) -> tuple[Value, int] | None:
         """Return (value, timestamp), or None."""
@@ -175,6 +180,26 @@ class KeyValueStore(CachedMapStore):
     ) -> None:
         """Apply consecutive changelog records, given as columns; a source topic may have records without a key."""
         self._map.put_many(timestamped_rows(keys, values, timestamps))
+
+    def page(self, query: Query, partition: int) -> list[StoredRow]:
+        """Return a page of the store, as `Store.page` does."""
+        require_kind(self.definition, query.kind)
+        decode = self.key_serde.decode
+        if query.kind == "get":
+            found = self.peek(query.key or b"")
+            return [] if found is None else [StoredRow(query.key or b"", decode(query.key or b""), *found)]
+        low, high, include_high = query.low, query.high, True
+        if query.kind == "prefix":
+            low, high, include_high = query.key, prefix_end(query.key or b""), False
+        if query.after is not None:
+            place, last_partition = query.after
+            # Several partitions may have an equal key; the page ended with the row of `last_partition`.
+            if query.reverse:
+                high, include_high = place, partition < last_partition
+            else:
+                low = place if partition > last_partition else place + b"\0"
+        rows = self.range(low, high, query.reverse, include_high, query.limit)
+        return [StoredRow(key, decode(key), value, time) for key, value, time in islice(rows, query.limit)]
 
     def _apply(self, key: bytes, value: Value, timestamp: int, context: RecordContext, data: bytes | None) -> None:
         if value is not None and data is None:
@@ -352,6 +377,20 @@ class SubscriptionStore(MapStore):
     in the changelog it is plain, and timestamp and headers are the record's
     (ChangeLoggingTimestampedKeyValueBytesStoreWithHeaders).
     """
+
+    around: ClassVar[None] = None
+
+    @classmethod
+    def row_writer(cls, definition: StoreDef) -> RowWriter:
+        """Return the function that converts a decoded key and value to their JSON forms."""
+        # They have the layout of foreign-key joins, not that of a serde of the file.
+        return lambda key, value: (plain(key), plain(value))
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values."""
+        parts = guarded(lambda data: dict(zip(("foreign", "primary"), split_combined_key(data), strict=True)))
+        return Side(parts, plain), RAW
 
     def get(self, foreign: bytes, primary: bytes) -> tuple[bytes, int] | None:
         """Return (subscription, timestamp), or None."""

@@ -7,8 +7,9 @@ from typing import ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
-from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
-from streamkit.state.engines.segments import Segments
+from streamkit.serdes.sides import Side, side_of, windowed_side
+from streamkit.state.definitions import BytesMap, ChangelogRecord, Query, Rows, StoreContext, StoreDef, StoredRow
+from streamkit.state.engines.segments import Segments, of_segments
 from streamkit.state.layouts import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
 from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry
 from streamkit.state.stores.changelogged import CachedMapStore
@@ -33,6 +34,8 @@ class SessionStore(CachedMapStore):
     Option `time_ordered`: `find_sessions` is cheap; stores that emit on close need that.
     """
 
+    around: ClassVar[tuple[int, int]] = (0, 16)
+    converts: ClassVar[bool] = True
     volatile: ClassVar[tuple[str, ...]] = ("_segments.observed",)
 
     def __init__(
@@ -181,6 +184,34 @@ class SessionStore(CachedMapStore):
         sign = 1 if self.persistent else -1
         rows.sort(key=lambda row: (row.end, sign * row.start), reverse=reverse)
         return rows
+
+    def _answers(self, query: Query) -> Iterator[StoredRow]:
+        decode = self.key_serde.decode
+        if query.key is None:
+            rows = [row for row in self.all() if row.end >= query.start and row.start <= query.end]
+        else:
+            rows = self.find(query.key, query.start, query.end)
+        rows.sort(key=lambda row: (row.end, row.start, row.key), reverse=query.reverse)
+        for row in rows:
+            place = TWO_LONGS.pack(row.end, row.start) + row.key
+            yield StoredRow(place, WindowedKey(decode(row.key), row.start, row.end), row.value, None)
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values."""
+        serde = definition.key_serde
+
+        def decode(data: bytes) -> WindowedKey:
+            key, start, end = split_session_key(data)
+            return WindowedKey(serde.decode(key), start, end)
+
+        return windowed_side(serde, decode), side_of(definition.value_serde)
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield the changelog records whose restore gives these rows of the map."""
+        for key, data in of_segments(rows):
+            yield ChangelogRecord(0, key, data, unpack_long(key, len(key) - 16)[0])
 
     def rows(self) -> Iterator[tuple[Key, Value]]:
         """Yield (WindowedKey, value), decoded, by key, end and start, cache included."""

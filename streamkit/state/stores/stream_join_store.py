@@ -7,10 +7,12 @@ from typing import ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value, WindowedKey
-from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
-from streamkit.state.engines.segments import Segments
+from streamkit.serdes.plain import Json
+from streamkit.serdes.sides import RAW, Side, guarded, side_of
+from streamkit.state.definitions import BytesMap, ChangelogRecord, Rows, RowWriter, StoreContext, StoreDef
+from streamkit.state.engines.segments import Segments, of_segments
 from streamkit.state.layouts import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
-from streamkit.state.stores.changelogged import MapStore
+from streamkit.state.stores.changelogged import MapStore, window_key_side
 from streamkit.state.stores.key_rows import SUFFIX, JoinRow, JoinRows
 
 _pack_suffix = SUFFIX.pack
@@ -25,7 +27,20 @@ class JoinWindowStore(MapStore):
     (ChangeLoggingTimestampedWindowBytesStoreWithHeaders), the store has none.
     """
 
+    around: ClassVar[tuple[int, int]] = (0, 12)
+    converts: ClassVar[bool] = True
     volatile: ClassVar[tuple[str, ...]] = ("_segments.observed", "_sequence")
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values."""
+        return window_key_side(definition), side_of(definition.value_serde)
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield the changelog records whose restore gives these rows of the map."""
+        for key, data in of_segments(rows):
+            yield ChangelogRecord(0, key, data, unpack_long(key, len(key) - 12)[0])
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
         super().__init__(definition, entries, context)
@@ -123,6 +138,37 @@ class OuterJoinStore(MapStore):
     Keys are timestamp8 + side byte (1 left, 0 right) + key; values `01`, count4, and per record length4, side byte,
     value bytes. `value_serde` is the left side's, option `right_serde` the right side's.
     """
+
+    around: ClassVar[tuple[int, int]] = (9, 0)
+
+    @classmethod
+    def row_writer(cls, definition: StoreDef) -> RowWriter:
+        """Return the function that converts a decoded key and value to their JSON forms."""
+        key_json, left_json = definition.key_serde.to_json, definition.value_serde.to_json
+        right_json = (definition.right_serde or definition.value_serde).to_json
+
+        def write(key: Key, values: Value) -> tuple[Json, Json]:
+            value_json = left_json if key["side"] == "left" else right_json
+            return {**key, "key": key_json(key["key"])}, [value_json(value) for value in values]
+
+        return write
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values; the serde of a value is that of the side that the key names."""
+        serde = definition.key_serde
+
+        def decode(data: bytes) -> dict[str, Value]:
+            side = "left" if data[8] else "right"
+            return {"key": serde.decode(data[9:]), "timestamp": unpack_long(data)[0], "side": side}
+
+        return Side(guarded(decode), lambda key: {**key, "key": serde.to_json(key["key"])}), RAW
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield the changelog records whose restore gives these rows of the map."""
+        for key, data in rows:
+            yield ChangelogRecord(0, key, data, unpack_long(key)[0])
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
         super().__init__(definition, entries, context)

@@ -9,7 +9,8 @@ from typing import ClassVar, NamedTuple
 from streamkit.errors import StateError
 from streamkit.hashing import bucket_count, bucket_order, list_hash
 from streamkit.record import Headers, Key, Value
-from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef, StoreSize
+from streamkit.serdes.sides import Side, changes_side, guarded, side_of
+from streamkit.state.definitions import BytesMap, ChangelogRecord, Rows, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.layouts import (
     MAX_LONG,
     MAX_SEQUENCE,
@@ -27,6 +28,11 @@ _MAX_STALE = 1_000
 """How many entries of deleted keys may stay in the queue before it is built again."""
 
 
+def _buffered(data: bytes) -> tuple[bytes | None, bytes | None]:
+    buffered = decode_buffer_value(data)[0]
+    return buffered.new, buffered.old
+
+
 class Eviction(NamedTuple):
     """An update that leaves a buffer: key bytes, values, and the context of the last record that updated it."""
 
@@ -42,6 +48,17 @@ class SuppressBuffer(Store):
     Changelog records carry the header v=03 and no timestamp of their own: the producer assigns one.
     `size` is in bytes as Java counts them (8 + key + values + 20 + topic + headers), `count` in records.
     """
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values."""
+        return side_of(definition.key_serde), changes_side(definition.value_serde, _buffered)
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield the changelog records whose restore gives these rows of the map."""
+        for key, data in rows:
+            yield ChangelogRecord(0, key, data, None, VERSION)
 
     def __init__(self, definition: StoreDef, context: StoreContext):
         self.definition = definition
@@ -204,7 +221,21 @@ class JoinGraceBuffer(MapStore):
     Values are those of `BufferValue` with nothing prior or old. The producer assigns the timestamps of the changelog.
     """
 
+    around: ClassVar[tuple[int, int]] = (9, 4)
     volatile: ClassVar[tuple[str, ...]] = ("observed_time", "_sequence")
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values."""
+        serde = definition.key_serde
+        key = Side(guarded(lambda data: serde.decode(data[9:-4])), serde.to_json, serde)
+        return key, changes_side(definition.value_serde, _buffered)
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield the changelog records whose restore gives these rows of the map."""
+        for key, data in rows:
+            yield ChangelogRecord(0, key, data, None)
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
         super().__init__(definition, entries, context)

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value
-from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED, BytesMap, StoreContext, StoreDef
+from streamkit.state.definitions import (
+    NOT_PUT,
+    VALID_TO_UNDEFINED,
+    BytesMap,
+    ChangelogRecord,
+    Query,
+    Rows,
+    StoreContext,
+    StoreDef,
+    StoredRow,
+)
 from streamkit.state.layouts import MAX_LONG, pack_int, pack_long, unpack_long
 from streamkit.state.stores.changelogged import MapStore
 
@@ -28,6 +38,7 @@ class VersionedStore(MapStore):
     flag byte (odd: a value follows; even: deleted). The changelog has the key, the plain value, and the version's timestamp.
     """
 
+    converts: ClassVar[bool] = True
     volatile: ClassVar[tuple[str, ...]] = ("observed_time",)
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext):
@@ -159,6 +170,41 @@ class VersionedStore(MapStore):
         for key, (row, data) in sorted(latest.items()):
             if data[0] & 1:
                 yield key, self._decode(data[1:]), MAX_LONG - unpack_long(row, len(row) - 8)[0]
+
+    def _answers(self, query: Query) -> Iterator[StoredRow]:
+        decode, key = self.key_serde.decode, query.key
+        if query.kind == "get":
+            found = self.get(key or b"", query.as_of)
+            if found is not None:
+                yield StoredRow(key or b"", decode(key or b""), *found)
+        elif query.kind == "versions":
+            # The newest first, as in MultiVersionedKeyQuery; `reverse` returns the oldest first.
+            rows = list(self.versions(key or b"", query.start, query.end))
+            for value, time in reversed(rows) if query.reverse else rows:
+                place = pack_long(MAX_LONG - time) + (key or b"")
+                yield StoredRow(place, decode(key or b""), value, time)
+        else:
+            latest = list(self.all())
+            for raw, value, time in reversed(latest) if query.reverse else latest:
+                yield StoredRow(raw, decode(raw), value, time)
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield versions so that a restore in their order drops none: by time, and deletions of the past after what follows them.
+
+        The versions of a key come newest first.
+        """
+        prefix, latest = b"", 0
+        for row, data in rows:
+            time = MAX_LONG - unpack_long(row, len(row) - 8)[0]
+            if row[:-8] != prefix:
+                prefix, latest = row[:-8], time
+            key, flag = row[4:-8], data[:1]
+            if flag != _VERSION_OF_NOTHING:
+                latest = time
+            if flag == _MARKED_VALUE:
+                yield ChangelogRecord(time, key, None, time)
+            yield ChangelogRecord(latest, key, data[1:] if data[0] & 1 else None, time)
 
     def rows(self) -> Iterator[tuple[Key, Value]]:
         """Yield (key, latest value), decoded, in byte order of keys."""

@@ -8,11 +8,12 @@ from typing import ClassVar, NamedTuple
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, RecordContext, Value, WindowedKey
-from streamkit.state.definitions import BytesMap, StoreContext, StoreDef
-from streamkit.state.engines.segments import Segments
+from streamkit.serdes.sides import Side, side_of
+from streamkit.state.definitions import BytesMap, ChangelogRecord, Query, Rows, StoreContext, StoreDef, StoredRow
+from streamkit.state.engines.segments import Segments, of_segments
 from streamkit.state.layouts import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
 from streamkit.state.stores.cache import DATA, TIME, USED, VALUE, CacheBudget, CacheEntry
-from streamkit.state.stores.changelogged import CachedMapStore
+from streamkit.state.stores.changelogged import CachedMapStore, window_key_side
 from streamkit.state.stores.key_rows import KeyedOrder
 
 Row = tuple[bytes, int, Value, int]
@@ -37,6 +38,8 @@ class WindowStore(CachedMapStore):
     stores that emit on close need (RocksDBTimeOrderedWindowStore, TimeOrderedCachingWindowStore).
     """
 
+    around: ClassVar[tuple[int, int]] = (0, 12)
+    converts: ClassVar[bool] = True
     volatile: ClassVar[tuple[str, ...]] = ("_segments.observed",)
 
     def __init__(
@@ -262,6 +265,33 @@ class WindowStore(CachedMapStore):
     def all(self, reverse: bool = False) -> list[Window]:
         """Return all windows in the order of `fetch_all`; a cached one also after it has expired."""
         return self.fetch_all(0, MAX_LONG, reverse)
+
+    def _answers(self, query: Query) -> Iterator[StoredRow]:
+        decode, size, reverse = self.key_serde.decode, self.window_size, query.reverse
+        low, high = max(0, query.start), min(query.end, MAX_LONG)
+        if query.after is not None:
+            at = int.from_bytes(query.after[0][:8], "big")
+            low, high = (low, min(high, at)) if reverse else (max(low, at), high)
+        if low > high:
+            return
+        if query.key is None:
+            rows = sorted(self.fetch_all(low, high), key=lambda row: (row.start, row.key), reverse=reverse)
+        else:
+            rows = self.fetch_range(query.key, low, high, reverse)
+        for row in rows:
+            key = WindowedKey(decode(row.key), row.start, min(row.start + size, MAX_LONG))
+            yield StoredRow(pack_long(row.start) + row.key, key, row.value, row.timestamp)
+
+    @classmethod
+    def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
+        """Return the forms of the changelog's keys and values."""
+        return window_key_side(definition), side_of(definition.value_serde)
+
+    @classmethod
+    def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
+        """Yield the changelog records whose restore gives these rows of the map."""
+        for key, data in of_segments(rows):
+            yield ChangelogRecord(0, key + FIRST_SEQUENCE, data[8:], unpack_long(data)[0])
 
     def rows(self) -> Iterator[tuple[Key, Value]]:
         """Yield (WindowedKey, value), decoded, in byte order of key and start, cache included."""

@@ -1,0 +1,83 @@
+"""The forms of keys and values as they lie on the log: how their bytes are decoded, and shown as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from struct import error as ShortError
+from typing import NamedTuple
+
+from streamkit.errors import SerdeError
+from streamkit.expressions.types import ANY, Type
+from streamkit.record import Value, WindowedKey
+from streamkit.serdes.plain import Json, plain
+from streamkit.serdes.serde import Serde
+
+
+class Side(NamedTuple):
+    """The form of the keys or the values of a topic.
+
+    serde: the serde of the bytes, or of the key within a window where `is_windowed`; None: the bytes have a layout of their own.
+    """
+
+    decode: Callable[[bytes], Value]
+    to_json: Callable[[Value], Json]
+    serde: Serde | None = None
+    is_windowed: bool = False
+    type: Type = ANY
+
+    def json(self, value: Value) -> Json:
+        """Return the JSON form of a decoded value; None is an absent one."""
+        return None if value is None else self.to_json(value)
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+RAW = Side(_same, plain)
+"""The form of bytes that no serde decodes."""
+
+
+def side_of(serde: Serde | None) -> Side:
+    """Return the form of a serde's bytes; None: no serde is known."""
+    if serde is None:
+        return RAW
+    # Windowed serdes are the only ones with a serde within.
+    inner = getattr(serde, "inner", None)
+    return Side(serde.decode, serde.to_json, inner or serde, inner is not None, serde.type)
+
+
+def windowed_side(serde: Serde, decode: Callable[[bytes], WindowedKey]) -> Side:
+    """Return the form of keys with a window around a key of the serde."""
+    return Side(guarded(decode), partial(windowed_json, serde), serde, is_windowed=True)
+
+
+def windowed_json(serde: Serde, key: WindowedKey) -> dict[str, Value]:
+    """Return the JSON form of a window around a key of the serde."""
+    return {"key": serde.to_json(key.key), "start": key.start, "end": key.end}
+
+
+def changes_side(serde: Serde, split: Callable[[bytes], tuple[bytes | None, bytes | None]]) -> Side:
+    """Return the form of bytes from which `split` takes a new and an old value of the serde."""
+
+    def decode(data: bytes) -> dict[str, Value]:
+        parts = zip(("new", "old"), split(data), strict=True)
+        return {name: None if each is None else serde.decode(each) for name, each in parts}
+
+    def to_json(parts: dict[str, Value]) -> dict[str, Value]:
+        return {name: None if each is None else serde.to_json(each) for name, each in parts.items()}
+
+    return Side(guarded(decode), to_json)
+
+
+def guarded(decode: Callable[[bytes], Value]) -> Callable[[bytes], Value]:
+    """Return a function that raises SerdeError for bytes without the layout that it expects."""
+
+    def checked(data: bytes) -> Value:
+        try:
+            return decode(data)
+        except (ShortError, IndexError, ValueError) as error:
+            raise SerdeError(f"{len(data)} bytes do not have the layout of this topic ({error})") from error
+
+    return checked
