@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +100,7 @@ class Topology:
     def submit(
         self,
         master: str | None = None,
-        inputs: Mapping[str, str | Path | None] | None = None,
+        inputs: Mapping[str, str | Path | Sequence[str | Path] | None] | None = None,
         outputs: Mapping[str, str | Path | None] | None = None,
         *,
         emit: str | None = None,
@@ -110,8 +110,8 @@ class Topology:
     ) -> list[Difference]:
         """Run the topology over history as one batch job on Spark; return the differences from topics in `compare`.
 
-        inputs, outputs: paths by topic (",format=parquet" may follow); None, and what is not named: the log. emit:
-        "updates" or "final". conf: settings of Spark. Raises ConfigError without Spark, UsageError, TransportError.
+        inputs, outputs: paths by topic (",format=parquet" may follow), of an input a list too; None, and what is not named: the
+        log. emit: "updates" or "final". conf: settings of Spark. Raises ConfigError without Spark, UsageError, TransportError.
         """
         from streamkit.plan.lookup import find_topic
         from streamkit.runtime.spark.submission.job_options import JobOptions
@@ -120,7 +120,7 @@ class Topology:
         from streamkit.runtime.spark.submission.submit_job import check
 
         options = JobOptions(
-            inputs_of(self.plan, map(_place, (inputs or {}).items())),
+            inputs_of(self.plan, map(_place, _each(inputs or {}))),
             outputs_of(self.plan, map(_place, (outputs or {}).items())),
             emit,
             overwrite=overwrite,
@@ -141,6 +141,15 @@ class Topology:
         if self._problems:
             return f"<Topology with {len(self._problems)} problems>"
         return f"<Topology {self.application_id}>"
+
+
+def _each(
+    inputs: Mapping[str, str | Path | Sequence[str | Path] | None],
+) -> Iterator[tuple[str, str | Path | None]]:
+    """Yield the topic and the path of each input."""
+    for topic, found in inputs.items():
+        for path in [found] if found is None or isinstance(found, str | Path) else found:
+            yield topic, path
 
 
 def _place(named: tuple[str, str | Path | None]) -> str:

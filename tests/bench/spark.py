@@ -101,7 +101,7 @@ def by_streamkit(spark: Any, source: Path, target: Path) -> None:
     """The same as a topology."""
     path = target.parent / "bench.yaml"
     path.write_text(TOPOLOGY)
-    places = {"sales": Place(str(source), PARQUET)}, {"sums": Place(str(target), JSON_LINES)}
+    places = {"sales": (Place(str(source), PARQUET),)}, {"sums": Place(str(target), JSON_LINES)}
     submit(load(path), JobOptions(*places), spark)
 
 

@@ -93,7 +93,7 @@ class InProcess:
         self._ends = False
         topics = sorted({record["topic"] for record in records})
         self._options = JobOptions(
-            {topic: Place("-", JSON_LINES) for topic in topics}, {REST: Place("-", JSON_LINES)}, "updates"
+            {topic: (Place("-", JSON_LINES),) for topic in topics}, {REST: Place("-", JSON_LINES)}, "updates"
         )
         read = {
             topic for sub in plan.sub_topologies for topic in sub.source_topics if topic not in plan.internal_topics

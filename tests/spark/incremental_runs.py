@@ -84,7 +84,7 @@ class Runs:
 
     def options(self, **others: Any) -> JobOptions:
         """The options of a run."""
-        inputs = {topic: Place(str(self.folder / topic), JSON_LINES) for topic in self.topics}
+        inputs = {topic: (Place(str(self.folder / topic), JSON_LINES),) for topic in self.topics}
         outputs = {REST: Place(str(self.out), self.format)}
         return JobOptions(**{"inputs": inputs, "outputs": outputs, "emit": "updates", **others})
 

@@ -41,7 +41,7 @@ def reprocess(spark: Any, plan: Plan, records: list[dict], folder: Path, **optio
     """What a job makes of records, which lie in a file for each topic."""
     topics = sorted({record["topic"] for record in records})
     inputs = {
-        topic: write_lines(folder / topic, [record for record in records if record["topic"] == topic])
+        topic: (write_lines(folder / topic, [record for record in records if record["topic"] == topic]),)
         for topic in topics
     }
     out = folder / "out"

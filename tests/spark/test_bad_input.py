@@ -42,7 +42,9 @@ def topology(folder: Path, text: str = DOUBLE, head: str = HEAD) -> Path:
 
 
 def run(spark: Any, path: Path, place: Place, folder: Path, **options: Any) -> None:
-    submit(load(path), JobOptions({"numbers": place}, {REST: Place(str(folder / "out"), JSON_LINES)}, **options), spark)
+    submit(
+        load(path), JobOptions({"numbers": (place,)}, {REST: Place(str(folder / "out"), JSON_LINES)}, **options), spark
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_a_place_is_a_topic_a_path_and_a_format() -> None:
 def test_an_input_on_the_log_that_the_file_writes_too(tmp_path: Path) -> None:
     again = "  again:\n    stream: doubles\n    to: numbers\n"
     plan = load(topology(tmp_path, DOUBLE + again))
-    assert inputs_of(plan, ["doubles=/a"]) == {"doubles": Place("/a", JSON_LINES)}
+    assert inputs_of(plan, ["doubles=/a"]) == {"doubles": (Place("/a", JSON_LINES),)}
     with pytest.raises(UsageError, match=r"--input doubles: the file writes this topic too.*--input doubles=PATH"):
         inputs_of(plan, ["doubles"])
     assert inputs_of(load(topology(tmp_path)), ["numbers"]) == {}

@@ -55,7 +55,7 @@ def truth() -> dict[str, int]:
 def run(spark: Any, place: Place, folder: Path, topic: str = "sums", kind: str = JSON_LINES, **layout: Any) -> Path:
     path = folder / "topology.yaml"
     path.write_text(TOPOLOGY)
-    submit(load(path), JobOptions({"numbers": place}, {topic: Place(str(folder / topic), kind, **layout)}), spark)
+    submit(load(path), JobOptions({"numbers": (place,)}, {topic: Place(str(folder / topic), kind, **layout)}), spark)
     return folder / topic
 
 
@@ -164,7 +164,7 @@ def test_rows_in_the_order_of_file_names_whatever_their_size(kind: str, spark: A
     )
     submit(
         load(path),
-        JobOptions({"l1": Place(str(folder), kind)}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}),
+        JobOptions({"l1": (Place(str(folder), kind),)}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}),
         spark,
     )
     values = [each["value"] for each in read_lines(tmp_path / "out")]
@@ -184,7 +184,7 @@ def test_rows_without_a_place_need_an_order(spark: Any, tmp_path: Path) -> None:
 
     def run_ordered(order: str | None) -> None:
         place = Place("placeless", "table", order)
-        submit(load(path), JobOptions({"l1": place}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
+        submit(load(path), JobOptions({"l1": (place,)}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
 
     with pytest.raises(StreamkitError, match="add a column offset, or name a column"):
         run_ordered(None)
@@ -201,14 +201,14 @@ def test_outputs_that_exist_or_replace_each_other(spark: Any, tmp_path: Path) ->
     (tmp_path / "sums" / "mine").mkdir(parents=True)
     uri = Place(f"file://{tmp_path}/sums", JSON_LINES)
     with pytest.raises(StreamkitError, match="it exists; --overwrite replaces it"):
-        submit(load(path), JobOptions({"numbers": place}, {"sums": uri}), spark)
+        submit(load(path), JobOptions({"numbers": (place,)}, {"sums": uri}), spark)
     both = {"sums": uri, "copies": Place(str(tmp_path / "sums"), JSON_LINES)}
     with pytest.raises(StreamkitError, match="--output copies is in the same directory"):
-        submit(load(path), JobOptions({"numbers": place}, both, overwrite=True), spark)
+        submit(load(path), JobOptions({"numbers": (place,)}, both, overwrite=True), spark)
     with pytest.raises(StreamkitError, match="--input numbers is in this directory"):
         submit(
             load(path),
-            JobOptions({"numbers": place}, {"sums": Place(str(tmp_path), JSON_LINES)}, overwrite=True),
+            JobOptions({"numbers": (place,)}, {"sums": Place(str(tmp_path), JSON_LINES)}, overwrite=True),
             spark,
         )
     with pytest.raises(
@@ -216,7 +216,9 @@ def test_outputs_that_exist_or_replace_each_other(spark: Any, tmp_path: Path) ->
     ):
         submit(
             load(path),
-            JobOptions({"numbers": Place(str(tmp_path), "delta")}, {"sums": Place(str(tmp_path / "new"), JSON_LINES)}),
+            JobOptions(
+                {"numbers": (Place(str(tmp_path), "delta"),)}, {"sums": Place(str(tmp_path / "new"), JSON_LINES)}
+            ),
             spark,
         )
 
@@ -277,7 +279,9 @@ def test_no_record_of_a_file_is_passed_over(
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
         with pytest.raises(TransportError, match=words) as caught:
-            submit(load(topology), JobOptions({"l1": place}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
+            submit(
+                load(topology), JobOptions({"l1": (place,)}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark
+            )
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert "\n" not in str(caught.value)

@@ -85,7 +85,7 @@ def path(tmp_path: Path) -> Path:
 
 def written(spark: Any, path: Path, topic: str, count: int = 300, **options: Any) -> list[dict]:
     folder = path.parent / f"{topic}-{len(list(path.parent.iterdir()))}"
-    inputs = {"words": write_lines(path.parent / "words", records(count))}
+    inputs = {"words": (write_lines(path.parent / "words", records(count)),)}
     submit(load(path), JobOptions(inputs, {topic: Place(str(folder), JSON_LINES)}, **options), spark)
     return read_lines(folder)
 
@@ -158,7 +158,7 @@ def test_keys_are_told_apart_by_their_bytes(spark: Any, tmp_path: Path) -> None:
         "pipelines: {p: {stream: words, steps: [group_by_key, count, to_stream], to: sums}}\n"
     )
     lines = [{"topic": "words", "key": key, "value": 1, "timestamp": number} for number, key in enumerate(3 * KEYS)]
-    inputs, out = {"words": write_lines(tmp_path / "words", lines)}, tmp_path / "out"
+    inputs, out = {"words": (write_lines(tmp_path / "words", lines),)}, tmp_path / "out"
     options = JobOptions(inputs, {"sums": Place(str(out), JSON_LINES)}, emit=FINAL, parallelism=7)
     submit(load(path), options, spark)
     found = [(json.dumps(each["key"]), each["value"]) for each in read_lines(out)]
@@ -193,7 +193,7 @@ def test_bytes_of_the_log_are_sorted_by_their_place_alone(spark: Any, path: Path
     def sums(source: str) -> list[dict]:
         folder = path.parent / f"sums-{source}"
         places = Place(str(path.parent / source), PARQUET), Place(str(folder), JSON_LINES)
-        submit(load(path), JobOptions({"words": places[0]}, {"sums": places[1]}), spark)
+        submit(load(path), JobOptions({"words": (places[0],)}, {"sums": places[1]}), spark)
         return read_lines(folder)
 
     plain = [{name: field for name, field in each.items() if name != "headers"} for each in given]
@@ -226,7 +226,7 @@ def sorted_rows(keys: list[str], by_offset: bool) -> list[Any]:
 
 @pytest.mark.parametrize("by_offset", [True, False])
 def test_the_state_of_processed_buckets_is_dropped_without_a_change(path: Path, by_offset: bool) -> None:
-    options = JobOptions({"words": Place("/in", PARQUET)}, {"sums": Place("/out", PARQUET)})
+    options = JobOptions({"words": (Place("/in", PARQUET),)}, {"sums": Place("/out", PARQUET)})
     job = Job(load(path), COUNTS, options)
     (work,) = (job._work(stage, None) for stage in job.stages)
     assert work.by_key

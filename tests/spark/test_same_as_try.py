@@ -99,7 +99,7 @@ def shape(case: Path) -> tuple:
     """Of each stage whether it has several inputs, is a cycle, has several outputs; and whether there are global tables."""
     plan = load(case / "topology.yaml")
     read = {topic for sub in plan.sub_topologies for topic in sub.source_topics if topic not in plan.internal_topics}
-    inputs = {topic: Place("-", JSON_LINES) for topic in read}
+    inputs = {topic: (Place("-", JSON_LINES),) for topic in read}
     options = JobOptions(inputs, {REST: Place("-", JSON_LINES)}, "updates")
     stages = Job(plan, declared_counts(plan, read), options).stages
     forms = tuple((len(stage.inputs) > 1, stage.cyclic, len(stage.outputs) > 1) for stage in stages)

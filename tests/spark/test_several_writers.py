@@ -108,7 +108,7 @@ class _InProcess:
     def __init__(self, plan: Plan, case: Case, draw: random.Random):
         self._plan, self._case, self._draw = plan, case, draw
         places = {name: None if form == LOG else Place("-", form) for name, form in case.outputs.items()}
-        inputs = {} if case.from_log else {topic: Place("-", JSON_LINES) for topic in case.inputs}
+        inputs = {} if case.from_log else {topic: (Place("-", JSON_LINES),) for topic in case.inputs}
         self._options = JobOptions(inputs, places, case.emit)
         read = [topic for sub in plan.sub_topologies for topic in sub.source_topics]
         self._counts = declared_counts(
@@ -209,7 +209,7 @@ def _run_on_spark(spark: Any, path: Path, case: Case, folder: Path) -> Iterator[
     inputs = {}
     for topic in case.inputs:
         (folder / topic).mkdir()
-        inputs[topic] = Place(str(folder / topic), JSON_LINES)
+        inputs[topic] = (Place(str(folder / topic), JSON_LINES),)
     parts = max(1, case.runs)
     size = -(-len(case.records) // parts)
     for number in range(parts):

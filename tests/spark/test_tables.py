@@ -47,7 +47,7 @@ def copied(spark: Any, text: str, folder: Path, key: str = "string", value: str 
     _, place = parse_place(f"orders={text}", "--input")
     assert place is not None
     out = folder / "copies"
-    submit(load(path), JobOptions({"orders": place}, {"out": Place(str(out), JSON_LINES)}, overwrite=True), spark)
+    submit(load(path), JobOptions({"orders": (place,)}, {"out": Place(str(out), JSON_LINES)}, overwrite=True), spark)
     return [{name: record[name] for name in ("key", "value", "timestamp")} for record in read_lines(out)]
 
 
@@ -99,7 +99,7 @@ def test_directories_of_days_and_a_condition_that_reaches_the_scan(spark: Any, o
     assert [(record["key"], record["value"]) for record in found] == [("ann", "2026-01-31"), ("bob", "2026-01-31")]
     _, place = parse_place(f"orders={tmp_path}/lake,key=user_id,where=dt > '2026-01-01' and item = 7", "--input")
     assert place is not None
-    plan = open_files(spark, place)._jdf.queryExecution().executedPlan().toString()
+    plan = open_files(spark, place).frame._jdf.queryExecution().executedPlan().toString()
     assert re.search(r"PartitionFilters: \[.*dt#", plan), plan
     assert re.search(r"PushedFilters: \[.*EqualTo\(item,7\)", plan), plan
 
@@ -206,7 +206,7 @@ def test_headers_and_a_whole_number_of_milliseconds(spark: Any, tmp_path: Path) 
     path = tmp_path / "topology.yaml"
     path.write_text(COPY.replace("KEY", "string").replace("VALUE", "long"))
     place = Place("stamped", "table", columns=columns)
-    submit(load(path), JobOptions({"orders": place}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
+    submit(load(path), JobOptions({"orders": (place,)}, {"out": Place(str(tmp_path / "out"), JSON_LINES)}), spark)
     (record,) = read_lines(tmp_path / "out")
     assert (record["value"], record["headers"]) == (1767225600001, [["source", "s"], ["none", None]])
     spark.sql("select 'a' k, timestamp'2026-01-01 00:00:00.0015Z' v, 's' src, 1 at").createOrReplaceTempView("stamped")
@@ -326,7 +326,7 @@ def written(spark: Any, folder: Path, rows: list[Any], output: str, **options: A
     place = write_lines(folder / "in.jsonl", records)
     topic, output_place = parse_place(output.format(folder / "out"), "--output")
     assert output_place is not None
-    submit(load(path), JobOptions({"orders": place}, {topic: output_place}, overwrite=True, **options), spark)
+    submit(load(path), JobOptions({"orders": (place,)}, {topic: output_place}, overwrite=True, **options), spark)
     return spark.read.options(header="true", escape='"').format(output_place.format).load(str(folder / "out"))
 
 
@@ -445,7 +445,7 @@ def test_the_bytes_of_the_log_where_the_user_wants_them(spark: Any, tmp_path: Pa
 def test_runs_read_files_only(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     path.write_text(TYPED)
-    inputs = {"orders": Place("lake.orders", "iceberg", "n", Columns(value="*"))}
+    inputs = {"orders": (Place("lake.orders", "iceberg", "n", Columns(value="*")),)}
     options = JobOptions(inputs, {"sums": Place(str(tmp_path / "out"), JSON_LINES)}, checkpoint=str(tmp_path / "state"))
     with pytest.raises(
         StreamkitError, match=r"--checkpoint needs files .*, and a source of the format iceberg has no fixed"
@@ -459,7 +459,10 @@ def test_runs_keep_the_columns_of_an_output(spark: Any, tmp_path: Path) -> None:
         path.write_text(TYPED)
         (tmp_path / "in").mkdir(exist_ok=True)
         write_lines(tmp_path / "in" / name, [{"key": name, "value": {"n": 1, "row": 1}, "timestamp": 1}])
-        inputs, outputs = {"orders": Place(str(tmp_path / "in"), JSON_LINES)}, dict([parse_place(output, "--output")])
+        inputs, outputs = (
+            {"orders": (Place(str(tmp_path / "in"), JSON_LINES),)},
+            dict([parse_place(output, "--output")]),
+        )
         submit_next(load(path), JobOptions(inputs, outputs, checkpoint=str(tmp_path / "state")), spark)
 
     rows = f"rows={tmp_path}/rows,format=parquet"

@@ -1,63 +1,84 @@
-"""The files of an input that no run has read yet; those that were read must still be what they were."""
+"""The files of a topic's inputs that no run has read yet; those that were read must still be what they were."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamkit.errors import TransportError, UsageError
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem, escaped
 from streamkit.runtime.spark.checkpoint.manifest import InputFile
-from streamkit.runtime.spark.rows.files import open_files
+from streamkit.runtime.spark.rows.files import OpenedInput, open_files
 from streamkit.runtime.spark.submission.job_options import OF_SPARK, Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """The files of an input: those of earlier runs, and the new ones by name."""
+    """The files of a topic: those of earlier runs, and the new ones, input by input and by name."""
 
     read: tuple[InputFile, ...]
     new: tuple[InputFile, ...]
+    places: Mapping[str, int]
+    """The number of the input of each file, by its name."""
 
     @property
     def ranks(self) -> dict[str, int]:
-        """The place of each file in the order in which runs found them, by name within a run."""
+        """The place of each file in the order in which runs found them."""
         return {each.name: rank for rank, each in enumerate((*self.read, *self.new))}
 
 
 def find_files(
-    files: FileSystem, spark: SparkSession, topic: str, place: Place, read: Sequence[InputFile], run: int
+    files: FileSystem, spark: SparkSession, topic: str, places: Sequence[Place], read: Sequence[InputFile], run: int
 ) -> FoundFiles:
-    """Return the files of an input for a run. Raises TransportError where one that was read is missing or has changed."""
-    if place.format not in OF_SPARK:
-        raise UsageError(
-            f"--input {topic}={place.path}: --checkpoint needs files ({', '.join(OF_SPARK)}), and a source of the format "
-            f"{place.format} has no fixed ones"
-        )
-    found = files.states(list(open_files(spark, place).inputFiles()))
-    for each in read:
-        now = found.pop(each.name, None)
-        if now is None:
-            raise TransportError(f"--input {topic}={place.path}: {each.name} is missing, which run {each.run} has read")
-        if (now.size, now.time) != (each.size, each.time):
-            raise TransportError(
-                f"--input {topic}={place.path}: {each.name} has changed since run {each.run} read it "
-                f"({each.size} bytes then, {now.size} now); put new records into new files"
+    """Return the files of a topic for a run. Raises TransportError where one that was read is missing or has changed."""
+    found: dict[str, InputFile] = {}
+    numbers: dict[str, int] = {}
+    for number, place in enumerate(places):
+        shown = f"--input {topic}={place.path}"
+        if place.format not in OF_SPARK:
+            raise UsageError(
+                f"{shown}: --checkpoint needs files ({', '.join(OF_SPARK)}), and a source of the format {place.format} has "
+                "no fixed ones"
             )
-    new = sorted(found.values(), key=lambda each: each.name)
-    return FoundFiles(tuple(read), tuple(InputFile(each.name, each.size, each.time, run) for each in new))
+        for name, state in files.states(list(open_files(spark, place).frame.inputFiles())).items():
+            if name in found:
+                raise UsageError(f"{shown}: {name} is in {places[numbers[name]].path} too; give each file to one input")
+            numbers[name] = number
+            found[name] = InputFile(name, state.size, state.time, run)
+    for past in read:
+        now = found.pop(past.name, None)
+        if now is None:
+            raise TransportError(
+                f"--input {topic}={_paths(places)}: {past.name} is missing, which run {past.run} has read"
+            )
+        if (now.size, now.time) != (past.size, past.time):
+            raise TransportError(
+                f"--input {topic}={places[numbers[past.name]].path}: {past.name} has changed since run {past.run} read it "
+                f"({past.size} bytes then, {now.size} now); put new records into new files"
+            )
+    new = sorted(found.values(), key=lambda each: (numbers[each.name], each.name))
+    return FoundFiles(tuple(read), tuple(new), numbers)
 
 
-def open_some(files: FileSystem, spark: SparkSession, place: Place, chosen: Sequence[InputFile]) -> DataFrame | None:
-    """Return the rows of some files of an input; None for no files."""
-    if not chosen:
-        return None
-    base = place.path if files.is_folder(place.path) else None
-    return open_files(spark, place, [_uri(each.name) for each in chosen], base)
+def open_some(
+    files: FileSystem, spark: SparkSession, places: Sequence[Place], found: FoundFiles, chosen: Sequence[InputFile]
+) -> list[OpenedInput]:
+    """Return the rows of some files of a topic, by input; none for inputs without such files."""
+    opened = []
+    for number, place in enumerate(places):
+        names = [_uri(each.name) for each in chosen if found.places[each.name] == number]
+        if names:
+            base = place.path if files.is_folder(place.path) else None
+            opened.append(open_files(spark, place, names, base, number))
+    return opened
+
+
+def _paths(places: Sequence[Place]) -> str:
+    return ", ".join(place.path for place in places)
 
 
 def _uri(name: str) -> str:

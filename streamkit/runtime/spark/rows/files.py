@@ -62,6 +62,7 @@ _OPTIONS = {
     PARQUET: {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
+_MICROSECONDS_OF_A_DAY = 86_400_000_000
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
 _WRITTEN = {
@@ -75,6 +76,18 @@ _WRITTEN = {
 }
 _BLOCK_BITS = 41
 """The bits for the place of a block in its file: files have up to 2 TB."""
+FILES, OFFSETS, NUMBERS, TIMES_OF_ROWS = "their place in files", "offset", "whole numbers", "times"
+"""What orders the rows of an input."""
+
+
+@dataclass(frozen=True)
+class OpenedInput:
+    """The rows of an input: lines, or the columns of its parts; with their positions."""
+
+    place: Place
+    frame: DataFrame
+    order: str
+    """FILES, OFFSETS, NUMBERS or TIMES_OF_ROWS."""
 
 
 @dataclass(frozen=True)
@@ -95,23 +108,29 @@ class FileReading:
 
 
 def open_files(
-    spark: SparkSession, place: Place, chosen: Sequence[str] | None = None, base: str | None = None
-) -> DataFrame:
-    """Return the records of a place: lines, or the columns of its parts; with their positions. Raises TransportError.
+    spark: SparkSession, place: Place, chosen: Sequence[str] | None = None, base: str | None = None, number: int = 0
+) -> OpenedInput:
+    """Return the records of a place. Raises TransportError.
 
-    chosen: only these files of it; base: the directory in which folders are columns of partitions.
+    chosen: only these files of it; base: the directory in which folders are columns of partitions; number: of the input
+    among those of its topic.
     """
     frame = _opened(spark, place, [place.path] if chosen is None else list(chosen), base)
     if chosen is None and place.format in OF_SPARK:
         _check_all_read(spark, place, frame)
     if place.has_lines:
-        return frame.select("value", *_position("_metadata.file_block_start"))
+        return OpenedInput(place, frame.select("value", *_position("_metadata.file_block_start")), FILES)
     # First, so that Spark takes the condition to the scan: it passes none through columns that count rows.
     frame, order = filtered(frame, place), order_of(place, frame.columns)
-    return select_parts(_with_positions(frame, place) if order is None else _ordered(frame, place, order), place, order)
+    if order is None:
+        kind = OFFSETS if place.columns.offset is not None or "offset" in frame.columns else FILES
+        frame = _with_positions(frame, place, number)
+    else:
+        frame, kind = _ordered(frame, place, order, "order", number)
+    return OpenedInput(place, select_parts(frame, place, order), kind)
 
 
-def _with_positions(frame: DataFrame, place: Place) -> DataFrame:
+def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
     """Return rows with hidden columns for their file and place in it, or their offset. Raises TransportError without either."""
     hidden = _hidden_columns(frame) if place.format in OF_SPARK else frozenset()
     if "row_index" in hidden:
@@ -124,7 +143,7 @@ def _with_positions(frame: DataFrame, place: Place) -> DataFrame:
             f"{place.path}: rows of {place.format} have no order of their own: add a column offset, or name a column of "
             f"numbers or times that orders them: {place.path},format={place.format},order=COLUMN"
         )
-    return _ordered(frame, place, offset, "offset")
+    return _ordered(frame, place, offset, "offset", number)[0]
 
 
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
@@ -162,29 +181,33 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
         raise TransportError(f"{place.path}: Spark passes over names that begin with {name[0]}; give it another name")
 
 
-def _ordered(frame: DataFrame, place: Place, order: str, setting: str = "order") -> DataFrame:
-    """Return rows with the place that a column gives them. Raises TransportError for one that is missing or is no number."""
+def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, str]:
+    """Return rows with the place that a column gives them, and what that is. Raises TransportError for one without order."""
     from pyspark.sql import functions as sf
 
     column = expression(place, frame.columns, setting, order)
     kind = frame.select(column).dtypes[0][1]
+    is_time = kind in (*TIMES, "date") or (place.order is None and setting == "order")
     if kind in TIMES:
         column = sf.unix_micros(instant(column, kind))
     elif kind == "date":
-        column = sf.unix_date(column)
+        column = sf.unix_date(column).cast("bigint") * _MICROSECONDS_OF_A_DAY
+    elif kind in WHOLE and is_time:
+        column = column.cast("bigint") * 1000  # milliseconds of a timestamp
     elif kind not in WHOLE:
         raise TransportError(
             f"{place.path}: {setting}={order}: the column is of type {kind}; expected whole numbers or times"
         )
-    number = column.cast("bigint")
+    value = column.cast("bigint")
     refusal = sf.concat(
         sf.lit(f"{place.path}: {setting}={order}: "),
         sf.coalesce(
-            sf.concat(number.cast("string"), sf.lit(" is too large")), sf.lit("a row has null, and so no place")
+            sf.concat(value.cast("string"), sf.lit(" is too large")), sf.lit("a row has null, and so no place")
         ),
     )
-    checked = sf.when(sf.abs(number) < _ORDERED, number).otherwise(sf.raise_error(refusal).cast("bigint"))
-    return frame.select("*", *_no_position(checked, frame.columns))
+    checked = sf.when(sf.abs(value) < _ORDERED, value).otherwise(sf.raise_error(refusal).cast("bigint"))
+    found = frame.select("*", *_no_position(checked, frame.columns, number))
+    return found, TIMES_OF_ROWS if is_time else NUMBERS
 
 
 def _column(name: str) -> Column:
@@ -210,15 +233,16 @@ def _hidden_columns(frame: DataFrame) -> frozenset[str]:
     return found if "file_path" in found else frozenset()
 
 
-def _no_position(row: Column, columns: Sequence[str]) -> list[Column]:
+def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Column]:
     """Return the columns of a position that is a number alone; rows with the same one are ordered by what they contain.
 
-    So a task that Spark repeats takes them in the same order.
+    So a task that Spark repeats takes them in the same order. number: of the input, by which the same row of two differs.
     """
     from pyspark.sql import functions as sf
 
     contents = sf.to_json(sf.struct(*(quoted(name).cast("string") for name in columns)))
-    return [sf.lit("").alias(_FILE), sf.xxhash64(contents).alias(_BLOCK), row.alias(_ROW)]
+    hashed = sf.xxhash64(contents, sf.lit(number)) if number else sf.xxhash64(contents)
+    return [sf.lit("").alias(_FILE), hashed.alias(_BLOCK), row.alias(_ROW)]
 
 
 def _position(place: str) -> list[Column]:
@@ -569,4 +593,4 @@ def write_lines(plan: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
         yield lines_of(form, (topics, keys, values, times, headers, partitions))
 
 
-__all__ = ["FileReading", "count_partitions", "open_files", "read_files", "write_files"]
+__all__ = ["FileReading", "OpenedInput", "count_partitions", "open_files", "read_files", "write_files"]

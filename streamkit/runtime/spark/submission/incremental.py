@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, find_files, open_some
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
+from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.stages.job import STATE
-from streamkit.runtime.spark.submission.job_options import JobOptions, Place, Range
+from streamkit.runtime.spark.submission.job_options import JobOptions, Range
 from streamkit.runtime.spark.submission.spark_session import describe_job, translated
 from streamkit.runtime.spark.submission.submit_job import (
     JobInputs,
@@ -86,12 +87,12 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     before, checkpoint = run.before, run.checkpoint
     _check_inputs(before, options)
     found = {
-        topic: find_files(checkpoint.files, spark, topic, place, before.files.get(topic, ()), run.number)
-        for topic, place in options.inputs.items()
+        topic: find_files(checkpoint.files, spark, topic, places, before.files.get(topic, ()), run.number)
+        for topic, places in options.inputs.items()
     }
-    frames = _open(plan, options, spark, checkpoint.files, found)
+    opened = _open(plan, options, spark, checkpoint.files, found)
     options = replace(options, range=_continued(before, options.range))
-    prepared = prepare(plan, options, _counts(plan, options, before, frames), checkpoint.kept(before))
+    prepared = prepare(plan, options, _counts(plan, before, opened), checkpoint.kept(before))
     checkpoint.check_partitions(before, prepared.job.partitions)
     topic_ids = _topic_ids(before, prepared)
     try_tasks(prepared.job)
@@ -103,7 +104,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         checkpoint.clean(before)
         return
     with checkpoint.limited_batches(before):
-        after = _execute(prepared, spark, run, _Inputs(spark, prepared, frames, found, run), report)
+        after = _execute(prepared, spark, run, _Inputs(spark, prepared, opened, found, run), report)
     for topic, each in found.items():
         # A file that grew while the run read it may be read in part: nothing of the run counts then.
         find_files(checkpoint.files, spark, topic, options.inputs[topic], (*each.read, *each.new), run.number)
@@ -168,16 +169,16 @@ class _Inputs(JobInputs):
         self,
         spark: SparkSession,
         prepared: Prepared,
-        frames: Mapping[str, DataFrame | None],
+        opened: Mapping[str, Sequence[OpenedInput]],
         found: Mapping[str, FoundFiles],
         run: _Run,
     ):
-        super().__init__(spark, prepared, frames)
+        super().__init__(spark, prepared, opened)
         self._found = found
         self._run = run
 
-    def _ranks(self, topic: str, frame: DataFrame) -> Mapping[str, int]:
-        return self._found[topic].ranks
+    def _ranks(self, topic: str, inputs: Sequence[OpenedInput]) -> Sequence[Mapping[str, int]]:
+        return [self._found[topic].ranks] * len(inputs)
 
     def state(self, stores: Collection[str]) -> DataFrame | None:
         """Return the rows of stores of the checkpoint; None where there are none."""
@@ -202,25 +203,23 @@ def _check_inputs(before: Manifest, options: JobOptions) -> None:
 
 def _open(
     plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, found: Mapping[str, FoundFiles]
-) -> dict[str, DataFrame | None]:
+) -> dict[str, list[OpenedInput]]:
     """Return the rows of new files; of global tables those of all files, which each run reads completely."""
     whole = set(global_topics(plan))
     return {
-        topic: open_some(files, spark, options.inputs[topic], (*each.read, *each.new) if topic in whole else each.new)
+        topic: open_some(
+            files, spark, options.inputs[topic], each, (*each.read, *each.new) if topic in whole else each.new
+        )
         for topic, each in found.items()
     }
 
 
-def _counts(
-    plan: Plan, options: JobOptions, before: Manifest, frames: Mapping[str, DataFrame | None]
-) -> dict[str, int]:
+def _counts(plan: Plan, before: Manifest, opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, int]:
     """Return the partitions of topics in files: at least as many as in the runs before."""
-
-    def count(topic: str, frame: DataFrame | None, place: Place) -> int:
-        now = 1 if frame is None else count_of(plan, topic, frame, place)
-        return max(now, before.partitions.get(topic, 1))
-
-    return {topic: count(topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
+    return {
+        topic: max(count_of(plan, topic, inputs) if inputs else 1, before.partitions.get(topic, 1))
+        for topic, inputs in opened.items()
+    }
 
 
 def _continued(before: Manifest, requested: Range) -> Range:

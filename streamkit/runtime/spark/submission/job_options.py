@@ -119,8 +119,8 @@ class Range:
 class JobOptions:
     """What a job reads, writes and does."""
 
-    inputs: Mapping[str, Place] = field(default_factory=dict)
-    """By topic on the log; topics that are not here are read from the log."""
+    inputs: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
+    """By topic on the log, each with at least one; topics that are not here are read from the log."""
     outputs: Mapping[str, Place | None] = field(default_factory=dict)
     """By topic on the log, REST for the others; None: the log. Empty: every written topic goes to the log."""
     emit: str | None = None
@@ -166,8 +166,8 @@ def parse_place(text: str, option: str) -> tuple[str, Place | None]:
 
 
 _PARTS = tuple(part.name for part in fields(Columns))
-_INPUT_SETTINGS = ("format", "order", *_PARTS)
-_OUTPUT_SETTINGS = ("format", "columns", "key", "value")
+INPUT_SETTINGS = ("format", "order", *_PARTS)
+OUTPUT_SETTINGS = ("format", "columns", "key", "value")
 _SETTING = re.compile(r"\s*([^\s,=()'\"`]+)=")
 _QUOTED = re.compile(r"""'(?:\\.|[^\\'])*'|"(?:\\.|[^\\"])*"|`[^`]*`""", re.DOTALL)
 
@@ -207,33 +207,31 @@ def _end_of_setting(text: str, begin: int, is_sql: bool) -> tuple[int, bool]:
     return at, not depth
 
 
-def make_place(path: str, settings: Mapping[str, str], is_input: bool, shown: str) -> Place:
+def make_place(path: str, settings: Mapping[str, Parts], is_input: bool, shown: str) -> Place:
     """Return a place with settings by name. Raises UsageError.
 
     shown: how the user wrote the place, for messages.
     """
-    known = _INPUT_SETTINGS if is_input else _OUTPUT_SETTINGS
+    known = INPUT_SETTINGS if is_input else OUTPUT_SETTINGS
     options = {}
+    texts = {name: value for name, value in settings.items() if isinstance(value, str)}
     for name, value in settings.items():
         if name.startswith(OPTION) and is_input:
-            options[name.removeprefix(OPTION)] = value
+            options[name.removeprefix(OPTION)] = texts[name]
         elif name not in known:
             names = ", ".join(known)
             raise UsageError(f"{shown}: unknown setting {name!r}{did_you_mean(name, known, f'known are {names}')}")
         elif not value:
             raise UsageError(f"{shown}: {name} is empty")
-    named = settings.get("format")
-    columns = Columns(**{name: settings[name] for name in _PARTS if is_input and name in settings})
-    if settings.get("columns", DECODED) not in (DECODED, OF_LOG):
-        raise UsageError(f"{shown}: columns={settings['columns']}: expected {DECODED} or {OF_LOG}")
-    layout = (
-        Layout() if is_input else Layout(settings.get("columns") == OF_LOG, settings.get("key"), settings.get("value"))
-    )
+    named = texts.get("format")
+    if texts.get("columns", DECODED) not in (DECODED, OF_LOG):
+        raise UsageError(f"{shown}: columns={texts['columns']}: expected {DECODED} or {OF_LOG}")
+    layout = Layout() if is_input else Layout(texts.get("columns") == OF_LOG, texts.get("key"), texts.get("value"))
     place = Place(
         path,
         {"jsonl": JSON_LINES}.get(named, named) if named else _guess(path) if is_input else format_of_name(path),
-        settings.get("order"),
-        columns,
+        texts.get("order"),
+        _columns(settings, texts) if is_input else Columns(),
         options,
         layout,
     )
@@ -247,19 +245,32 @@ def make_place(path: str, settings: Mapping[str, str], is_input: bool, shown: st
     return place
 
 
+def _columns(settings: Mapping[str, Parts], texts: Mapping[str, str]) -> Columns:
+    return Columns(
+        settings.get("key"),
+        settings.get("value"),
+        texts.get("timestamp"),
+        settings.get("headers"),
+        texts.get("partition"),
+        texts.get("offset"),
+        texts.get(WHERE),
+    )
+
+
 def _guess(path: str) -> str:
     """Return the format of what lies at a path of this machine; UNKNOWN elsewhere."""
     if "://" in path:
         return UNKNOWN
-    suffix = os.path.splitext(path)[1]
-    if (
-        not os.path.exists(path)
-        and re.fullmatch(r"\w+(\.\w+){2,}", path)
-        and suffix not in (".json", ".jsonl", *_BY_SUFFIX)
-    ):
+    if is_table_name(path) and not os.path.exists(path):
         return TABLE
     found = sorted(glob(path)) if has_magic(path) else [path]
     return recognized(found[0] if found else path, _names, _first_bytes)
+
+
+def is_table_name(text: str) -> bool:
+    """Return whether a text has the form CATALOG.DATABASE.TABLE, and no suffix of a format."""
+    suffix = os.path.splitext(text)[1]
+    return re.fullmatch(r"\w+(\.\w+){2,}", text) is not None and suffix not in (".json", ".jsonl", *_BY_SUFFIX)
 
 
 def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes: Callable[[str], bytes]) -> str:
@@ -302,7 +313,6 @@ def _first_bytes(path: str) -> bytes:
         return file.read(max(map(len, _BY_MAGIC)))
 
 
-def check_input(place: Place, topic: str) -> None:
-    """Raise UsageError where a local path does not exist."""
-    if place.is_local and not (glob(place.path) if has_magic(place.path) else os.path.exists(place.path)):
-        raise UsageError(f"--input {topic}={place.path}: no such file or directory")
+def is_missing(place: Place) -> bool:
+    """Return whether nothing is at a path of this machine."""
+    return place.is_local and not (glob(place.path) if has_magic(place.path) else os.path.exists(place.path))

@@ -98,6 +98,12 @@ def _positions(
     return consumer.offsets_for_times(dict.fromkeys(places, _time(text, option)))
 
 
+def check_position(text: str, option: str) -> None:
+    """Raise UsageError for a position that is neither a word nor a time; of a file of offsets its contents count."""
+    if text not in (EARLIEST if option == "--from" else LATEST, COMMITTED) and not os.path.isfile(text):
+        _time(text, option)
+
+
 def _offsets_of(path: str, option: str) -> dict[TopicPartition, int]:
     try:
         with open(path, encoding="utf-8") as file:

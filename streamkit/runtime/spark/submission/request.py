@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from streamkit.errors import UsageError
@@ -21,28 +22,53 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def inputs_of(plan: Plan, texts: Iterable[str]) -> dict[str, Place]:
-    """Return the files by topic on the log of `TOPIC[=PATH]`; topics without a path are left out. Raises UsageError."""
-    written = {topic for sub in plan.sub_topologies for topic in written_topics(plan, sub)}
-    found: dict[str, Place | None] = {}
+def inputs_of(
+    plan: Plan, texts: Iterable[str], before: Mapping[str, tuple[Place, ...]] = MappingProxyType({})
+) -> dict[str, tuple[Place, ...]]:
+    """Return the inputs by topic on the log of `TOPIC[=PATH]`; topics without a path are left out. Raises UsageError.
+
+    before: the inputs of topics that no text names.
+    """
+    found: dict[str, list[Place | None]] = {}
+    names = {}
     for text in texts:
         name, place = parse_place(text, "--input")
         topic = name if matching(plan, name) else find_topic(plan, name).name
-        if topic in found:
-            raise UsageError(f"--input {name}: given twice")
-        if place is None and topic in written:
-            # Among the records on the log are those that the application wrote, which the job writes again.
-            raise UsageError(
-                f"--input {name}: the file writes this topic too, and the log does not tell which records are its own; "
-                f"--input {name}=PATH reads those of others from files"
-            )
-        found[topic] = place
+        names[topic] = name
+        found.setdefault(topic, []).append(place)
+    joined = {topic: inputs_of_topic(plan, topic, places, f"--input {names[topic]}") for topic, places in found.items()}
     # Topics without a place are read from the log, like topics without an option.
-    return {topic: place for topic, place in found.items() if place is not None}
+    return {topic: places for topic, places in {**before, **joined}.items() if places}
 
 
-def outputs_of(plan: Plan, texts: Iterable[str]) -> dict[str, Place | None]:
-    """Return the files by topic on the log of `TOPIC[=PATH]`; None: the log. Raises UsageError."""
+def inputs_of_topic(plan: Plan, topic: str, places: Sequence[Place | None], shown: str) -> tuple[Place, ...]:
+    """Return the places of a topic's inputs; none where it is read from the log. Raises UsageError.
+
+    shown: how the user named the input, for messages.
+    """
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise UsageError(f"{shown}: {'the log' if place is None else place.path} is given twice")
+    if None not in places:
+        return tuple(place for place in places if place is not None)
+    if len(places) > 1:
+        raise UsageError(f"{shown}: a topic is read either from the log or from places; give each of them a PATH")
+    if topic in {each for sub in plan.sub_topologies for each in written_topics(plan, sub)}:
+        # Among the records on the log are those that the application wrote, which the job writes again.
+        raise UsageError(
+            f"{shown}: the file writes this topic too, and the log does not tell which records are its own; "
+            f"{shown}=PATH reads those of others from files"
+        )
+    return ()
+
+
+def outputs_of(
+    plan: Plan, texts: Iterable[str], before: Mapping[str, Place | None] = MappingProxyType({})
+) -> dict[str, Place | None]:
+    """Return the files by topic on the log of `TOPIC[=PATH]`; None: the log. Raises UsageError.
+
+    before: the outputs of topics that no text names.
+    """
     entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
     found: dict[str, Place | None] = {}
     for text in texts:
@@ -53,7 +79,7 @@ def outputs_of(plan: Plan, texts: Iterable[str]) -> dict[str, Place | None]:
         if topic in found:
             raise UsageError(f"--output {name}: given twice")
         found[topic] = place
-    return found
+    return {**before, **found}
 
 
 def run_job(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.rows import arrow_rows, changelog_export
 from streamkit.runtime.spark.rows.files import (
     FileReading,
+    OpenedInput,
     count_partitions,
     open_files,
-    read_files,
     same_path,
     write_files,
 )
@@ -31,6 +31,7 @@ from streamkit.runtime.spark.rows.log_rows import (
     write_log,
 )
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, layout_of
+from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
 from streamkit.runtime.spark.stages.job import CHANGELOGS, STATE, Job
 from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, patterns, topics_read, written_topics
 from streamkit.runtime.spark.submission.job_options import (
@@ -41,8 +42,8 @@ from streamkit.runtime.spark.submission.job_options import (
     JobOptions,
     Place,
     Range,
-    check_input,
     format_of_name,
+    is_missing,
     recognized,
 )
 from streamkit.runtime.spark.submission.ranges import find_ranges
@@ -86,8 +87,7 @@ class Prepared:
         """Return the lines of a description: the stages and their inputs."""
         lines = [stage.describe(self.job.pieces(stage)) for stage in self.job.stages]
         for topic in self.job.sources():
-            place = self.job.options.inputs.get(topic)
-            if place is not None:
+            for place in self.job.options.inputs.get(topic, ()):
                 lines.append(f"{topic}: {place.path} ({place.format})")
             for each in self.of(topic):
                 count = each.stop - each.start
@@ -153,8 +153,11 @@ def submit(
     with translated():
         options = with_formats(spark, options)
         _check_outputs(spark, options)
-        frames = {topic: open_files(spark, place) for topic, place in options.inputs.items()}
-        counts = {topic: count_of(plan, topic, frame, options.inputs[topic]) for topic, frame in frames.items()}
+        opened = {
+            topic: [open_files(spark, place, number=number) for number, place in enumerate(places)]
+            for topic, places in options.inputs.items()
+        }
+        counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
         prepared = prepare(plan, options, counts)
         try_tasks(prepared.job)
         for warning in (*plan.config.warnings, *prepared.warnings):
@@ -166,7 +169,7 @@ def submit(
             if options.inputs:
                 raise UsageError("--write-state needs the offsets of the log: read all topics from it")
             changelog_export.check_seedable(plan, prepared.address, prepared.job.layout)
-        outputs = prepared.job.build(spark, JobInputs(spark, prepared, frames))
+        outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
         write_outputs(spark, prepared, outputs, report)
         if options.write_state:
             describe_job(spark, f"streamkit {plan.application}: state")
@@ -176,7 +179,7 @@ def submit(
 
 def with_formats(spark: SparkSession, options: JobOptions) -> JobOptions:
     """Return the options with the formats of inputs that only Spark can look at."""
-    if all(place.format != UNKNOWN for place in options.inputs.values()):
+    if all(place.format != UNKNOWN for places in options.inputs.values() for place in places):
         return options
     files = None if classic_context(spark) is None else FileSystem(spark)
 
@@ -188,28 +191,41 @@ def with_formats(spark: SparkSession, options: JobOptions) -> JobOptions:
         path = next(iter(files.matches(place.path)), place.path)
         return replace(place, format=recognized(path, files.inside, files.first_bytes))
 
-    return replace(options, inputs={topic: known(place) for topic, place in options.inputs.items()})
+    return replace(options, inputs={topic: tuple(map(known, places)) for topic, places in options.inputs.items()})
 
 
 def check(plan: Plan, options: JobOptions) -> None:
     """Raise UsageError for topics that the plan does not have or that can't be read, TransportError for places that exist."""
-    for topic, place in options.inputs.items():
-        if topic not in topics_read(plan) and not matching(plan, topic):
-            raise UsageError(f"--input {topic}: the topology does not read it; it reads {', '.join(topics_read(plan))}")
-        check_input(place, topic)
-    written = dict.fromkeys(topic for sub in plan.sub_topologies for topic in written_topics(plan, sub))
-    if not any(map(has_routes, plan.sub_topologies)):
-        for option, topics in (("--output", options.outputs), ("--compare", options.compare)):
-            for topic in topics:
-                if topic != REST and topic not in written:
-                    raise UsageError(
-                        f"{option} {topic}: the topology does not write it; it writes {', '.join(written) or 'nothing'}"
-                    )
+    for topic, places in options.inputs.items():
+        if reason := unread(plan, topic):
+            raise UsageError(f"--input {topic}: {reason}")
+        for place in places:
+            if is_missing(place):
+                raise UsageError(f"--input {topic}={place.path}: no such file or directory")
+    for option, topics in (("--output", options.outputs), ("--compare", options.compare)):
+        for topic in topics:
+            if topic != REST and (reason := unwritten(plan, topic)):
+                raise UsageError(f"{option} {topic}: {reason}")
     _check_places(options)
     for topic, output in options.outputs.items():
         taken = output is not None and output.is_local and os.path.exists(output.path) and not _is_leftover(output)
         if output is not None and taken and not options.overwrite and options.checkpoint is None:
             raise TransportError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
+
+
+def unread(plan: Plan, topic: str) -> str | None:
+    """Return why a topic can't be an input, if so."""
+    if topic in topics_read(plan) or matching(plan, topic):
+        return None
+    return f"the topology does not read it; it reads {', '.join(topics_read(plan))}"
+
+
+def unwritten(plan: Plan, topic: str) -> str | None:
+    """Return why a topic can't be an output, if so."""
+    written = dict.fromkeys(topic for sub in plan.sub_topologies for topic in written_topics(plan, sub))
+    if topic in written or any(map(has_routes, plan.sub_topologies)):
+        return None
+    return f"the topology does not write it; it writes {', '.join(written) or 'nothing'}"
 
 
 def _check_places(options: JobOptions) -> None:
@@ -226,8 +242,8 @@ def _check_places(options: JobOptions) -> None:
                 raise UsageError(f"{shown}: --output {other} is in the same directory; give each output its own")
         if options.checkpoint is not None:
             continue  # each run adds a folder, and replaces nothing
-        for other, source in options.inputs.items():
-            if source.format != TABLE and _folder(source).startswith(folder):
+        for other, sources in options.inputs.items():
+            if any(source.format != TABLE and _folder(source).startswith(folder) for source in sources):
                 raise UsageError(f"{shown}: --input {other} is in this directory; give the output its own")
 
 
@@ -249,30 +265,35 @@ def _check_outputs(spark: SparkSession, options: JobOptions) -> None:
 class JobInputs:
     """The topics of files and of the log (job.Inputs)."""
 
-    def __init__(self, spark: SparkSession, prepared: Prepared, files: Mapping[str, DataFrame | None]):
+    def __init__(self, spark: SparkSession, prepared: Prepared, files: Mapping[str, Sequence[OpenedInput]]):
         self._spark = spark
         self._prepared = prepared
         self._files = files
+        for topic, inputs in files.items():
+            check_order(topic, inputs)
 
     def frame(self, topic: str) -> DataFrame:
         """Return the records of a topic as rows."""
         job = self._prepared.job
         if topic not in self._files:
             return read_frame(self._spark, LogReading(self._prepared.address, self._prepared.of(topic)))
-        place, frame = job.options.inputs[topic], self._files[topic]
-        if frame is None:
+        inputs = self._files[topic]
+        if not inputs:
             return self._spark.createDataFrame([], arrow_rows.DDL)
         declared = job.plan.external_topics.get(topic)
         names = (topic,) if declared is None else (topic, declared.entry)
-        files = self._ranks(topic, frame)
+        ranks = self._ranks(topic, inputs)
         timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
-        of_lines = place.has_lines
-        reading = FileReading(job.pickled, topic, names, job.partitions[topic], files, timed, of_lines)
-        return read_files(frame, place, reading)
 
-    def _ranks(self, topic: str, frame: DataFrame) -> Mapping[str, int]:
-        """Return the place of each file in the order of reading."""
-        return {name: rank for rank, name in enumerate(sorted(map(same_path, frame.inputFiles())))}
+        def reading(number: int) -> FileReading:
+            of_lines = inputs[number].place.has_lines
+            return FileReading(job.pickled, topic, names, job.partitions[topic], ranks[number], timed, of_lines)
+
+        return read_inputs(topic, inputs, reading)
+
+    def _ranks(self, topic: str, inputs: Sequence[OpenedInput]) -> Sequence[Mapping[str, int]]:
+        """Return the places of the files of each input in the order of reading."""
+        return ranks_of(inputs)
 
     def state(self, stores: Collection[str]) -> DataFrame | None:
         """Return None: the job begins without state."""
@@ -359,12 +380,12 @@ def _is_leftover(place: Place) -> bool:
     return place.is_local and os.path.isdir(place.path) and set(os.listdir(place.path)) <= {_LEFTOVER}
 
 
-def count_of(plan: Plan, topic: str, frame: DataFrame, place: Place) -> int:
-    """Return the number of partitions of a topic in files: as declared, or as its records name them."""
+def count_of(plan: Plan, topic: str, inputs: Iterable[OpenedInput]) -> int:
+    """Return the number of partitions of a topic in files: as declared, or as its records name them; 1 without inputs."""
     declared = plan.external_topics.get(topic)
     if declared is not None and declared.partitions is not None:
         return declared.partitions
-    return count_partitions(frame, place)
+    return max((count_partitions(each.frame, each.place) for each in inputs), default=1)
 
 
 def _undetermined(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from streamkit.errors import StateError
+from streamkit.errors import StateError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.packed_rows import pack, unpack
@@ -78,6 +78,8 @@ class Reading:
     """The next offset of each partition whose records have none of the log."""
     orders: dict[tuple[str, int], int] = field(default_factory=dict)
     """The highest timestamp so far (ms), by which topics merge."""
+    own: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The last offset of each partition whose records have some."""
 
     def restore(self, saved: Json) -> None:
         """Continue after the positions that `memory_of` gave."""
@@ -85,10 +87,24 @@ class Reading:
         self.orders = {(topic, partition): time for topic, partition, time in saved["orders"]}
 
     def note(self, rows: pa.RecordBatch, topic: str, partition: int) -> None:
-        """Note the highest timestamp of rows of one topic, where they have one."""
+        """Note the highest timestamp of rows of one topic, where they have one. Raises TransportError for an offset of two rows."""
+        self._check_offsets(rows, topic, partition)
         order = rows.column(arrow_rows.ORDER)
         if len(rows) and not order.null_count:
             self.orders[topic, partition] = order[len(rows) - 1].as_py()
+
+    def _check_offsets(self, rows: pa.RecordBatch, topic: str, partition: int) -> None:
+        import numpy as np
+
+        offsets = rows.column(arrow_rows.OFFSET).to_numpy()[rows.column(arrow_rows.SOURCE).to_numpy() == 0]
+        if not len(offsets):
+            return
+        twice = np.flatnonzero(np.diff(offsets, prepend=self.own.get((topic, partition), -1)) == 0)
+        if len(twice):
+            raise TransportError(
+                f"{topic}-{partition}: two rows have the offset {offsets[twice[0]]}, so that nothing orders them"
+            )
+        self.own[topic, partition] = int(offsets[-1])
 
     def to_json(self) -> dict[str, Json]:
         """Return what `restore` takes."""
