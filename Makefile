@@ -79,6 +79,7 @@ generated: $(READY)
 	$(BIN)/python -m streamkit_cli.reference --check docs
 	$(BIN)/python -m streamkit_cli.shell_files --check .
 	$(BIN)/python -m streamkit.testing.case_schema --check
+	$(BIN)/python -m streamkit.runtime.spark.submission.job_schema --check
 
 format: $(READY) ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
@@ -90,6 +91,7 @@ generate: $(READY) ## Write the generated files: references, schemas, man pages,
 	$(BIN)/python -m streamkit_cli.reference --write docs
 	$(BIN)/python -m streamkit_cli.shell_files --write .
 	$(BIN)/python -m streamkit.testing.case_schema
+	$(BIN)/python -m streamkit.runtime.spark.submission.job_schema
 
 bench: $(READY) ## Compare with Kafka Streams on one broker, then bench-spark (java and Maven; an hour)
 	@$(BIN)/python -m tests.bench.run

@@ -63,9 +63,8 @@ def validate_files(files: Sequence[str], options: CheckOptions | None = None) ->
         try:
             for file in files_of(path):
                 # A test file has the problems of its topology, which may be one of the files too.
-                found.update(
-                    dict.fromkeys(_test_problems(file, chosen) if is_test_file(file) else _problems(file, chosen))
-                )
+                check = _test_problems if is_test_file(file) else _job_problems if is_job(file) else _problems
+                found.update(dict.fromkeys(check(file, chosen)))
         except UsageError as error:
             print_message(str(error))
             code = error.exit_code
@@ -80,6 +79,18 @@ def _test_problems(file: str, options: CheckOptions) -> list[ReportLine]:
     require_file(file)
     try:
         load(Path(file), Plans(environment(options.env_file), overrides(options.settings)))
+    except TopologyError as error:
+        return _report_lines(error.problems)
+    return []
+
+
+def _job_problems(file: str, options: CheckOptions) -> list[ReportLine]:
+    from streamkit.plan import load
+    from streamkit.runtime.spark.submission.job_file import load_job
+
+    variables, chosen = environment(options.env_file), overrides(options.settings)
+    try:
+        load_job(file, lambda topology, own: load(topology, variables, {**own, **chosen}), variables)
     except TopologyError as error:
         return _report_lines(error.problems)
     return []
@@ -178,11 +189,25 @@ _TESTS = (".test.yaml", ".test.yml")
 _PASSED_OVER = ("node_modules", "__pycache__")
 _TOPOLOGY = re.compile(rb"""^\s*\{?\s*["']?streamkit["']?\s*:""", re.MULTILINE)
 """In a file of a folder: other programs keep YAML files in the same folders."""
+_JOB = re.compile(rb"""^["']?topology["']?\s*:""", re.MULTILINE)
 
 
 def is_test_file(file: str) -> bool:
     """Return whether a file has tests rather than a topology."""
     return file.endswith(_TESTS)
+
+
+def is_job(file: str) -> bool:
+    """Return whether a file is a job file; a quick look at its keys spares the imports for others."""
+    try:
+        with open(file, "rb") as opened:
+            if not _JOB.search(opened.read()):
+                return False
+    except OSError:
+        return False
+    from streamkit.runtime.spark.submission.job_file import is_job_file
+
+    return is_job_file(file)
 
 
 def files_of(path: str) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,15 +14,22 @@ import typer
 from streamkit.errors import UsageError
 from streamkit.plan.lookup import find_topic
 from streamkit.plan.model import Plan
-from streamkit_cli.loading import load_plan
-from streamkit_cli.options import EnvFile, File, Format, Settings, topics
+from streamkit_cli.loading import STDIN, environment, load_plan
+from streamkit_cli.options import EnvFile, Format, Settings, topics
 
 if TYPE_CHECKING:
+    from streamkit.runtime.spark.submission.job_file import JobFile
     from streamkit.runtime.spark.submission.job_options import JobOptions
     from streamkit.runtime.spark.submission.spark_session import Cluster
 
 DIFFERS = 1
 
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="The topology file, or a job file that names it; - is stdin.", show_default=False
+    ),
+]
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="local[*], spark://HOST:PORT, k8s://…, yarn or sc://HOST."),
@@ -49,27 +57,32 @@ Emit = Annotated[
     typer.Option("--emit", metavar="updates|final", help="Every update, or the last of each key (default for tables)."),
 ]
 From = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--from", metavar="POSITION", help="earliest, committed, a time as in consume, or a JSON file of offsets."
+        "--from",
+        metavar="POSITION",
+        help="earliest (default), committed, a time as in consume, or a JSON file of offsets.",
     ),
 ]
 Until = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--until", metavar="POSITION", help="latest, committed, a time as in consume, or a JSON file of offsets."
+        "--until",
+        metavar="POSITION",
+        help="latest (default), committed, a time as in consume, or a JSON file of offsets.",
     ),
 ]
 DataLoss = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--on-data-loss",
         metavar="error|warn",
-        help="What to do where retention has removed the beginning of the range.",
+        help="What to do where retention has removed the beginning of the range: error is the default.",
     ),
 ]
 Shadow = Annotated[
-    str, typer.Option("--shadow", metavar="SUFFIX", help="Write to topics whose names end so, instead of the topics.")
+    str | None,
+    typer.Option("--shadow", metavar="SUFFIX", help="Write to topics whose names end so, instead of the topics."),
 ]
 Compare = Annotated[
     list[str] | None,
@@ -84,7 +97,7 @@ WriteState = Annotated[
     bool, typer.Option("--write-state", help="Write the final stores as changelogs, for `run` to go on from.")
 ]
 Parallelism = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--parallelism",
         metavar="N",
@@ -116,24 +129,25 @@ Report = Annotated[Format, typer.Option("--format", help="How --dry-run and --co
 EXAMPLES = (
     "streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out",
     "streamkit submit orders.yaml --from -7d --dry-run",
+    "streamkit submit job.yaml --master 'local[*]'",
 )
 """The examples of the help."""
 
 
 def command(
-    file: File,
+    file: Job,
     master: Master = None,
     inputs: Inputs = None,
     outputs: Outputs = None,
     emit: Emit = None,
-    start: From = "earliest",
-    end: Until = "latest",
-    on_data_loss: DataLoss = "error",
-    shadow: Shadow = "",
+    start: From = None,
+    end: Until = None,
+    on_data_loss: DataLoss = None,
+    shadow: Shadow = None,
     compare: Compare = None,
     write_state: WriteState = False,
     checkpoint: CheckpointDir = None,
-    parallelism: Parallelism = 1,
+    parallelism: Parallelism = None,
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
     conf: Conf = None,
@@ -146,37 +160,58 @@ def command(
     """Run a topology over history, as one batch job on Spark.
 
     Inputs are files or ranges of the log, outputs files or topics, in the form of records. All other topics
-    are on the log that bootstrap.servers names.
+    are on the log that bootstrap.servers names. A job file has the options as keys, which those of the command line override.
     """
-    from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES, JobOptions, Range
+    from streamkit.runtime.spark.submission.job_file import ON_DATA_LOSS
+    from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES
     from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
     from streamkit.runtime.spark.submission.submit_job import check, uses_log
     from streamkit_cli.logs import silence_noticed
 
     one_of("--emit", emit, (None, UPDATES, FINAL))
-    one_of("--on-data-loss", on_data_loss, ("error", "warn"))
-    plan = load_plan(file, settings, env_file)
-    options = JobOptions(
-        inputs_of(plan, inputs or ()),
-        outputs_of(plan, outputs or ()),
-        emit,
-        Range(start, end, on_data_loss == "warn"),
-        overwrite,
-        shadow,
-        tuple(find_topic(plan, name).name for name in compare or ()),
-        write_state,
-        checkpoint,
-        parallelism,
+    one_of("--on-data-loss", on_data_loss, (None, *ON_DATA_LOSS))
+    job = _load(file, settings, env_file)
+    plan, before = job.plan, job.options
+    options = replace(
+        before,
+        inputs=inputs_of(plan, inputs or (), before.inputs),
+        outputs=outputs_of(plan, outputs or (), before.outputs),
+        range=replace(
+            before.range,
+            start=start or before.range.start,
+            end=end or before.range.end,
+            tolerate_loss=before.range.tolerate_loss if on_data_loss is None else on_data_loss == "warn",
+        ),
+        emit=emit or before.emit,
+        overwrite=overwrite or before.overwrite,
+        shadow=before.shadow if shadow is None else shadow,
+        compare=before.compare if compare is None else tuple(find_topic(plan, name).name for name in compare),
+        write_state=write_state or before.write_state,
+        checkpoint=checkpoint or before.checkpoint,
+        parallelism=parallelism or before.parallelism,
     )
     check(plan, options)
-    if checkpoint is not None:
+    if options.checkpoint is not None:
         _check_incremental(options, dry_run)
-    cluster = cluster_of(master, conf, py_files, archives)
+    cluster = cluster_of(master, conf, py_files, archives, job.cluster)
     with silence_noticed(plan) if uses_log(plan, options) else nullcontext():
         if dry_run:
             _show_stages(plan, options, form)
             return None
         return _run(plan, options, cluster, form)
+
+
+def _load(file: str, settings: list[str] | None, env_file: str | None) -> JobFile:
+    """Return the job of a job file, or one without options of a topology file. Raises UsageError, TopologyError."""
+    from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, load_job
+
+    if file == STDIN or not is_job_file(file):
+        return JobFile(load_plan(file, settings, env_file))
+
+    def plan_of(topology: str, own: Mapping[str, str]) -> Plan:
+        return load_plan(topology, [*(f"{name}={value}" for name, value in own.items()), *(settings or ())], env_file)
+
+    return load_job(file, plan_of, environment(env_file))
 
 
 def _check_incremental(options: JobOptions, dry_run: bool) -> None:
@@ -220,11 +255,24 @@ def one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> Non
         raise UsageError(f"{option} {value}: expected {' or '.join(each for each in known if each)}")
 
 
-def cluster_of(master: str | None, conf: list[str] | None, py_files: str | None, archives: str | None) -> Cluster:
-    """Return where a job runs, from the options. Raises UsageError."""
+def cluster_of(
+    master: str | None,
+    conf: list[str] | None,
+    py_files: str | None,
+    archives: str | None,
+    before: Cluster | None = None,
+) -> Cluster:
+    """Return where a job runs, from the options, which override those before. Raises UsageError."""
     from streamkit.runtime.spark.submission.spark_session import Cluster
 
-    return Cluster(master, _pairs(conf), _list(py_files), _list(archives), "--verbose" in sys.argv)
+    before = before or Cluster()
+    return Cluster(
+        master or before.master,
+        {**before.settings, **_pairs(conf)},
+        _list(py_files) or before.py_files,
+        _list(archives) or before.archives,
+        "--verbose" in sys.argv,
+    )
 
 
 def _pairs(texts: list[str] | None) -> dict[str, str]:

@@ -1,0 +1,334 @@
+"""Job files: what `submit` reads, writes and does, or every mistake of a file at once, with the reader of topologies."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from streamkit.errors import Problem, StreamkitError, TopologyError, UsageError
+from streamkit.plan.lookup import find_topic
+from streamkit.plan.model import Plan
+from streamkit.runtime.spark.stages.stage_plan import has_routes, matching
+from streamkit.runtime.spark.submission.job_options import (
+    FINAL,
+    INPUT_SETTINGS,
+    OPTION,
+    OUTPUT_SETTINGS,
+    REST,
+    TABLE,
+    UPDATES,
+    JobOptions,
+    Parts,
+    Place,
+    Range,
+    is_missing,
+    is_table_name,
+    make_place,
+)
+from streamkit.runtime.spark.submission.ranges import check_position
+from streamkit.runtime.spark.submission.request import inputs_of_topic
+from streamkit.runtime.spark.submission.spark_session import Cluster
+from streamkit.runtime.spark.submission.submit_job import unread, unwritten
+from streamkit.spec.topology_file import ordered, read_text
+from streamkit.spec.yaml_nodes import Node, Source, check_keys, compose
+from streamkit.spec.yaml_reader import BAD, Bad, Reader
+
+KEYS = (
+    "topology", "description", "set", "inputs", "outputs", "checkpoint", "emit", "from", "until", "on_data_loss", "overwrite",
+    "shadow", "compare", "write_state", "parallelism", "master", "spark", "py_files", "archives",
+)  # fmt: skip
+ON_DATA_LOSS = ("error", "warn")
+PlanOf: TypeAlias = Callable[[str, Mapping[str, str]], Plan]
+"""(topology file, settings) -> its plan. Raises TopologyError, UsageError, ConfigError."""
+_JOB = re.compile(r"""^["']?topology["']?\s*:""", re.MULTILINE)
+_TOPOLOGY = re.compile(r"""^["']?(streamkit|tests)["']?\s*:""", re.MULTILINE)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job: its topology, its options, and where it runs."""
+
+    plan: Plan
+    options: JobOptions = field(default_factory=JobOptions)
+    cluster: Cluster = field(default_factory=Cluster)
+
+
+def is_job_file(path: str) -> bool:
+    """Return whether a file is a job file, by its keys: it names a topology, and is neither one nor a test of one."""
+    try:
+        text = read_text(path)
+    except StreamkitError:
+        return False
+    return _JOB.search(text) is not None and _TOPOLOGY.search(text) is None
+
+
+def load_job(path: str, plan_of: PlanOf, environment: Mapping[str, str]) -> JobFile:
+    """Return the job of a file; `environment`: variables for `${NAME}`.
+
+    Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't be
+    read.
+    """
+    problems: list[Problem] = []
+    source = Source(read_text(path), path)
+    root = compose(source, problems)
+    if root is None:
+        raise TopologyError([*problems, Problem(source.at(0), "The file is empty; a job file begins with 'topology:'")])
+    check_keys(root, problems)
+    folder = os.path.dirname(os.path.abspath(path))
+    found = _JobReader(Reader(source, folder, {}, environment, problems), plan_of).read(root)
+    if problems or found is None:
+        raise TopologyError(ordered(problems))
+    return found
+
+
+class _JobReader:
+    """Reads one file."""
+
+    def __init__(self, reader: Reader, plan_of: PlanOf):
+        self._reader = reader
+        self._plan_of = plan_of
+        self._plan: Plan | None = None
+
+    def read(self, root: Node) -> JobFile | None:
+        """Return the job; None where its topology has mistakes."""
+        reader = self._reader
+        keys = reader.options(root, "A job file", KEYS, ("topology",))
+        if "description" in keys:
+            reader.text(keys["description"], "'description'")
+        self._plan = self._topology(keys, root)
+        cluster = Cluster(
+            self._text(keys, "master"),
+            self._texts(keys, "spark"),
+            self._paths(keys, "py_files"),
+            self._paths(keys, "archives"),
+        )
+        options = self._options(keys)
+        return None if self._plan is None else JobFile(self._plan, options, cluster)
+
+    def _topology(self, keys: Mapping[str, Node], root: Node) -> Plan | None:
+        reader = self._reader
+        settings = self._texts(keys, "set")
+        name = reader.text(keys["topology"], "'topology'") if "topology" in keys else BAD
+        if name is BAD:
+            return None
+        try:
+            return self._plan_of(self._resolved(name), settings)
+        except TopologyError as error:
+            reader.report_all(error)
+        except StreamkitError as error:
+            text = str(error).removeprefix("--set: ")
+            entries = self._entries(keys, "set")
+            named = next((key for setting, (key, _) in entries.items() if setting in text), keys.get("set", root))
+            reader.report(keys["topology"] if text == str(error) else named, text)
+        return None
+
+    def _options(self, keys: Mapping[str, Node]) -> JobOptions:
+        reader = self._reader
+        checkpoint = self._text(keys, "checkpoint")
+        count = reader.integer(keys["parallelism"], "'parallelism'", 1) if "parallelism" in keys else 1
+        return JobOptions(
+            inputs=self._inputs(keys),
+            outputs=self._outputs(keys),
+            emit=self._choice(keys, "emit", (UPDATES, FINAL)),
+            range=Range(
+                self._position(keys, "from", Range().start),
+                self._position(keys, "until", Range().end),
+                self._choice(keys, "on_data_loss", ON_DATA_LOSS) == "warn",
+            ),
+            overwrite=self._flag(keys, "overwrite"),
+            shadow=self._text(keys, "shadow") or "",
+            compare=self._compared(keys),
+            write_state=self._flag(keys, "write_state"),
+            checkpoint=None if checkpoint is None else self._resolved(checkpoint),
+            parallelism=count or 1,
+        )
+
+    # -- Inputs and outputs --------------------------------------------------------------------------------------------
+
+    def _inputs(self, keys: Mapping[str, Node]) -> dict[str, tuple[Place, ...]]:
+        reader = self._reader
+        found = {}
+        for name, (key, body) in self._entries(keys, "inputs").items():
+            what = f"The input {name!r}"
+            topic = self._topic(name, key, unread)
+            items = body.value if body.kind == "list" else [body]
+            if not items:
+                reader.report(body, f"{what} needs at least one place; nothing stands for the log")
+            places = [place for item in items if (place := self._place(item, what, True)) is not BAD]
+            if topic is BAD or self._plan is None or len(places) < len(items):
+                continue
+            try:
+                joined = inputs_of_topic(self._plan, topic, places, what)
+            except UsageError as error:
+                reader.report(key, str(error))
+                continue
+            if joined:
+                found[topic] = joined
+        return found
+
+    def _outputs(self, keys: Mapping[str, Node]) -> dict[str, Place | None]:
+        found: dict[str, Place | None] = {}
+        for name, (key, body) in self._entries(keys, "outputs").items():
+            topic = REST if name == REST else self._topic(name, key, unwritten)
+            place = self._place(body, f"The output {name!r}", False)
+            if topic is not BAD and place is not BAD:
+                found[topic] = place
+        return found
+
+    def _topic(self, name: str, key: Node, mistake: Callable[[Plan, str], str | None]) -> str | Bad:
+        """Return the name of a topic on the log, which the topology must read or write."""
+        plan, reader = self._plan, self._reader
+        if plan is None:
+            return BAD
+        entries = {topic.entry for topic in plan.external_topics.values()}
+        is_chosen = mistake is unwritten and any(map(has_routes, plan.sub_topologies))
+        if name not in entries and (matching(plan, name) if mistake is unread else is_chosen):
+            return name
+        try:
+            topic = find_topic(plan, name).name
+        except UsageError as error:
+            return reader.report(key, str(error))
+        reason = mistake(plan, topic)
+        return topic if reason is None else reader.report(key, f"{name!r}: {reason}")
+
+    def _place(self, node: Node, what: str, is_input: bool) -> Place | Bad | None:
+        """Return a place; None for nothing, which stands for the log."""
+        reader = self._reader
+        if reader.is_null(node):
+            return None
+        if node.kind == "scalar":
+            name = reader.text(node, what)
+            if name is BAD:
+                return BAD
+            is_table = is_table_name(name) and not os.path.exists(self._resolved(name))
+            format_of_table = {"format": TABLE} if is_table else {}
+            return self._made(node, what, name if is_table else self._resolved(name), format_of_table, {}, is_input)
+        settings = INPUT_SETTINGS if is_input else OUTPUT_SETTINGS
+        keys = reader.options(node, what, ("path", "table", *settings, *(["options"] if is_input else [])))
+        if node.kind != "mapping":
+            return BAD
+        where = [name for name in ("path", "table") if name in keys]
+        if len(where) != 1:
+            return reader.report(node, f"{what} needs either 'path' or 'table'")
+        path = reader.text(keys[where[0]], f"{where[0]!r}")
+        values = {name: self._setting(name, keys[name], is_input) for name in settings if name in keys}
+        options = self._texts(keys, "options")
+        if path is BAD or BAD in values.values():
+            return BAD
+        given = {name: value for name, value in values.items() if value is not BAD}
+        given |= {f"{OPTION}{name}": value for name, value in options.items()}
+        if where == ["table"]:
+            return self._made(node, what, path, {"format": TABLE, **given}, keys, is_input)
+        return self._made(node, what, self._resolved(path), given, keys, is_input)
+
+    def _made(
+        self, node: Node, what: str, path: str, settings: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
+    ) -> Place | Bad:
+        """Return a place as the options of the command line make it; its mistakes are reported at the setting that they name."""
+        try:
+            place = make_place(path, settings, is_input, what)
+        except UsageError as error:
+            text = str(error).removeprefix(f"{what}: ")
+            at = next((each for name, each in keys.items() if re.match(rf"{name}\W", text)), node)
+            return self._reader.report(at, f"{what}: {text}")
+        if is_input and is_missing(place):
+            return self._reader.report(keys.get("path", node), f"{what}: {place.path}: no such file or directory")
+        return place
+
+    def _setting(self, name: str, node: Node, is_input: bool) -> Parts | Bad:
+        """Return a setting of a place: text, or several parts as a list or a mapping where it can have some."""
+        reader = self._reader
+        what = f"{name!r}"
+        if node.kind == "scalar":
+            return self._written(node, what)
+        if node.kind == "list" and (name in ("key", "value") if is_input else True):
+            items = [self._written(item, f"An item of {what}") for item in node.value]
+            parts = tuple(item for item in items if item is not BAD)
+            if len(parts) < len(items) or not parts:
+                return BAD if parts or items else reader.report(node, f"{what} is empty")
+            return parts if is_input else ",".join(parts)
+        if node.kind == "mapping" and name in ("key", "value", "headers"):
+            entries = {field: self._written(value, what) for field, (_, value) in reader.entries(node, what).items()}
+            fields = {field: value for field, value in entries.items() if value is not BAD}
+            if len(fields) < len(entries) or not fields:
+                return BAD if entries else reader.report(node, f"{what} is empty")
+            return fields if is_input else ",".join(f"{field} {kind}" for field, kind in fields.items())
+        return reader.report_mismatch(node, what, "text")
+
+    def _written(self, node: Node, what: str) -> str | Bad:
+        """Return a column, an expression or a type; a number is an expression too."""
+        value = self._reader.value(node) if node.kind == "scalar" else None
+        if type(value) in (int, float):
+            return str(value)
+        return self._reader.text(node, what)
+
+    # -- Other keys ----------------------------------------------------------------------------------------------------
+
+    def _entries(self, keys: Mapping[str, Node], name: str) -> dict[str, tuple[Node, Node]]:
+        return self._reader.entries(keys[name], f"{name!r}") if name in keys else {}
+
+    def _text(self, keys: Mapping[str, Node], name: str) -> str | None:
+        return (self._reader.text(keys[name], f"{name!r}") or None) if name in keys else None
+
+    def _texts(self, keys: Mapping[str, Node], name: str) -> dict[str, str]:
+        """Return a mapping of settings as text."""
+        found = {}
+        for key, (_, node) in self._entries(keys, name).items():
+            value = self._reader.value(node) if node.kind == "scalar" else None
+            if value is None:
+                self._reader.report_mismatch(node, f"{key!r} of {name!r}", "text, a number, true or false")
+            else:
+                found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return found
+
+    def _paths(self, keys: Mapping[str, Node], name: str) -> list[str]:
+        """Return a list of files, or one."""
+        if name not in keys:
+            return []
+        node = keys[name]
+        items = node.value if node.kind == "list" else [node]
+        found = [self._reader.text(item, f"An item of {name!r}") for item in items]
+        return [self._resolved(text) for text in found if text is not BAD]
+
+    def _flag(self, keys: Mapping[str, Node], name: str) -> bool:
+        return name in keys and self._reader.boolean(keys[name], f"{name!r}") is True
+
+    def _choice(self, keys: Mapping[str, Node], name: str, words: tuple[str, ...]) -> str | None:
+        return (self._reader.choice(keys[name], f"{name!r}", words) or None) if name in keys else None
+
+    def _position(self, keys: Mapping[str, Node], name: str, default: str) -> str:
+        """Return a position on the log as the options have it, a file of offsets relative to the job file."""
+        if name not in keys:
+            return default
+        text = self._written(keys[name], f"{name!r}")
+        if text is BAD:
+            return default
+        path = self._resolved(text)
+        if os.path.isfile(path):
+            return path
+        try:
+            check_position(text, f"--{name}")
+        except UsageError as error:
+            self._reader.report(keys[name], str(error).removeprefix(f"--{name} "))
+        return text
+
+    def _compared(self, keys: Mapping[str, Node]) -> tuple[str, ...]:
+        reader = self._reader
+        if "compare" not in keys:
+            return ()
+        node = keys["compare"]
+        found = []
+        for item in node.value if node.kind == "list" else [node]:
+            name = reader.text(item, "An item of 'compare'")
+            topic = BAD if name is BAD else self._topic(name, item, unwritten)
+            if topic is not BAD:
+                found.append(topic)
+        return tuple(found)
+
+    def _resolved(self, path: str) -> str:
+        """Return a path relative to the folder of the job file; one with a scheme as it is."""
+        return path if _SCHEME.match(path) else os.path.join(self._reader.folder, path)

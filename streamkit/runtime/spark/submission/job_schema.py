@@ -1,0 +1,117 @@
+"""The JSON Schema of job files (draft 2020-12), for editors.
+
+`python -m streamkit.runtime.spark.submission.job_schema` writes schemas/job.schema.json; `--check` exits 1 when that file is
+out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from streamkit.errors import UsageError
+from streamkit.runtime.spark.submission.job_file import KEYS, ON_DATA_LOSS
+from streamkit.runtime.spark.submission.job_options import (
+    DECODED,
+    FINAL,
+    INPUT_SETTINGS,
+    OF_LOG,
+    OUTPUT_SETTINGS,
+    UPDATES,
+)
+from streamkit.spec.topology_schema import Schema, keep, object_of, optional
+
+PATH = Path("schemas/job.schema.json")
+TEXT: Schema = {"type": "string"}
+SQL: Schema = {"type": ["string", "number"]}
+SETTINGS: Schema = {"type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean"]}}
+_LIST: Schema = {"type": "array", "items": SQL, "minItems": 1}
+_FIELDS: Schema = {"type": "object", "additionalProperties": SQL, "minProperties": 1}
+_PARTS: Schema = {"anyOf": [SQL, _LIST, _FIELDS]}
+_INPUT: dict[str, Schema] = {
+    "format": {**TEXT, "description": "json, parquet, table, csv, orc, avro, delta, iceberg or another of Spark."},
+    "order": {**SQL, "description": "The column or expression that orders the rows: whole numbers, times or dates."},
+    "key": {**_PARTS, "description": "A column or expression, a list of columns, or expressions by field; * for all."},
+    "value": {
+        **_PARTS,
+        "description": "A column or expression, a list of columns, or expressions by field; * for all.",
+    },
+    "timestamp": {**SQL, "description": "A time, a date, milliseconds, or text of these."},
+    "headers": {"anyOf": [SQL, _FIELDS], "description": "A column of headers, or expressions by name."},
+    "partition": {**SQL, "description": "Whole numbers from 0."},
+    "offset": {**SQL, "description": "Whole numbers, which order the rows of a partition."},
+    "where": {**TEXT, "description": "Only rows for which this condition of Spark SQL is true."},
+}
+_OUTPUT: dict[str, Schema] = {
+    "format": {**TEXT, "description": "json, parquet, orc, csv or another of Spark."},
+    "columns": {"enum": [DECODED, OF_LOG], "description": "Keys and values as columns, or as the bytes of the log."},
+    "key": {"anyOf": [TEXT, _FIELDS], "description": "A type of Spark, or types by field."},
+    "value": {"anyOf": [TEXT, _FIELDS], "description": "A type of Spark, or types by field."},
+}
+_WHERE: Schema = {
+    "path": {**TEXT, "description": "A file, a directory or a pattern; relative to the job file."},
+    "table": {**TEXT, "description": "A table of Spark's catalog."},
+}
+_EITHER = [{"required": ["path"]}, {"required": ["table"]}]
+
+
+def _place(settings: dict[str, Schema], others: Schema) -> Schema:
+    properties = {**_WHERE, **settings, **others}
+    options = object_of({name: optional(each) for name, each in properties.items()})
+    return {"anyOf": [TEXT, {**options, "oneOf": _EITHER}, {"type": "null"}]}
+
+
+def build() -> Schema:
+    """Return the schema."""
+    assert (tuple(_INPUT), tuple(_OUTPUT)) == (INPUT_SETTINGS, OUTPUT_SETTINGS)
+    source = _place(_INPUT, {"options": {**SETTINGS, "description": "Options of Spark's reader."}})
+    files = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
+    keys: Schema = {
+        "topology": {**TEXT, "description": "The topology's file, relative to this one."},
+        "description": TEXT,
+        "set": {**SETTINGS, "description": "Config values in place of the topology's."},
+        "inputs": {
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"$ref": "#/$defs/input"}, {"type": "array", "items": {"$ref": "#/$defs/input"}}]},
+            "description": "Where the records of a topic are; several places for one topic as a list; nothing: the log.",
+        },
+        "outputs": {
+            "type": "object",
+            "additionalProperties": {"$ref": "#/$defs/output"},
+            "description": "Where to write a topic; * is all others; nothing: the log.",
+        },
+        "checkpoint": {**TEXT, "description": "The directory of the state between runs."},
+        "emit": {"enum": [UPDATES, FINAL], "description": "Every update, or the last of each key."},
+        "from": {**SQL, "description": "earliest, committed, a time as in consume, or a JSON file of offsets."},
+        "until": {**SQL, "description": "latest, committed, a time as in consume, or a JSON file of offsets."},
+        "on_data_loss": {"enum": list(ON_DATA_LOSS), "description": "Where retention has removed the beginning."},
+        "overwrite": {"type": "boolean", "description": "Replace directories that exist."},
+        "shadow": {**TEXT, "description": "A suffix for the names of topics that are written to the log."},
+        "compare": {**files, "description": "Topics on the log with which the result is compared."},
+        "write_state": {"type": "boolean", "description": "Write the final stores as changelogs."},
+        "parallelism": {"type": "integer", "minimum": 1, "description": "The least number of Spark tasks of a stage."},
+        "master": {**TEXT, "description": "local[*], spark://HOST:PORT, k8s://…, yarn or sc://HOST."},
+        "spark": {**SETTINGS, "description": "Settings of Spark."},
+        "py_files": {**files, "description": "Python files for the workers."},
+        "archives": {**files, "description": "Archives for the workers."},
+    }  # fmt: skip
+    assert tuple(keys) == KEYS
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "streamkit job",
+        **object_of({name: optional(each) for name, each in keys.items()}, ("topology",)),
+        "$defs": {"input": source, "output": _place(_OUTPUT, {})},
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
+    return keep(PATH, build(), "streamkit.runtime.spark.submission.job_schema", arguments)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
