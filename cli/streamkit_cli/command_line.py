@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from streamkit_cli.guard import guarded, print_message
 
 if TYPE_CHECKING:
-    from streamkit.serdes.plain import Json
+    pass
 
 
 COMMANDS = {
@@ -112,7 +112,7 @@ _BEGIN = "Input should be "
 class CommandGroup(TyperGroup):
     """A group whose messages about values name what is expected and the value."""
 
-    def invoke(self, ctx: Any) -> Json:  # The class of contexts differs between releases of Typer.
+    def invoke(self, ctx: Any) -> object:  # The class of contexts differs between releases of Typer.
         """Run a command. Raises BadParameter."""
         try:
             return super().invoke(ctx)

@@ -13,7 +13,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
 from streamkit.runtime.operations.topic_reading import Found, Row, record_json
 from streamkit.runtime.records import RecordJson, headers_to_json
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit_cli.record_lines import json_line, line_of_value
 
 
@@ -93,7 +93,7 @@ class Blocks:
                 text = json.dumps(record[name], ensure_ascii=False, indent=None if name == "headers" else 2)
                 self._console.print(f"  {name + ':':<9}{text.replace(chr(10), chr(10) + ' ' * 11)}")
 
-    def _dead_letter(self, row: Row) -> dict[str, Json]:
+    def _dead_letter(self, row: Row) -> dict[str, Document]:
         """Print what failed, where and when, and return the record in the form of its own topic."""
         place = TopicPartition(row.topic, row.partition)
         letter = read_dead_letter(place, row.offset, (row.key, row.value, row.timestamp, row.headers))
@@ -134,7 +134,8 @@ class Table:
         self._is_begun = False
 
     def write(self, found: Found) -> None:
-        record, row = record_json(found), found.row
+        row = found.row
+        record: dict[str, Document] = record_json(found)
         value = "; ".join(filter(None, (_cell(record["value"]), record.get("error"))))
         headers = " ".join(f"{name}={_cell(text)}" for name, text in record.get("headers", ())) or "-"
         cells = (str(row.partition), str(row.offset), time_text(row.timestamp), _cell(record["key"]), headers, value)
@@ -167,7 +168,7 @@ class Table:
         return set_cell_size(line, self._width - 1) + "…"
 
 
-def _cell(value: Json) -> str:
+def _cell(value: Document) -> str:
     return json_line(value)[:-1]
 
 

@@ -15,7 +15,7 @@ from streamkit_cli.serving import read_token
 if TYPE_CHECKING:
     from streamkit.http.answers import Shape
     from streamkit.plan.model import Plan
-    from streamkit.serdes.plain import Json
+    from streamkit.serdes.plain import Document
 
 Place = Annotated[
     str,
@@ -41,7 +41,7 @@ class Connection:
         self._client = JsonClient(url, read_token(token_file), _SECONDS)
         self.url = self._client.url
 
-    def get(self, path: str, parameters: Mapping[str, object] | None = None, shape: Shape = object) -> Json:
+    def get(self, path: str, parameters: Mapping[str, object] | None = None, shape: Shape = object) -> Document:
         """Return the answer of a path. Raises StreamkitError with the instance's error, for another shape, or without an answer."""
         try:
             return self._client.request(path, parameters, shape=shape)

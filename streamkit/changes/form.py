@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from streamkit.errors import Position
-from streamkit.serdes.plain import Json
-
-SpecJson: TypeAlias = "str | float | bool | Sequence[SpecJson] | Mapping[str, SpecJson] | None"
-"""A document of JSON, such as a serde's form."""
+from streamkit.serdes.plain import Document, Json
 
 
 class Place(NamedTuple):
@@ -30,9 +27,9 @@ class RowForm:
     """
 
     kind: str
-    key: SpecJson
-    value: SpecJson
-    right: SpecJson = None
+    key: Json
+    value: Json
+    right: Json = None
     window_size: int | None = None
 
 
@@ -75,8 +72,8 @@ class TopicForm:
     name: str
     roots: frozenset[str]
     place: Place
-    key: SpecJson = None
-    value: SpecJson = None
+    key: Json = None
+    value: Json = None
     value_kind: str | None = None
     partitions: int | None = None
 
@@ -86,8 +83,8 @@ class ExternalForm:
     """A topic of the file."""
 
     name: str
-    key: SpecJson
-    value: SpecJson
+    key: Json
+    value: Json
     partitions: int | None
     read: bool
     written: bool
@@ -164,13 +161,13 @@ class OnLog:
 # The form of an application as JSON, which outlives the plan: beside state that later runs continue from.
 
 
-def to_json(form: Form) -> dict[str, Json]:
+def to_json(form: Form) -> dict[str, Document]:
     """Return a form as data for JSON, without the name of its file."""
-    found: dict[str, Json] = _encoded(form)
+    found: dict[str, Document] = _encoded(form)
     return found
 
 
-def from_json(data: Json) -> Form:
+def from_json(data: Document) -> Form:
     """Return the form of `to_json`. Raises ValueError for data that is none.
 
     Tuples inside documents become lists, so that only forms which both come from JSON are comparable.
@@ -182,18 +179,18 @@ def from_json(data: Json) -> Form:
         raise ValueError(f"this is not the form of an application: {error!r}") from error
 
 
-def rows_to_json(rows: RowForm) -> Json:
+def rows_to_json(rows: RowForm) -> Document:
     """Return the form of rows as data for JSON."""
     return _encoded(rows)
 
 
-def rows_from_json(data: Json) -> RowForm:
+def rows_from_json(data: Document) -> RowForm:
     """Return the form of rows of `rows_to_json`."""
     found: RowForm = _decoded(RowForm, data)
     return found
 
 
-def _encoded(value: object) -> Json:
+def _encoded(value: object) -> Document:
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: _encoded(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, frozenset):
@@ -205,8 +202,8 @@ def _encoded(value: object) -> Json:
     return value
 
 
-def _decoded(kind: Json, data: Json) -> Json:
-    origin: Json = get_origin(kind)
+def _decoded(kind: Document, data: Document) -> Document:
+    origin: Document = get_origin(kind)
     arguments = get_args(kind)
     if kind is object or data is None:
         return data

@@ -7,9 +7,10 @@ from enum import Enum
 
 from streamkit import serdes
 from streamkit.changes.finding import Verdict
-from streamkit.changes.form import RowForm, SpecJson
+from streamkit.changes.form import RowForm
 from streamkit.serdes.formats.primitives import PRIMITIVES
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamkit.serdes.plain import Json
 from streamkit.serdes.schema_serde import FramedSerde, SchemaSerde
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import KINDS
@@ -25,7 +26,7 @@ class Reads(Enum):
     UNKNOWN = "unknown"
 
 
-def serde_form(serde: Serde | None) -> SpecJson:
+def serde_form(serde: Serde | None) -> Json:
     """Return a serde as a JSON document; None: not known."""
     if serde is None:
         return None
@@ -40,7 +41,7 @@ def serde_form(serde: Serde | None) -> SpecJson:
     return serde.spec
 
 
-def _schema(serde: SchemaSerde) -> dict[str, SpecJson]:
+def _schema(serde: SchemaSerde) -> dict[str, Json]:
     """Return the hash of a schema, or its subject where no file has its text."""
     if serde.schema is None:
         source = serde.source
@@ -49,7 +50,7 @@ def _schema(serde: SchemaSerde) -> dict[str, SpecJson]:
     return {"schema": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def shown(form: SpecJson) -> str:
+def shown(form: Json) -> str:
     """Return a serde's form for messages.
 
     >>> shown({"windowed": "string", "size": 60000})
@@ -67,7 +68,7 @@ def shown(form: SpecJson) -> str:
     return f"{name} {form[name]}" if name == "call" else name
 
 
-def reads(old: SpecJson, new: SpecJson) -> tuple[Reads, str]:
+def reads(old: Json, new: Json) -> tuple[Reads, str]:
     """Return whether the new serde reads the bytes of the old one, and the reason if not; None is not known and compares equal.
 
     >>> reads("json", "string")
@@ -96,21 +97,21 @@ def reads(old: SpecJson, new: SpecJson) -> tuple[Reads, str]:
     return (Reads.UNKNOWN if _is_foreign(old) and _is_foreign(new) else Reads.NO), changed
 
 
-def _has_same_bytes(old: SpecJson, new: SpecJson) -> bool:
+def _has_same_bytes(old: Json, new: Json) -> bool:
     # A later version may have serdes that this one does not have.
     return (
         isinstance(old, str) and old in serdes.names() and old not in serdes.FORMS and new in serdes.parse(old).read_by
     )
 
 
-def _is_foreign(form: SpecJson) -> bool:
+def _is_foreign(form: Json) -> bool:
     """Return whether the bytes are those of a called serde or of a plugin, which cannot be compared."""
     if not isinstance(form, dict):
         return form not in (*PRIMITIVES, *serdes.FORMATS)
     return not any(name in form for name in ("windowed", "session_windowed", "csv", *_SCHEMAS))
 
 
-def _schemas(form: str, old: dict[str, SpecJson], new: dict[str, SpecJson]) -> tuple[Reads, str]:
+def _schemas(form: str, old: dict[str, Json], new: dict[str, Json]) -> tuple[Reads, str]:
     if old.get("registry") != new.get("registry"):
         had, has = ("the", "no longer") if old.get("registry") else ("no", "now")
         return Reads.NO, f"had {had} framing of a schema registry, and has it {has}"
@@ -120,7 +121,7 @@ def _schemas(form: str, old: dict[str, SpecJson], new: dict[str, SpecJson]) -> t
     return Reads.UNKNOWN, f"has another {form} schema"
 
 
-def _has_schema(document: SpecJson) -> bool:
+def _has_schema(document: Json) -> bool:
     return isinstance(document, dict) and "schema" in document
 
 

@@ -19,13 +19,13 @@ from streamkit.http.service import Service
 from streamkit.runtime.local.states import ClientState
 from streamkit.runtime.local.status_model import total_lag
 from streamkit.runtime.operations.group_lag import member_label
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-Object: TypeAlias = dict[str, Json]
+Object: TypeAlias = dict[str, Document]
 Place: TypeAlias = tuple[str, int]
 
 _PEER_SECONDS = 5.0
@@ -270,7 +270,7 @@ def ready(service: Service, request: Request) -> Response:
     return json_response(_state(service), 200 if application.ready else 503)
 
 
-def _state(service: Service) -> dict[str, Json]:
+def _state(service: Service) -> dict[str, Document]:
     return {"state": service.application.state.value, "paused": service.application.paused}
 
 
@@ -312,7 +312,7 @@ def resume(service: Service, request: Request) -> Response:
     return _on_instance(service, request, lambda: _paused(service, service.application.resume))
 
 
-def _on_instance(service: Service, request: Request, change: Callable[[], dict[str, Json]]) -> Response:
+def _on_instance(service: Service, request: Request, change: Callable[[], dict[str, Document]]) -> Response:
     """Make a change on this instance, or on the one that the request names. Raises QueryError for an unknown one."""
     wanted = Arguments(request, _INSTANCE).text("instance")
     if wanted is None or wanted == service.peers.own:
@@ -324,12 +324,12 @@ def _on_instance(service: Service, request: Request, change: Callable[[], dict[s
     return json_response(answer)
 
 
-def _paused(service: Service, change: Callable[[], None]) -> dict[str, Json]:
+def _paused(service: Service, change: Callable[[], None]) -> dict[str, Document]:
     change()
     return {"paused": service.application.paused}
 
 
-def _changed(service: Service, thread: str | None) -> dict[str, Json]:
+def _changed(service: Service, thread: str | None) -> dict[str, Document]:
     if thread is None:
         raise StoreUnavailableError(f"the application is {service.application.state.value}: it has no thread to spare")
     return {"thread": thread, "threads": [each.name for each in service.application.threads]}
@@ -382,8 +382,8 @@ def history(service: Service, request: Request) -> Response:
     return json_response(_history(service, after))
 
 
-def _history(service: Service, after: int) -> dict[str, Json]:
-    def of(address: str) -> Json:
+def _history(service: Service, after: int) -> dict[str, Document]:
+    def of(address: str) -> Document:
         parameters = {"after": str(after), "scope": "local"}
         try:
             return service.peers.request(address, "/history", parameters, shape=HISTORY, timeout_seconds=_PEER_SECONDS)
@@ -397,7 +397,7 @@ def _history(service: Service, after: int) -> dict[str, Json]:
     return {"interval_ms": INTERVAL_S * 1000, "instances": instances}
 
 
-def _own_history(service: Service, after: int) -> dict[str, Json]:
+def _own_history(service: Service, after: int) -> dict[str, Document]:
     points = service.history.points(after)
     return {
         "address": service.peers.own,

@@ -314,7 +314,7 @@ def overview_application(served: Callable[[], Sequence[Served]], access: Access)
 
 def listed(served: Sequence[Served]) -> list[dict[str, Json]]:
     """Return the state of each application."""
-    found = []
+    found: list[dict[str, Json]] = []
     for application, address in served:
         status = application.status()
         found.append(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamkit.errors import StreamkitError
 from streamkit.runtime.execution.dead_letters import one_line
 from streamkit.runtime.local.status_model import total_lag
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
@@ -54,7 +54,7 @@ class LogEvents(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._events: deque[dict[str, Json]] = deque(maxlen=EVENTS)
+        self._events: deque[dict[str, Document]] = deque(maxlen=EVENTS)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add a record of the log."""
@@ -68,7 +68,7 @@ class LogEvents(logging.Handler):
         else:
             self._events.append({"time": at, "kind": kind, "text": text, "count": 1})
 
-    def list(self) -> Iterable[dict[str, Json]]:
+    def list(self) -> Iterable[dict[str, Document]]:
         """Return the events, the oldest first."""
         self.acquire()
         try:
@@ -100,7 +100,7 @@ class History:
         points = list(self._points)
         return points[-1].time if points else 0
 
-    def events(self) -> list[dict[str, Json]]:
+    def events(self) -> list[dict[str, Document]]:
         """Return the last errors, warnings and rebalances, the newest first."""
         rebalances = [
             {"time": each.time, "kind": "rebalance", "text": each.text, "count": 1}

@@ -12,7 +12,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from streamkit.errors import InstanceError
 from streamkit.http.answers import Shape, misfit
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -42,7 +42,7 @@ class JsonClient:
         parameters: Mapping[str, object] | None = None,
         method: str = "GET",
         shape: Shape = object,
-    ) -> Json:
+    ) -> Document:
         """Return the content of an answer, of a shape as `misfit` takes it; parameters that are None are left out.
 
         Raises InstanceError: for an error with its text, for an answer that is no JSON or of another shape, for a redirect, and
@@ -57,7 +57,7 @@ class JsonClient:
         if location is not None and 300 <= status < 400:
             raise InstanceError(f"{self.url} redirects to {location}; if that is an instance, give its address", status)
         try:
-            content: Json = json.loads(body)
+            content: Document = json.loads(body)
         except ValueError:
             raise InstanceError(f"{self.url} answers {status} with something else than JSON", status) from None
         if status >= 300:

@@ -19,7 +19,7 @@ from streamkit.http.json_client import JsonClient
 from streamkit.http.server_limits import Limits, Traffic
 from streamkit.plan.describe.drawing.page import node_steps
 from streamkit.plan.describe.drawing.picture import Picture, pictures_of
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
@@ -39,7 +39,7 @@ class Service:
     history: History
     streams: Streams
     traffic: Traffic = field(default_factory=Traffic)
-    steps: Json = None
+    steps: Document = None
     """The step of each node, as the file was at the start."""
     status: SharedAnswer = field(default_factory=SharedAnswer)
     """The status of all instances, for streams."""
@@ -121,7 +121,7 @@ class Peers:
         method: str = "GET",
         shape: Shape = object,
         timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> Json:
+    ) -> Document:
         """Return the answer of another instance, of a shape as `answers.misfit` takes it.
 
         Raises InstanceGoneError where it does not answer, StoreUnavailableError where it answers 503 or refuses the token, or is at

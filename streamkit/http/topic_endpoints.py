@@ -356,7 +356,7 @@ class PartitionOffsets:
             for number in range(found[name].partitions)
         ]
         first, ends = self._consumer.beginning_offsets(places), self._consumer.end_offsets(places)
-        partitions = [
+        partitions: list[Json] = [
             {"topic": each.topic, "partition": each.partition, "first": first[each], "end": ends[each]}
             for each in places
         ]

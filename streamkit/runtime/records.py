@@ -9,8 +9,8 @@ from typing import TypeAlias, cast
 from streamkit import durations
 from streamkit.errors import SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.record import Headers, OutputTuple, Record
-from streamkit.serdes.plain import Json, plain
+from streamkit.record import Headers, OutputTuple, Record, Value
+from streamkit.serdes.plain import Document, Json, plain
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import Store, StoreDef
 
@@ -33,7 +33,7 @@ class RecordJson:
         self._read: dict[str, Serdes] = dict(self._declared)
         self._written: dict[str, Serdes] = {}
         self._routed: list[Serdes] = []
-        self._forms: dict[str, list[tuple[Callable[..., Json], ...]]] = {}
+        self._forms: dict[str, list[tuple[Callable[..., Value], ...]]] = {}
         for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
             if isinstance(node, SourceNode):
                 for topic in node.topics:
@@ -46,7 +46,7 @@ class RecordJson:
                 else:
                     self._written[plan.internal_name(node.topic)] = (node.key_serde, node.value_serde)
 
-    def encode(self, record: Mapping[str, Json], now: int, check: Callable[[str], None]) -> EncodedRecord:
+    def encode(self, record: Mapping[str, Document], now: int, check: Callable[[str], None]) -> EncodedRecord:
         """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises SerdeError, and as `check`."""
         unknown = [name for name in record if name not in _FIELDS]
         if unknown:
@@ -109,12 +109,12 @@ class RecordJson:
     def decode_source(self, topic: str | None, key: bytes | None, value: bytes | None) -> tuple[Json, Json]:
         """Return a key and a value of a topic that is read, in JSON form; bytes that do not decode become text, or base64."""
         serdes = self._read.get(topic or "", self._default)
-        return tuple(_decode_or_show(serde, data) for serde, data in zip(serdes, (key, value), strict=True))
+        return _decode_or_show(serdes[0], key), _decode_or_show(serdes[1], value)
 
-    def _add_form(self, topic: str) -> list[tuple[Callable[..., Json], ...]]:
+    def _add_form(self, topic: str) -> list[tuple[Callable[..., Value], ...]]:
         """Return the functions of the serdes that a written topic's bytes may be of, and keep them for the next record."""
         pairs = self.candidates(topic)
-        forms: list[tuple[Callable[..., Json], ...]] = [
+        forms: list[tuple[Callable[..., Value], ...]] = [
             (key.decode, key.to_json, value.decode, value.to_json) for key, value in pairs
         ]
         self._forms[topic] = forms
@@ -132,7 +132,7 @@ class RecordJson:
 class RecordObjects(RecordJson):
     """Encodes and decodes Python objects in place of their JSON form."""
 
-    def encode(self, record: Mapping[str, Json], now: int, check: Callable[[str], None]) -> EncodedRecord:
+    def encode(self, record: Mapping[str, Document], now: int, check: Callable[[str], None]) -> EncodedRecord:
         """Return the row of a record: topic, key, value, timestamp (ms or None) and headers. Raises as RecordJson."""
         topic = record["topic"]
         check(topic)
@@ -167,7 +167,7 @@ def store_rows(definition: StoreDef, store: Store) -> list[list[Json]]:
     return [list(write(key, value)) for key, value in store.rows()]
 
 
-def headers_from_json(headers: Json) -> Headers | None:
+def headers_from_json(headers: Document) -> Headers | None:
     """Return headers of their JSON form `[[name, text or {"base64": …}], …]`; none are None. Raises SerdeError."""
     if not headers:
         return None
@@ -189,7 +189,7 @@ def _instant(text: object) -> int:
         raise SerdeError(f"timestamp is {text!r}; expected {durations.TIME_FORMS}") from None
 
 
-def _header_bytes(value: Json) -> bytes | None:
+def _header_bytes(value: Document) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, dict):

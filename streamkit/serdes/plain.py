@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from streamkit.errors import SerdeError
 from streamkit.record import Key, Value
 
-Json: TypeAlias = Any
-"""A JSON document, or a YAML file's data: null, a boolean, a number, text, a list or an object with such items.
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A JSON document, or a YAML file's data."""
 
-It is not a union of these types: schemas and options are used where a library or `source_of` has checked their shape, which a
-type checker can't follow.
-"""
+Document: TypeAlias = Any
+"""A JSON document whose shape another place has checked: a schema that a library reads, or what this program wrote."""
 
 
 def plain(value: Value) -> Json:

@@ -13,7 +13,7 @@ from streamkit.distribution import install_command
 from streamkit.errors import RegistryError, SerdeError
 from streamkit.expressions.types import ANY, Type
 from streamkit.record import Value
-from streamkit.serdes.plain import Json, plain, unplain
+from streamkit.serdes.plain import Document, Json, plain, unplain
 from streamkit.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ class Source(NamedTuple):
 OPTIONS = ("file", "subject", "version", "references", "registry")
 
 
-def source_of(form: str, spec: dict[str, Json]) -> Source:
+def source_of(form: str, spec: dict[str, Document]) -> Source:
     """Return the source that a serde's mapping names: `{avro: FILE}` or `{avro: {file: …, subject: …}}`. Raises SerdeError."""
     target = spec[form]
     if isinstance(target, str):

@@ -45,7 +45,7 @@ class TopicSpec:
 class StoreSpec:
     """A store for custom processors; durations in milliseconds, None where the file has none.
 
-    type: one of store_kinds.IN_FILE; key, value: serdes, those of `defaults` where the entry has none; config: settings of
+    type: one of IN_FILE; key, value: serdes, those of `defaults` where the entry has none; config: settings of
     the changelog's topic.
     """
 

@@ -19,7 +19,7 @@ from streamkit.errors import UsageError
 from streamkit.operators import OPERATORS, STEPS
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit.spec.markdown import without_links
 from streamkit.spec.sections import STORE_DURATIONS
 from streamkit.spec.store_entries import DURATIONS, STORE_KEYS, TOPIC_STORES
@@ -341,7 +341,7 @@ def main(arguments: list[str]) -> int:
 
 # The JSON Schemas of steps' options: one for each kind of field, and their common parts.
 
-Schema: TypeAlias = dict[str, Json]
+Schema: TypeAlias = dict[str, Document]
 """A JSON Schema, or the schemas of an object's properties."""
 VARIABLE: Schema = {"type": "string", "pattern": r"^\$\{.*\}$"}
 CALLABLE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"

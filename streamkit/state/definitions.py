@@ -43,7 +43,7 @@ class StoreDef:
 
     name: str
     type: str
-    """Its kind: a name of `store_kinds.KINDS`."""
+    """Its kind: a name of `KINDS`."""
     key_serde: Serde
     value_serde: Serde
     persistent: bool = True

@@ -13,7 +13,7 @@ from streamkit.errors import Position, Problem, RegistryError, SerdeError, Strea
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 from streamkit.runtime.records import RecordJson
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit.serdes.serde import Serde
 from streamkit.spec import yaml_reader as spec_names
 from streamkit.spec.topology_file import ordered, read_text
@@ -76,7 +76,7 @@ class Phases:
             if phase.error is not None:
                 self._reader.report(phase.error.node, "An error ends the application, so no step may follow it")
 
-    def _plain(self, read: Callable[[Node, str], Json], node: Node | None, what: str) -> Plain | None:
+    def _plain(self, read: Callable[[Node, str], Document], node: Node | None, what: str) -> Plain | None:
         value = read(node, what) if node is not None else BAD
         return None if node is None or value is BAD else Plain(value, node)
 
@@ -129,7 +129,7 @@ class Phases:
         options = reader.options(node, "'generate'", GENERATE_KEYS, ("count",))
         count = reader.integer(options["count"], "'count'", 0) if "count" in options else BAD
         seed = reader.integer(options["seed"], "'seed'", 0, 2**63 - 1) if "seed" in options else 0
-        at: dict[str, Json] = {"timestamp": reader.data(options["start"]) if "start" in options else START}
+        at: dict[str, Document] = {"timestamp": reader.data(options["start"]) if "start" in options else START}
         if count is BAD or seed is BAD or not self._timestamp(at, options.get("start", node)):
             return
         names = (
@@ -148,14 +148,14 @@ class Phases:
         except StreamkitError as error:
             reader.report(node, str(error))
 
-    def _input(self, name: str, node: Node) -> Json:
+    def _input(self, name: str, node: Node) -> Document:
         topic = self._names.input(name)
         if topic is None:
             hint = spec_names.hint(name, self._names.read, "input topics")
             return self._reader.report(node, f"The topology does not read a topic {name!r}{hint}")
         return topic
 
-    def _record(self, item: Node, topic: Json) -> Iterator[Given]:
+    def _record(self, item: Node, topic: Document) -> Iterator[Given]:
         fields = self._fields(item, "A record", ("topic", *RECORD_FIELDS))
         if fields is BAD or topic is BAD:
             return
@@ -186,7 +186,7 @@ class Phases:
                 return
             yield Given(position, {**record, "topic": topic})
 
-    def _file_objects(self, node: Node) -> Iterator[tuple[int, Position, dict[str, Json]]]:
+    def _file_objects(self, node: Node) -> Iterator[tuple[int, Position, dict[str, Document]]]:
         """Yield the objects of a JSON Lines file, with their number and place."""
         name = self._reader.text(node, "'file'")
         if name is BAD:
@@ -205,11 +205,11 @@ class Phases:
         except ValueError as error:
             self._reader.report(node, f"Line {number} of {path} is not JSON: {error}")
 
-    def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Json:
+    def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Document:
         """Return the fields of a record; null is a value here. BAD where one is wrong."""
         if item.kind != "mapping":
             return self._reader.report_mismatch(item, what, f"a mapping of {', '.join(keys)}")
-        found: dict[str, Json] = {}
+        found: dict[str, Document] = {}
         bad = False
         for name, (key, value) in self._reader.entries(item, what).items():
             if name not in keys:
@@ -221,7 +221,7 @@ class Phases:
                 bad |= not self._timestamp(found, value)
         return BAD if bad else found
 
-    def _timestamp(self, found: dict[str, Json], node: Node) -> bool:
+    def _timestamp(self, found: dict[str, Document], node: Node) -> bool:
         try:
             found["timestamp"] = instant(found["timestamp"])
         except SerdeError as error:
@@ -287,7 +287,7 @@ class Phases:
             if fields is not BAD:
                 yield Expected(self._window(fields, name, kind), item.position, item)
 
-    def _window(self, fields: dict[str, Json], name: str, kind: str) -> dict[str, Json]:
+    def _window(self, fields: dict[str, Document], name: str, kind: str) -> dict[str, Document]:
         """Return fields with the times of a windowed key as milliseconds."""
         key = fields.get("key")
         place = (None, name) if kind == "store" else (name, None)
@@ -306,7 +306,7 @@ def _is_options(body: Node) -> bool:
     return bool(keys & {"records", "file"}) and keys <= set(EXPECTATION_KEYS)
 
 
-def _lenient(value: Json) -> Json:
+def _lenient(value: Document) -> Document:
     try:
         return instant(value)
     except SerdeError:
@@ -316,7 +316,7 @@ def _lenient(value: Json) -> Json:
 SUFFIXES = (".test.yaml", ".test.yml")
 FILE_KEYS = ("topology", "description", "environment", "set", "tests")
 CASE_KEYS = ("description", "set", "clock", "describe", "steps", *PHASE_KEYS)
-PlanOf = Callable[[Path, Mapping[str, str], Mapping[str, Json]], Plan]
+PlanOf = Callable[[Path, Mapping[str, str], Mapping[str, Document]], Plan]
 """(topology file, variables, settings) -> its plan. Raises TopologyError, UsageError, ConfigError."""
 
 
@@ -366,7 +366,7 @@ class _File:
         self._reader = reader
         self._path = path
         self._plan_of = plan_of
-        self._plan_with: Callable[[Mapping[str, Json], Node], Plan | None] = lambda own, place: None
+        self._plan_with: Callable[[Mapping[str, Document], Node], Plan | None] = lambda own, place: None
         """Returns the plan of the topology for the settings of a test; its mistakes are reported at the node."""
 
     def read(self, root: Node) -> CaseFile | None:
@@ -389,7 +389,7 @@ class _File:
         return CaseFile(self._path, reader.source, topology, environment, settings, cases)
 
     def _plan(
-        self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json], place: Node
+        self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document], place: Node
     ) -> Plan | None:
         try:
             return self._plan_of(topology, environment, settings)
@@ -414,14 +414,14 @@ class _File:
         data = {name: self._reader.data(value) for name, (_, value) in self._reader.entries(node, what).items()}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in data.items()}
 
-    def _settings(self, node: Node | None) -> dict[str, Json]:
+    def _settings(self, node: Node | None) -> dict[str, Document]:
         if node is None:
             return {}
         return {name: self._reader.data(value) for name, (_, value) in self._reader.entries(node, "'set'").items()}
 
     # -- Cases -----------------------------------------------------------------------------------------------------
 
-    def _cases(self, node: Node, names: Names, plan: Plan, settings: Mapping[str, Json]) -> tuple[Case, ...]:
+    def _cases(self, node: Node, names: Names, plan: Plan, settings: Mapping[str, Document]) -> tuple[Case, ...]:
         entries = self._reader.entries(node, "'tests'")
         if node.kind == "mapping" and not entries:
             self._reader.report(node, "'tests' needs at least one test")
@@ -432,7 +432,7 @@ class _File:
     def _has_only_known_keys(body: Node) -> bool:
         return body.kind == "mapping" and all(key.value in CASE_KEYS for key, _ in body.value)
 
-    def _case(self, key: Node, body: Node, names: Names, plan: Plan, inherited: Mapping[str, Json]) -> Case | None:
+    def _case(self, key: Node, body: Node, names: Names, plan: Plan, inherited: Mapping[str, Document]) -> Case | None:
         reader = self._reader
         what = f"The test {key.value!r}"
         options = reader.options(body, what, CASE_KEYS)
@@ -522,7 +522,7 @@ class Names:
         """Return the name that a test has for a physical topic."""
         return self._by_name.get(topic, topic)
 
-    def check_record(self, record: Mapping[str, Json]) -> None:
+    def check_record(self, record: Mapping[str, Document]) -> None:
         """Raise SerdeError for a record that the serdes of its topic can't encode.
 
         Once a schema registry does not answer, no record is checked: the tests that need it fail when they run.

@@ -13,11 +13,11 @@ from streamkit.plan.describe import describe
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, Remains
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit.testing.case_file import Names
 from streamkit.testing.cases import CONTAINS, ORDERED, Case, Described, Expectation, Expected, Phase, Plain
 
-Record = Mapping[str, Json]
+Record = Mapping[str, Document]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Failure:
     pairs: tuple[Pair, ...] = ()
     plain: Plain | None = None
     described: Described | None = None
-    actual: Json = None
+    actual: Document = None
 
 
 @dataclass
@@ -179,11 +179,11 @@ class Pair:
     """An expected record and the actual one that it is compared with; one of them may be None."""
 
     expected: Expected | None
-    actual: Mapping[str, Json] | None
+    actual: Mapping[str, Document] | None
     equal: bool
 
 
-def same(expected: Json, actual: Json, partial: bool = False) -> bool:
+def same(expected: Document, actual: Document, partial: bool = False) -> bool:
     """Return whether JSON data are equal; `partial`: objects may have more fields than expected.
 
     >>> same({"a": 1}, {"a": 1, "b": 2}, partial=True), same(1, True), same(1, 1.0)
@@ -207,7 +207,7 @@ def same(expected: Json, actual: Json, partial: bool = False) -> bool:
 
 
 def differences(
-    expectation: Expectation, expected: Expected, actual: Mapping[str, Json]
+    expectation: Expectation, expected: Expected, actual: Mapping[str, Document]
 ) -> list[tuple[str, object, object]]:
     """Return the differences of a record: (path, expected, actual)."""
     found: list[tuple[str, object, object]] = []
@@ -245,13 +245,13 @@ def is_missing(value: object) -> bool:
     return value is _MISSING
 
 
-def align(expectation: Expectation, actual: Sequence[Mapping[str, Json]]) -> list[Pair]:
+def align(expectation: Expectation, actual: Sequence[Mapping[str, Document]]) -> list[Pair]:
     """Return the pairs of expected and actual records, in the order in which they are shown.
 
     With `contains` actual records without an expected one are left out.
     """
 
-    def fits(one: Expected, other: Mapping[str, Json]) -> bool:
+    def fits(one: Expected, other: Mapping[str, Document]) -> bool:
         return not differences(expectation, one, other)
 
     if expectation.match == ORDERED:
@@ -260,10 +260,10 @@ def align(expectation: Expectation, actual: Sequence[Mapping[str, Json]]) -> lis
     return [pair for pair in pairs if pair.expected or expectation.match != CONTAINS]
 
 
-Fits = Callable[[Expected, Mapping[str, Json]], bool]
+Fits = Callable[[Expected, Mapping[str, Document]], bool]
 
 
-def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
+def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]], fits: Fits) -> list[Pair]:
     start = 0
     while start < min(len(expected), len(actual)) and fits(expected[start], actual[start]):
         start += 1
@@ -276,7 +276,7 @@ def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]]
     return pairs + [Pair(one, other, True) for one, other in last]
 
 
-def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
+def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]], fits: Fits) -> list[Pair]:
     """Pair along the longest common subsequence; the records between its members are paired in order."""
     if len(expected) * len(actual) > MOST_COMPARISONS:
         return _gap(expected, actual)
@@ -301,14 +301,14 @@ def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]],
     return pairs + _gap(expected[from_i:], actual[from_j:])
 
 
-def _gap(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]]) -> list[Pair]:
+def _gap(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]]) -> list[Pair]:
     both = min(len(expected), len(actual))
     pairs = [Pair(one, other, False) for one, other in zip(expected[:both], actual[:both], strict=True)]
     pairs += [Pair(one, None, False) for one in expected[both:]]
     return pairs + [Pair(None, other, False) for other in actual[both:]]
 
 
-def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
+def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]], fits: Fits) -> list[Pair]:
     """Pair as many as fit (augmenting paths); of the others, those with the same key."""
     taken: dict[int, int] = {}
     for i in range(len(expected)):
@@ -328,7 +328,11 @@ def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Js
 
 
 def _assign(
-    start: int, expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits, taken: dict[int, int]
+    start: int,
+    expected: Sequence[Expected],
+    actual: Sequence[Mapping[str, Document]],
+    fits: Fits,
+    taken: dict[int, int],
 ) -> None:
     """Find an actual record for one more expected record, moving others where that is needed; without recursion."""
     came_from: dict[int, tuple[int, int | None]] = {}

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from streamkit.errors import UsageError
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit.spec.topology_schema import keep
 from streamkit.testing.case_file import CASE_KEYS, FILE_KEYS
 from streamkit.testing.cases import MATCHES
 
-Schema: TypeAlias = dict[str, Json]
+Schema: TypeAlias = dict[str, Document]
 PATH = Path("schemas/test.schema.json")
 ANY: Schema = {}
 TEXT: Schema = {"type": "string"}

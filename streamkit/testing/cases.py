@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamkit.errors import Position
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document, Json
 from streamkit.spec.yaml_nodes import Node, Source
 
 RECORD_FIELDS = ("key", "value", "timestamp", "headers")
@@ -29,7 +29,7 @@ class Given:
 class Expected:
     """One record, or one row of a store: the fields that the file gives. node: None where it comes from another file."""
 
-    fields: Mapping[str, Json]
+    fields: Mapping[str, Document]
     position: Position
     node: Node | None
 
@@ -58,7 +58,7 @@ class Expectation:
 class Plain:
     """A single value that is expected: the text of an error, the number of dropped records."""
 
-    value: Json
+    value: Document
     node: Node
 
     @property

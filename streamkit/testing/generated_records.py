@@ -13,7 +13,7 @@ from random import Random
 from streamkit.errors import LimitError, StreamkitError, UsageError
 from streamkit.expressions.expression_limits import MAX_RANGE
 from streamkit.record import Value
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document, Json
 from streamkit.spec.topology_model import GeneratorSpec
 from streamkit.suggestions import did_you_mean
 
@@ -44,7 +44,7 @@ def is_endless(generators: Iterable[GeneratorSpec]) -> bool:
 
 def generated(
     generators: list[GeneratorSpec], seed: int, start: int, per_second: float | None = None
-) -> Iterator[dict[str, Json]]:
+) -> Iterator[dict[str, Document]]:
     """Yield records as `produce` reads them, in the order of their times; of equal times in the order of the generators.
 
     per_second: their times follow this rate, in place of `every`, which then only gives their order.

@@ -14,7 +14,7 @@ from streamkit.errors import Problem, StreamkitError, TopologyError, UsageError
 from streamkit.plan import load as load_plan
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import PREFIX, STEP, is_dead_letter
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit.spec.yaml_nodes import Node, Source, compose
 from streamkit.spec.yaml_reader import core
 from streamkit.testing.case_file import SUFFIXES, load
@@ -158,7 +158,7 @@ class _Writer:
         elif failure.described is not None:
             self._describe(failure.described, failure.actual)
 
-    def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Json]]]) -> None:
+    def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Document]]]) -> None:
         """Write `expect` below the input of a phase; nothing where there is no output."""
         if not printed:
             return
@@ -181,7 +181,7 @@ class _Writer:
             self._edits.append(Edit(begin, max(begin, real_end(there[1])), "\n" + "\n".join(rows[1:])))
 
     def _propose_in_line(
-        self, node: Node, there: tuple[Node, Node] | None, printed: Mapping[str, list[Mapping[str, Json]]]
+        self, node: Node, there: tuple[Node, Node] | None, printed: Mapping[str, list[Mapping[str, Document]]]
     ) -> None:
         """Write `expect` in a test that stands in brackets."""
         topics = [f"{flow_key(topic)}: {_proposed(records)}" for topic, records in printed.items()]
@@ -310,14 +310,14 @@ class _Writer:
             elif not same(wanted, came, expectation.partial):
                 self._value(node, came, expectation.partial)
 
-    def _some_headers(self, node: Node, wanted: Json, came: Json) -> None:
+    def _some_headers(self, node: Node, wanted: Document, came: Document) -> None:
         """Replace headers of which a test names some: by those of the same names, where they differ."""
         if all(header in came for header in wanted):
             return
         names = [name for name, _ in wanted]
         self._replace(node, flow([header for header in came if header[0] in names]))
 
-    def _value(self, node: Node, value: Json, partial: bool) -> None:
+    def _value(self, node: Node, value: Document, partial: bool) -> None:
         """Replace a value, or only those of its fields that differ where it keeps its fields."""
         if node.kind == "mapping" and isinstance(value, dict) and _owned(node):
             present = {key.value: item for key, item in node.value}
@@ -355,7 +355,7 @@ class _Writer:
         indent = "\n" + " " * (parent.position.column - 1 + 2)
         self._edits.append(Edit(start, end, "".join(indent + "- " + flow(item) for item in items)))
 
-    def _result(self, pair: Pair, fields: set[str], expectation: Expectation) -> Mapping[str, Json] | None:
+    def _result(self, pair: Pair, fields: set[str], expectation: Expectation) -> Mapping[str, Document] | None:
         if pair.equal and pair.expected is not None:
             return pair.expected.fields
         if pair.actual is None:
@@ -417,7 +417,7 @@ def flow_spans(node: Node | None) -> list[tuple[int, int]]:
     return [span for each in inside for span in flow_spans(each)]
 
 
-def _listed(items: Iterable[Mapping[str, Json]]) -> str:
+def _listed(items: Iterable[Mapping[str, Document]]) -> str:
     return f"[{', '.join(map(flow, items))}]"
 
 
@@ -440,7 +440,7 @@ def _owned(node: Node) -> bool:
     return node.kind == "scalar" or all(node.start <= each.start <= node.end and _owned(each) for each in inside)
 
 
-def _plain_data(node: Node) -> Json:
+def _plain_data(node: Node) -> Document:
     """Return a node's data; texts in quotes stay texts."""
     if node.kind == "scalar":
         return core(node.value) if node.plain else node.value
@@ -461,7 +461,7 @@ def _has_letters(pairs: tuple[Pair, ...]) -> bool:
     return any(pair.actual is not None and is_dead_letter(pair.actual.get("headers")) for pair in pairs)
 
 
-def _proposed_rows(records: Sequence[Mapping[str, Json]], fields: Sequence[str] = PROPOSED) -> list[str]:
+def _proposed_rows(records: Sequence[Mapping[str, Document]], fields: Sequence[str] = PROPOSED) -> list[str]:
     """Return the lines of a topic's records; dead letters have their reasons, and `partial` for their other headers."""
     if not any(is_dead_letter(record.get("headers")) for record in records):
         return [f"- {flow(_shown(record, fields))}" for record in records]
@@ -469,7 +469,7 @@ def _proposed_rows(records: Sequence[Mapping[str, Json]], fields: Sequence[str] 
     return ["partial: true", "records:", *items]
 
 
-def _proposed(records: Sequence[Mapping[str, Json]], fields: Sequence[str] = PROPOSED) -> str:
+def _proposed(records: Sequence[Mapping[str, Document]], fields: Sequence[str] = PROPOSED) -> str:
     """Return the same in one line."""
     if not any(is_dead_letter(record.get("headers")) for record in records):
         return _listed(_shown(record, fields) for record in records)
@@ -477,7 +477,7 @@ def _proposed(records: Sequence[Mapping[str, Json]], fields: Sequence[str] = PRO
     return f"{{partial: true, records: {listed}}}"
 
 
-def _shown(record: Mapping[str, Json], fields: Collection[str], partial: bool = False) -> dict[str, Json]:
+def _shown(record: Mapping[str, Document], fields: Collection[str], partial: bool = False) -> dict[str, Document]:
     """Return the fields of a record that are written, in their usual order; absent ones but a tombstone are left out.
 
     partial: other headers may come, so that a dead letter is written with its reason alone.
@@ -499,7 +499,7 @@ def _fit_mapping(pairs: tuple[Pair, ...]) -> bool:
     return len(texts) == len(keys) and not any(isinstance(key, dict | list) for key in keys)
 
 
-def _row(record: Mapping[str, Json]) -> str:
+def _row(record: Mapping[str, Document]) -> str:
     return f"{flow(record['key'])}: {flow(record['value'])}"
 
 
@@ -556,12 +556,12 @@ class Plans:
     variables: for `${NAME}`, below those of a test file; overrides: settings that override those of the tests.
     """
 
-    def __init__(self, variables: Mapping[str, str], overrides: Mapping[str, Json]):
+    def __init__(self, variables: Mapping[str, str], overrides: Mapping[str, Document]):
         self._variables = variables
         self._overrides = overrides
         self._built: dict[tuple[Path, tuple[tuple[str, str], ...], str], Plan] = {}
 
-    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json]) -> Plan:
+    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document]) -> Plan:
         """Return the plan of a topology. Raises TopologyError, UsageError, ConfigError."""
         wanted = {**settings, **self._overrides}
         key = (topology, tuple(sorted(environment.items())), repr(sorted(wanted.items(), key=lambda item: item[0])))

@@ -11,7 +11,7 @@ import typer
 from streamkit.config import Config, read_env_file
 from streamkit.config.application_config import variable
 from streamkit.config.settings import ALIASES
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit.spec.topology_model import TopologyModel
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_model, overrides
@@ -46,7 +46,7 @@ def command(
     The first of these that names a setting decides: --set, the environment, --env-file, the file, the default.
     Variables are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
     """
-    rows: list[dict[str, Json]] = (
+    rows: list[dict[str, Document]] = (
         [{**row} for row in setting_rows()] if file is None else _values(file, settings, env_file)
     )
     if changed:
@@ -64,11 +64,11 @@ def command(
         print(table(("SETTING", "VALUE", "FROM"), [_cells(row, "name", "value", "origin") for row in rows]))
 
 
-def _cells(row: dict[str, Json], *names: str) -> list[str]:
+def _cells(row: dict[str, Document], *names: str) -> list[str]:
     return [" ".join(str(row[name]).split()) for name in names]
 
 
-def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Json]]:
+def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Document]]:
     in_file = read_env_file(env_file) if env_file else {}
     model = load_model(file, {**in_file, **os.environ})
     config = Config(

@@ -25,7 +25,7 @@ from streamkit_cli.packaged_files import SCHEMA
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
-    from streamkit.serdes.plain import Json
+    from streamkit.serdes.plain import Document
 
 
 Place = Annotated[
@@ -51,7 +51,7 @@ def command(file: Place = None, form: Shown = Format.text, settings: Settings = 
     return FAILED if file is not None and not found["file"]["ok"] else 0
 
 
-def installation() -> dict[str, Json]:
+def installation() -> dict[str, Document]:
     """Return what is installed, as plain data."""
     from streamkit.state.engines.open_maps import DEFAULT_ENGINE, ENGINES, is_installed
     from streamkit.transport.kafka import native_client
@@ -72,7 +72,7 @@ def installation() -> dict[str, Json]:
     }
 
 
-def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Json]:
+def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Document]:
     """Return whether a topology can be loaded, opens its engine, and reaches its log; and why not."""
     from streamkit.runtime.operations.opening import address
     from streamkit.state.engines.open_maps import DEFAULT_ENGINE, check_engine
@@ -83,7 +83,7 @@ def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dic
     except TopologyError as error:
         return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
     engine = plan.config.state_engine or DEFAULT_ENGINE
-    found: dict[str, Json] = {"ok": True, "log": address(plan), "state.dir": plan.config.state_dir}
+    found: dict[str, Document] = {"ok": True, "log": address(plan), "state.dir": plan.config.state_dir}
     try:
         check_engine(engine)
         found["engine"] = engine
@@ -107,7 +107,7 @@ def _reach(plan: Plan) -> str:
     return f"{len(topics)} topics, {len(known & set(topics))} of the {len(known)} that the file names"
 
 
-def _text(found: dict[str, Json]) -> str:
+def _text(found: dict[str, Document]) -> str:
     engines = ", ".join(
         f"{name} {'(default)' if each['default'] else ''}".strip()
         for name, each in found["engines"].items()
@@ -133,11 +133,11 @@ def _text(found: dict[str, Json]) -> str:
     return "\n".join(lines)
 
 
-def _about_native(found: dict[str, Json]) -> str:
+def _about_native(found: dict[str, Document]) -> str:
     return f"the extension is not in use: {found['reason']}" if found["reason"] else "the extension is in use"
 
 
-def _about_file(found: dict[str, Json]) -> list[str]:
+def _about_file(found: dict[str, Document]) -> list[str]:
     if "problem" in found:
         return [f"  {found['problem']}"]
     return [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamkit.errors import UsageError
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit_cli.commands.migrate import New, Old, Stores, read_version, renames_of
 from streamkit_cli.commands.submit import Archives, Conf, Master, PyFiles, cluster_of, one_of
 from streamkit_cli.guard import FAILED, print_message
@@ -113,7 +113,7 @@ class _Output:
 
     def __init__(self, application: str, stores: list[str], form: Format):
         self._data = {"application": application, "stores": stores}
-        self._steps: list[Json] = []
+        self._steps: list[Document] = []
         self._form = form
 
     def line(self, text: str) -> None:

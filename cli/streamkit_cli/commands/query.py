@@ -12,7 +12,7 @@ import typer
 from streamkit.durations import option_time
 from streamkit.errors import UsageError
 from streamkit.http.answers import ROW, ROWS, STORES
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit_cli.options import TIME_HELP, EnvFile, Format, Settings
 from streamkit_cli.options import stores as stores_of_file
 from streamkit_cli.record_lines import json_line
@@ -135,7 +135,7 @@ def _kind(
 
 def _rows(
     connection: Connection, path: str, parameters: dict[str, object], limit: int | None
-) -> Iterator[dict[str, Json]]:
+) -> Iterator[dict[str, Document]]:
     """Yield rows of a query, a page at a time."""
     left = limit
     while True:
@@ -150,7 +150,7 @@ def _rows(
         parameters["after"] = page["next"]
 
 
-def _print(rows: Iterable[dict[str, Json]], form: Format) -> None:
+def _print(rows: Iterable[dict[str, Document]], form: Format) -> None:
     if form is Format.json:
         for row in rows:
             sys.stdout.write(json_line(row))
@@ -161,5 +161,5 @@ def _print(rows: Iterable[dict[str, Json]], form: Format) -> None:
         print(table([name.upper() for name in names], [[_cell(row.get(name)) for name in names] for row in found]))
 
 
-def _cell(value: Json) -> Json:
+def _cell(value: Document) -> Document:
     return value if value is None or isinstance(value, str) else json_line(value).rstrip("\n")

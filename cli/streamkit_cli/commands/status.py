@@ -9,7 +9,7 @@ import typer
 
 from streamkit.errors import UsageError
 from streamkit.http.answers import STATUS
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import EnvFile, Format, Settings, Shown
@@ -83,7 +83,7 @@ def _checked(check: bool, reasons: list[str], lag: int | None, most: int | None)
     return FAILED if reasons else 0
 
 
-def _text(status: dict[str, Json], colour: bool) -> str:
+def _text(status: dict[str, Document], colour: bool) -> str:
     """Return the state as text: the worst problem first, then the others, inputs that wait for an owner, and each instance."""
     parts = [_head(status, colour)]
     waiting = [each for each in status["inputs"] if each["state"] in ("UNOWNED", "GONE")]
@@ -102,7 +102,7 @@ def _text(status: dict[str, Json], colour: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _head(status: dict[str, Json], colour: bool) -> str:
+def _head(status: dict[str, Document], colour: bool) -> str:
     """Return the first lines: condition, lag and rate with the worst problem, then the other problems."""
     instances = status["instances"]
     answering = sum("threads" in each for each in instances)
@@ -117,7 +117,7 @@ def _head(status: dict[str, Json], colour: bool) -> str:
     return "\n".join(red(line, colour and level == "error") for line, level in zip(lines, levels, strict=True))
 
 
-def _instance(instance: dict[str, Json]) -> list[str]:
+def _instance(instance: dict[str, Document]) -> list[str]:
     where = instance["address"] or "this instance"
     own_lag = _lag(instance["own_lag"])
     parts = [
@@ -142,7 +142,7 @@ def _instance(instance: dict[str, Json]) -> list[str]:
     return parts
 
 
-def _drops(status: dict[str, Json]) -> str:
+def _drops(status: dict[str, Document]) -> str:
     """Return dropped records by task and reason, beside the records that the task has processed."""
     processed = {
         (instance["address"], task["id"]): task["processed"]
@@ -166,7 +166,7 @@ def _drops(status: dict[str, Json]) -> str:
     return table(heads, rows, numbers=[2, 3, 4])
 
 
-def _numbers(partition: dict[str, Json]) -> tuple[object, ...]:
+def _numbers(partition: dict[str, Document]) -> tuple[object, ...]:
     return partition["committed"], partition["end"], partition["lag"]
 
 
@@ -174,7 +174,7 @@ def _lag(lag: int | None) -> str:
     return "unknown" if lag is None else f"{lag:,}"
 
 
-def _row(thread: dict[str, Json], task: dict[str, Json] | None) -> tuple[object, ...]:
+def _row(thread: dict[str, Document], task: dict[str, Document] | None) -> tuple[object, ...]:
     name = thread["name"][thread["name"].find("StreamThread-") :]
     if task is None:
         return (name, thread["state"], *[None] * 6)
@@ -184,7 +184,7 @@ def _row(thread: dict[str, Json], task: dict[str, Json] | None) -> tuple[object,
     return (name, thread["state"], task["id"], task["kind"], task["processed"], f"{task['rate']:.0f}", lag, stores)
 
 
-def _part(store: dict[str, Json], part: dict[str, Json]) -> tuple[object, ...]:
+def _part(store: dict[str, Document], part: dict[str, Document]) -> tuple[object, ...]:
     # Files do not count their rows, so that it is an estimate.
     about = "" if part["bytes"] is None or part["rows"] is None else "~"
     rows = None if part["rows"] is None else f"{about}{part['rows']:,}"
@@ -192,5 +192,5 @@ def _part(store: dict[str, Json], part: dict[str, Json]) -> tuple[object, ...]:
     return (store["name"], part["task"], rows, bytes_, part["offset"], part["end"], time_cell(part["committed_ms"]))
 
 
-def _eta(restoring: dict[str, Json]) -> str | None:
+def _eta(restoring: dict[str, Document]) -> str | None:
     return None if restoring["eta_seconds"] is None else f"{restoring['eta_seconds']:.0f} s"

@@ -15,7 +15,7 @@ from streamkit.plan.model import Plan
 from streamkit.record import TaskId
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.serdes.partitioner import partition as partition_of
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 
 VERSION = 1
 
@@ -127,15 +127,15 @@ def _ungroup(grouped: Mapping[str, list[int]]) -> tuple[TaskId, ...]:
     return tuple(TaskId(int(sub), partition) for sub, partitions in grouped.items() for partition in partitions)
 
 
-def _pack(values: dict[str, Json]) -> bytes:
+def _pack(values: dict[str, Document]) -> bytes:
     return bytes([VERSION]) + zlib.compress(json.dumps(values, separators=(",", ":")).encode())
 
 
-def _unpack(data: bytes) -> dict[str, Json]:
+def _unpack(data: bytes) -> dict[str, Document]:
     if not data:
         return {}
     try:
-        values: dict[str, Json] = json.loads(zlib.decompress(data[1:]))
+        values: dict[str, Document] = json.loads(zlib.decompress(data[1:]))
         return values
     except (zlib.error, ValueError) as error:
         raise TransportError("a member of the group says what can't be read; is it another application's?") from error

@@ -16,7 +16,7 @@ from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers, Key, RecordBatch, TopicPartition, Value
 from streamkit.runtime.execution.dead_letters import human_reason
 from streamkit.runtime.records import RecordJson, headers_to_json
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.sides import RAW, Side, changes_side, side_of
 
@@ -243,7 +243,7 @@ class KeyCondition:
 
     def __init__(self, forms: TopicForms, text: str):
         """Raises SerdeError where no form has such a key."""
-        self._keys: dict[int, Json] = {}
+        self._keys: dict[int, Document] = {}
         """The JSON form of the key by the id of each form."""
         reason = None
         for side, _ in forms.pairs:
@@ -259,7 +259,7 @@ class KeyCondition:
         wanted = self._keys.get(id(found.sides[0]), _NOTHING)
         if wanted is _NOTHING or found.key is None:
             return False
-        key = found.sides[0].to_json(found.key)
+        key: Document = found.sides[0].to_json(found.key)
         if found.sides[0].is_windowed:
             return all(_text(key[name]) == _text(part) for name, part in wanted.items())
         return _text(key) == _text(wanted)

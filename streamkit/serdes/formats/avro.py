@@ -26,7 +26,7 @@ from streamkit.expressions.types import (
     one_of,
 )
 from streamkit.record import Value
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document
 from streamkit.serdes.registry import Part, Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
@@ -59,7 +59,7 @@ class AvroSchema(Schema):
             library = _library()
         except ImportError as error:
             raise self.missing(error) from error
-        named: dict[str, Json] = {}
+        named: dict[str, Document] = {}
         try:
             for part in self.parts:
                 library.parse_schema(_prepared(json.loads(part.text)), named_schemas=named)
@@ -134,7 +134,7 @@ def _full_name(part: Part) -> str:
         raise SerdeError(f"serde avro: the reference {part.name} is no named Avro schema") from error
 
 
-def _prepared(schema: Json) -> Json:
+def _prepared(schema: Document) -> Document:
     """Return a schema whose logical types are those of expressions' values."""
     if isinstance(schema, list):
         return [_prepared(each) for each in schema]
@@ -160,12 +160,12 @@ def _write_date(value: Value, *_: object) -> Value:
     return date.fromisoformat(value).toordinal() - _EPOCH if isinstance(value, str) else value
 
 
-def _read_decimal(data: bytes, schema: Json, *_: object) -> str:
+def _read_decimal(data: bytes, schema: Document, *_: object) -> str:
     number = Decimal(int.from_bytes(data, "big", signed=True))
     return f"{number.scaleb(-schema.get('scale', 0)):f}"
 
 
-def _write_decimal(value: Value, schema: Json, *_: object) -> Value:
+def _write_decimal(value: Value, schema: Document, *_: object) -> Value:
     if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
         return value
     try:
@@ -186,11 +186,11 @@ def _write_decimal(value: Value, schema: Json, *_: object) -> Value:
     return unscaled.to_bytes(size, "big", signed=True)
 
 
-def _places(schema: Json) -> int:
+def _places(schema: Document) -> int:
     return int(schema.get("precision", 1 << 30))
 
 
-def _type(schema: Json, named: dict[str, Json], seen: dict[str, Record]) -> Type:
+def _type(schema: Document, named: dict[str, Document], seen: dict[str, Record]) -> Type:
     if isinstance(schema, list):
         return one_of(_type(each, named, seen) for each in schema)
     if isinstance(schema, str):
@@ -212,6 +212,6 @@ def _type(schema: Json, named: dict[str, Json], seen: dict[str, Record]) -> Type
     return _type(kind, named, seen)
 
 
-def make_avro(spec: dict[str, Json], folder: str) -> Serde:
+def make_avro(spec: dict[str, Document], folder: str) -> Serde:
     """Return the serde of `{avro: FILE}` or `{avro: {…}}`. Raises SerdeError."""
     return SchemaSerde(AvroSchema, spec, folder)

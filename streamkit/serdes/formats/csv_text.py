@@ -10,7 +10,7 @@ from typing import Any
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import BOOLEAN, INTEGER, NUMBER, TEXT, Record, Type
 from streamkit.record import Value
-from streamkit.serdes.plain import Json, shown
+from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import check_value
 
@@ -136,14 +136,14 @@ class CsvSerde(Serde):
             return "true" if value else "false"
         return repr(value) if isinstance(value, float) else str(value)
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Document) -> Document:
         return value
 
     def from_json(self, data: Json) -> Value:
         return data
 
 
-def _columns(fields: Json) -> dict[str, str]:
+def _columns(fields: Document) -> dict[str, str]:
     found = fields if isinstance(fields, dict) else dict.fromkeys(fields or (), "string")
     if not found or not isinstance(fields, (list, dict)) or not all(isinstance(name, str) and name for name in found):
         raise SerdeError("serde csv needs its columns: {csv: {fields: [NAME, …]}} or {csv: {fields: {NAME: TYPE}}}")

@@ -20,7 +20,7 @@ from streamkit.expressions.types import (
 )
 from streamkit.record import Value
 from streamkit.serdes.formats.json_text import from_text, to_text
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.registry import Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
@@ -79,7 +79,7 @@ class JsonSchema(Schema):
         if problem is not None:
             raise SerdeError(f"the value does not fit: {problem.json_path}: {problem.message}")
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Document) -> Document:
         return value
 
     def from_json(self, data: Json) -> Value:
@@ -92,11 +92,11 @@ _OPEN = ("patternProperties", "allOf", "anyOf", "oneOf", "if", "dependentSchemas
 class _Types:
     """Derives the types of fields from a schema; ANY where it has keywords that this class does not interpret."""
 
-    def __init__(self, root: Json):
+    def __init__(self, root: Document):
         self.root = root
         self.known: dict[str, Type] = {}
 
-    def of(self, schema: Json, name: str) -> Type:
+    def of(self, schema: Document, name: str) -> Type:
         """Return the type of a part of the schema; `name` is that of its object in messages."""
         if not isinstance(schema, dict) or any(word in schema for word in _OPEN):
             return ANY

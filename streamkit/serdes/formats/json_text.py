@@ -16,7 +16,7 @@ from streamkit.extension import native
 from streamkit.record import Key, Value
 from streamkit.rounds import LARGE
 from streamkit.serdes.formats.primitives import JAVA, kind_of
-from streamkit.serdes.plain import Json, shown
+from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec, same
 from streamkit.serdes.size import MAX_DEPTH, SMALL, check_size, least_size, unused
 
@@ -65,8 +65,10 @@ def from_text(data: bytes) -> Json:
     try:
         if has_big_number(data):
             # orjson turns whole numbers beyond 64 bits into floats.
-            return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
-        return _loads(data)
+            found: Json = json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        else:
+            found = _loads(data)
+        return found
     except (ValueError, RecursionError) as error:
         raise _not_json(error, data) from error
 
@@ -227,7 +229,7 @@ class JsonSerde(Serde):
     def decode(self, data: bytes) -> Value:
         return from_text(data)
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Document) -> Document:
         return value
 
     def from_json(self, data: Json) -> Value:

@@ -9,13 +9,14 @@ import math
 import struct
 from collections.abc import Sequence
 from math import isfinite
+from typing import cast
 
 from streamkit.code import TRUE, Code, all_of, attribute, binary, call, compare, either, item, literal, method, symbol
 from streamkit.errors import SerdeError, SerdeTypeError
 from streamkit.expressions.types import BOOLEAN, INTEGER, NUMBER, TEXT, ListOf, Type
 from streamkit.expressions.types import BYTES as RAW
 from streamkit.record import Value
-from streamkit.serdes.plain import Json, shown
+from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec, same
 from streamkit.serdes.size import check_size, check_value
 
@@ -61,7 +62,7 @@ class StringSerde(Serde):
     def decode(self, data: bytes) -> str:
         return data.decode("utf-8", JAVA)
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Document) -> Document:
         return value
 
     def same(self, one: Value, other: Value) -> bool:
@@ -229,7 +230,7 @@ class NumberSerde(Serde):
         if data is None:
             return None
         if self._floating and (type(data) in (int, float) or data in _NO_NUMBERS):
-            return float(data)
+            return float(cast("float | str", data))
         if type(data) is float and data.is_integer():
             data = int(data)
         if type(data) is not int or self._floating:
@@ -282,7 +283,7 @@ class BooleanSerde(Serde):
             return False
         raise SerdeError(f"serde boolean: expected one byte 0 or 1, found {data[:8].hex(' ')!r}")
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Document) -> Document:
         return value
 
     def from_json(self, data: Json) -> Value:
@@ -312,7 +313,7 @@ class UuidSerde(Serde):
         except ValueError as error:
             raise SerdeError(f"serde uuid: {data[:40]!r} is not a UUID") from error
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Document) -> Document:
         return value
 
     def from_json(self, data: Json) -> Value:
@@ -450,7 +451,7 @@ class LinesSerde(Serde):
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         return text.removesuffix("\n").split("\n") if text else []
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Document) -> Document:
         return value
 
     def from_json(self, data: Json) -> Value:

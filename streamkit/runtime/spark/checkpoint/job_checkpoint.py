@@ -28,7 +28,7 @@ from streamkit.runtime.spark.workers.kept_tasks import (
     state_of,
     unpack_state,
 )
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document as Json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamkit.errors import StateError
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document as Json
 
 VERSION = 6
 _OLDEST = 2

@@ -34,7 +34,7 @@ from streamkit.runtime.spark.stages.stage_plan import matching
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document as Json
 from streamkit.serdes.serde import Serde
 from streamkit.suggestions import did_you_mean
 

@@ -11,7 +11,7 @@ from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.workers.globals import classic_context
 from streamkit.runtime.spark.workers.output_collector import OutputCollector, OutputSpec
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document as Json
 from streamkit.serdes.size import MAX_DEPTH
 
 if TYPE_CHECKING:

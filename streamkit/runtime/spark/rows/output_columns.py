@@ -33,7 +33,7 @@ from streamkit.runtime.spark.stages.final_stores import table_topics
 from streamkit.runtime.spark.submission.job_options import Place
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document as Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

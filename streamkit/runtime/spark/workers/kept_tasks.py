@@ -15,7 +15,7 @@ from streamkit.runtime.spark.rows.packed_rows import pack, unpack
 from streamkit.runtime.spark.stages.stage_plan import where
 from streamkit.runtime.spark.workers import volatile
 from streamkit.runtime.spark.workers.kept_stores import KeptStores
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document as Json
 from streamkit.transport.log_interface import CommittedOffset
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.partitioning import partitions_of
 from streamkit.runtime.spark.workers.final_records import FinalRecords
 from streamkit.serdes.partitioner import partition as partition_of
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Document as Json
 
 if TYPE_CHECKING:
     import numpy as np
