@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamkit.config import Config
 from streamkit.errors import LimitError
 from streamkit.record import Value
 
@@ -20,10 +21,10 @@ MAX_CALLS = 10_000
 
 MAX_LOOPS = 5_000_000
 """Iterations of loops whose number depends on the file alone."""
-MAX_STEPS = 50_000_000
-"""Elementary steps for one record: the default of `expression.max.steps`."""
-MAX_TOTAL = 64 * 1024 * 1024
-"""Bytes of all values that are made for one record: the default of `expression.max.bytes`."""
+MAX_STEPS = Config.expression_max_steps.default
+"""Elementary steps for one record."""
+MAX_TOTAL = Config.expression_max_bytes.default
+"""Bytes of all values that are made for one record."""
 MAX_SECONDS = 2.5
 """Seconds for the constant parts of an expression, which are evaluated when the file is read."""
 MAX_EQUAL_HASHES = 100

@@ -20,6 +20,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from kafka.structs import MemberState, OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 
+from streamkit.config import Config
 from streamkit.errors import ConfigError, FencedError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.python_client import python_settings, translated
@@ -312,7 +313,7 @@ _NUMBERS = {
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
 # The response to a heartbeat announces a rebalance: with Kafka's 3 s a task that moves would pause for that long.
-_HEARTBEAT_MS, _SESSION_MS = 500, 45_000
+_HEARTBEAT_MS = 500
 
 
 def client_config(settings: Mapping[str, str], timeout: float) -> dict[str, object]:
@@ -338,7 +339,7 @@ def client_config(settings: Mapping[str, str], timeout: float) -> dict[str, obje
 
 
 def _heartbeat(settings: Mapping[str, str]) -> int:
-    session = int(settings.get("session.timeout.ms", _SESSION_MS))
+    session = int(settings.get("session.timeout.ms", Config.session_timeout_ms.default))
     if "heartbeat.interval.ms" not in settings:
         return min(_HEARTBEAT_MS, max(1, session // 3))
     interval = int(settings["heartbeat.interval.ms"])
