@@ -182,7 +182,6 @@ class KeyValueStore(CachedMapStore):
         self._map.put_many(timestamped_rows(keys, values, timestamps))
 
     def page(self, query: Query, partition: int) -> list[StoredRow]:
-        """Return a page of the store, as `Store.page` does."""
         require_kind(self.definition, query.kind)
         decode = self.key_serde.decode
         if query.kind == "get":
@@ -382,13 +381,11 @@ class SubscriptionStore(MapStore):
 
     @classmethod
     def row_writer(cls, definition: StoreDef) -> RowWriter:
-        """Return the function that converts a decoded key and value to their JSON forms."""
         # They have the layout of foreign-key joins, not that of a serde of the file.
         return lambda key, value: (plain(key), plain(value))
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
-        """Return the forms of the changelog's keys and values."""
         parts = guarded(lambda data: dict(zip(("foreign", "primary"), split_combined_key(data), strict=True)))
         return Side(parts, plain), RAW
 

@@ -198,7 +198,6 @@ class SessionStore(CachedMapStore):
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
-        """Return the forms of the changelog's keys and values."""
         serde = definition.key_serde
 
         def decode(data: bytes) -> WindowedKey:
@@ -209,7 +208,6 @@ class SessionStore(CachedMapStore):
 
     @classmethod
     def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
-        """Yield the changelog records whose restore gives these rows of the map."""
         for key, data in of_segments(rows):
             yield ChangelogRecord(0, key, data, unpack_long(key, len(key) - 16)[0])
 

@@ -33,12 +33,10 @@ class JoinWindowStore(MapStore):
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
-        """Return the forms of the changelog's keys and values."""
         return window_key_side(definition), side_of(definition.value_serde)
 
     @classmethod
     def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
-        """Yield the changelog records whose restore gives these rows of the map."""
         for key, data in of_segments(rows):
             yield ChangelogRecord(0, key, data, unpack_long(key, len(key) - 12)[0])
 
@@ -143,7 +141,6 @@ class OuterJoinStore(MapStore):
 
     @classmethod
     def row_writer(cls, definition: StoreDef) -> RowWriter:
-        """Return the function that converts a decoded key and value to their JSON forms."""
         key_json, left_json = definition.key_serde.to_json, definition.value_serde.to_json
         right_json = (definition.right_serde or definition.value_serde).to_json
 
@@ -166,7 +163,6 @@ class OuterJoinStore(MapStore):
 
     @classmethod
     def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
-        """Yield the changelog records whose restore gives these rows of the map."""
         for key, data in rows:
             yield ChangelogRecord(0, key, data, unpack_long(key)[0])
 

@@ -51,12 +51,10 @@ class SuppressBuffer(Store):
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
-        """Return the forms of the changelog's keys and values."""
         return side_of(definition.key_serde), changes_side(definition.value_serde, _buffered)
 
     @classmethod
     def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
-        """Yield the changelog records whose restore gives these rows of the map."""
         for key, data in rows:
             yield ChangelogRecord(0, key, data, None, VERSION)
 
@@ -226,14 +224,12 @@ class JoinGraceBuffer(MapStore):
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
-        """Return the forms of the changelog's keys and values."""
         serde = definition.key_serde
         key = Side(guarded(lambda data: serde.decode(data[9:-4])), serde.to_json, serde)
         return key, changes_side(definition.value_serde, _buffered)
 
     @classmethod
     def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
-        """Yield the changelog records whose restore gives these rows of the map."""
         for key, data in rows:
             yield ChangelogRecord(0, key, data, None)
 

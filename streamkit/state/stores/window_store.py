@@ -284,12 +284,10 @@ class WindowStore(CachedMapStore):
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
-        """Return the forms of the changelog's keys and values."""
         return window_key_side(definition), side_of(definition.value_serde)
 
     @classmethod
     def changelog_records(cls, rows: Rows) -> Iterator[ChangelogRecord]:
-        """Yield the changelog records whose restore gives these rows of the map."""
         for key, data in of_segments(rows):
             yield ChangelogRecord(0, key + FIRST_SEQUENCE, data[8:], unpack_long(data)[0])
 
