@@ -183,8 +183,8 @@ class Producer(ABC):
         """Return when all rows are acknowledged. Raises ProductionError with the first failure."""
 
     @abstractmethod
-    def hasten(self, seconds: float) -> None:
-        """Send queued rows without waiting for fuller batches; return when they are acknowledged, or after so long.
+    def hasten(self, seconds: float) -> bool:
+        """Send queued rows without waiting for fuller batches; return whether all were acknowledged within this time.
 
         Raises ProductionError for rows that failed.
         """
@@ -272,7 +272,7 @@ class Admin(ABC):
         """End what brokers have lost of the transactions of an id that has none now, as its coordinator did.
 
         partitions, group: where to look, as for `open_transactions`. Returns what was open. Raises NotPermittedError where it may
-        not look, other TransportErrors as long as the coordinator or a partition can't tell.
+        not look, UnknownTopicError where brokers do not list the topic of the group's offsets, other TransportErrors as long as the coordinator or a partition can't tell.
         """
         return []
 

@@ -129,8 +129,8 @@ class FakeProducer(Producer):
     def flush(self) -> None:
         self.log.events.append("flush")
 
-    def hasten(self, seconds: float) -> None:
-        pass
+    def hasten(self, seconds: float) -> bool:
+        return True
 
     def begin(self) -> None:
         self.log.events.append("begin")

@@ -80,9 +80,10 @@ def test_a_producer_that_is_lost_while_it_begins_is_replaced(tmp_path, monkeypat
     assert harness.values() == [b"0"]
 
 
-def test_what_brokers_lost_of_a_commit_is_looked_for_before_the_next_transaction_has_records(tmp_path, monkeypatch):
-    """A broker that goes down just after it has acknowledged a commit may never write the markers."""
-    events: list[str] = []
+@pytest.fixture
+def looked(tmp_path, monkeypatch) -> tuple[Harness, list[str], list[bool]]:
+    """A thread under exactly-once, the looks for lost transactions that it makes, and whether its producer has lost a broker."""
+    looks: list[str] = []
     lost = [False]
 
     def lost_broker(producer):
@@ -91,24 +92,75 @@ def test_what_brokers_lost_of_a_commit_is_looked_for_before_the_next_transaction
 
     monkeypatch.setattr(FakeProducer, "lost_broker", lost_broker)
     harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
-    committer = harness.thread._committer
-    committer._own = SimpleNamespace(settle=lambda: events.append(f"look after {len(harness.values())}"))
+    harness.thread._committer._own = SimpleNamespace(settle=lambda: looks.append(f"after {len(harness.values())}"))
+    return harness, looks, lost
+
+
+def test_what_brokers_lost_of_a_commit_is_looked_for_before_the_next_transaction_has_records(looked):
+    """A broker that goes down just after it has acknowledged a commit may never write the markers."""
+    harness, looks, lost = looked
     harness.send(1)
     harness.round()
     lost[0] = True  # too late: this transaction has records, and its commit ends both
     harness.thread._round()
-    assert events == []
+    assert looks == []
     harness.clock.now = 101
-    harness.round()
-    assert events == ["look after 1"]
-    lost[0] = True
+    harness.thread._round()
+    harness.thread._round()
+    assert looks == ["after 1"]
+    harness.send(1)
+    poll = harness.thread._consumer.poll
+
+    def lose_amid(*args):
+        lost[0] = True
+        return poll(*args)
+
+    harness.thread._consumer.poll = lose_amid
+    harness.thread._round()
+    assert looks == ["after 1"] * 2
+    harness.clock.now = 202
+    harness.thread._round()
+    assert harness.values() == [b"0", b"1"]
+
+
+def test_nothing_is_committed_before_the_end_of_the_last_transaction_is_known(looked):
+    """The next transaction would end both."""
+    harness, _, lost = looked
     harness.send(1)
     harness.round()
-    assert events == ["look after 1"] * 2
-    harness.clock.now = 202
+    harness.thread._tasks.commit()
+    harness.thread._tasks.running[TaskId(0, 0)].task.touch([IN])
+
+    def refuse() -> None:
+        raise RetriableTransportError("not known yet")
+
+    harness.thread._committer._own.settle = refuse
+    lost[0] = True
+    harness.thread.assign([])
+    harness.thread._round()
+    assert harness.log.events.count("commit transaction of 0") == 0
+    assert not harness.thread.settled()
+
+
+def test_a_clean_close_asks_for_no_end_after_its_commit(looked):
+    harness, looks, lost = looked
+    harness.send(1)
     harness.round()
-    assert harness.values() == [b"0", b"1"]
-    assert len(events) == 2
+    lost[0] = True
+    harness.thread._shut_down(clean=True)
+    assert harness.thread.error is None
+    assert (harness.values(), looks) == ([b"0"], [])
+
+
+def test_a_paused_thread_commits_what_it_has_processed_and_waits(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=50, poll_ms=100))
+    harness.send(1)
+    harness.round()
+    harness.shared.paused.set()
+    harness.clock.now = 51
+    harness.thread._round()
+    assert harness.log.offsets[IN].offset == 1
+    assert harness.thread._poll_ms() == 100
 
 
 def test_the_group_does_not_wait_for_a_thread_that_can_not_begin(tmp_path, monkeypatch):

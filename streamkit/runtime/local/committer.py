@@ -14,6 +14,7 @@ from streamkit.errors import (
     RetriableTransportError,
     TaskCorruptedError,
     TransportError,
+    UnknownTopicError,
     UnreachableError,
 )
 from streamkit.metrics import DroppedRecords, DropWarnings
@@ -27,6 +28,8 @@ from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, 
 
 log = logging.getLogger(__name__)
 
+_UNLISTED_MS = 30_000
+"""How long brokers may not list the topic of offsets: some services that speak Kafka's protocol never do."""
 _HASTE_SECONDS = 0.01
 """How long an idle thread waits for the log's answer; meanwhile the producer sends without a linger."""
 
@@ -73,7 +76,7 @@ class Committer:
         }
 
     def begin(self) -> None:
-        """Begin a transaction under exactly-once; the first one of a producer fences the previous producer of its id.
+        """Begin a transaction under exactly-once, if none has begun; the first one of a producer fences the last one of its id.
 
         Raises TransportError; then it may be tried again, and nothing may be sent before.
         """
@@ -110,10 +113,9 @@ class Committer:
         """Let the log send what waits for a fuller batch, where the thread has nothing else to do. Raises as `send` does."""
         if not self._lingering:
             return
-        self._lingering = False
         try:
             with self._gate.opened():
-                self._producer.hasten(_HASTE_SECONDS)
+                self._lingering = not self._producer.hasten(_HASTE_SECONDS)
         except ProductionError as error:
             self._handle_rejected(error)
 
@@ -125,6 +127,8 @@ class Committer:
 
     def _send(self, output: Sequence[OutputTuple]) -> None:
         if output:
+            if not self._sent:
+                self.begin()
             self._lingering = self._sent = True
         try:
             with self._gate.opened():
@@ -163,6 +167,8 @@ class Committer:
             for each in tasks:
                 each.task.commit_requested = False
             return []
+        # Before the group's rebalances wait for this commit.
+        self.begin()
         coordinator = self._shared.coordinator
         if coordinator is None:
             self._commit(dirty)
@@ -189,7 +195,6 @@ class Committer:
             each.task.post_commit()
             each.commits += 1
             self._count_dropped(each)
-        self.begin()
 
     def _commit_to_log(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
         if self._settings.exactly_once:
@@ -333,6 +338,10 @@ class OwnTransactions:
         self._shared = shared
         self._id = transactional_id
         plan = shared.plan
+        self._group = plan.application
+        self._unlisted_since = 0
+        routed = any(getattr(node, "route", None) for sub in plan.sub_topologies for node in sub.nodes.values())
+        self._only_read = {topic.name for topic in plan.external_topics.values() if not (topic.written or routed)}
         existing = shared.topics.partitions.keys() | shared.topics.ids.keys()
         self._own_topics = (plan.topic_names() & existing) - {topic.name for topic in plan.external_topics.values()}
         """Repartition topics and changelogs, which exist as long as the application runs."""
@@ -347,11 +356,14 @@ class OwnTransactions:
         with closing(self._shared.transport.admin()) as admin:
             try:
                 places = self._places(admin)
-                found = admin.end_lost(self._id, places, plan.application)
+                found = admin.end_lost(self._id, places, self._group)
             except NotPermittedError as error:
                 # An application may have no right to read the topics that it writes.
                 log.info("lost transactions can't be looked for: %s", error)
                 return
+            except UnknownTopicError as error:
+                self._give_up_offsets(error)
+                raise
             except (RetriableTransportError, UnreachableError):
                 raise
             except TransportError as error:
@@ -366,10 +378,19 @@ class OwnTransactions:
                 f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it, until then this thread waits"
             )
 
+    def _give_up_offsets(self, error: UnknownTopicError) -> None:
+        """Leave out the group's offsets from the next look on, where brokers have not listed their topic for a while."""
+        now = self._shared.elapsed()
+        self._unlisted_since = self._unlisted_since or now
+        if now - self._unlisted_since > _UNLISTED_MS:
+            log.warning("%s; lost transactions are looked for without it", error)
+            self._group = ""
+
     def _places(self, admin: Admin) -> list[TopicPartition]:
         """Return the partitions that a transaction may be open in; just after a restart brokers may leave some of them out."""
         letters = self._shared.settings.handlers.dead_letter_topic
-        topics = admin.topics({*self._shared.plan.topic_names(), *([] if letters is None else [letters])})
+        written = self._shared.plan.topic_names() - self._only_read
+        topics = admin.topics({*written, *([] if letters is None else [letters])})
         silent = self._own_topics - topics.keys()
         if silent:
             raise RetriableTransportError(f"{min(silent)}: brokers do not list this topic now")

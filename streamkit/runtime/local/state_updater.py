@@ -16,6 +16,7 @@ from streamkit.errors import (
     UnreachableError,
 )
 from streamkit.record import RecordBatch, TaskId, TopicPartition
+from streamkit.runtime.execution.dead_letters import one_line
 from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
 from streamkit.runtime.local.restore import BATCH, Changelog, describe_lost, log_restored
 from streamkit.runtime.local.restore_progress import Event, RestoreProgress, progress_of
@@ -275,11 +276,14 @@ class StateUpdater:
 
     def _end_loads(self, tasks: list[LocalTask]) -> None:
         """End the load of stores that are restored."""
-        loaded = [each for task in tasks for each in task.changelogs if each.loading and each.complete]
+        loaded = [task for task in tasks if any(each.loading and each.complete for each in task.changelogs)]
         if loaded:
             with self._lock:
-                for changelog in loaded:
-                    changelog.end_load()
+                for task in loaded:
+                    if self._tasks.get(task.id) is task:
+                        for changelog in task.changelogs:
+                            if changelog.complete:
+                                changelog.end_load()
 
     def _finish_restored(self) -> None:
         """Move active tasks whose stores are restored to `restored`."""
@@ -362,4 +366,7 @@ class StateUpdater:
         listener = self._shared.restore_listener
         if listener is not None:
             for changelog in task.changelogs if changelogs is None else changelogs:
-                listener(event, progress_of(task, changelog))
+                try:
+                    listener(event, progress_of(task, changelog))
+                except Exception as error:
+                    log.error("%s: the restore listener failed: %s", self.name, one_line(str(error)))

@@ -214,8 +214,9 @@ class StreamThread:
             self.counters.add("poll-total")
             self._fetching.update_lags()
             with self.counters.timed("process"):
-                worked = not self._shared.paused.is_set() and self._process(polled_at)
-            if sum(len(batch.offsets) for batch in batches) < _FEW_RECORDS:
+                # While paused, too: what was processed before is committed.
+                worked = self._commit_if_due() if self._shared.paused.is_set() else self._process(polled_at)
+            if sum(len(batch.offsets) for batch in batches) < min(_FEW_RECORDS, self._settings.max_poll_records):
                 self._committer.send_now()
             self._fetching.balance()
             self._note_idleness(bool(batches or worked or started))
@@ -246,8 +247,8 @@ class StreamThread:
             # Fences a predecessor and ends its transaction before committed offsets are read.
             self._committer.begin()
         except (RetriableTransportError, UnreachableError):
-            # The outcome of the last transaction may stay unknown for long, and the group must not wait for this thread. Its
-            # tasks have nothing to commit, and the offsets of an open transaction are not read (KIP-447).
+            # The outcome of the last transaction may stay unknown for long, and the group must not wait for this thread, unless
+            # there is something to commit. The offsets of an open transaction are not read (KIP-447).
             self._take_assignment()
             raise
         self._take_assignment()
@@ -316,17 +317,21 @@ class StreamThread:
                     interrupted = True
                     add("punctuate-total")
                     committer.send(local_task)
-            began = perf_counter()
-            if self._tasks.commit_if_due():
-                interrupted = True
-                add("commit-total")
-                add("commit-seconds", perf_counter() - began)
-                self._timeout.note_progress()
+            interrupted = self._commit_if_due() or interrupted
             expiring = any(local_task.task.expiring for local_task in tasks)
             worked = worked or interrupted or count > 0 or expiring
             if not (count or expiring) or self._stop.is_set():
                 return worked
             iterations.adapt(interrupted=interrupted, since_poll_ms=elapsed() - polled_at)
+
+    def _commit_if_due(self) -> bool:
+        began = perf_counter()
+        if not self._tasks.commit_if_due():
+            return False
+        self.counters.add("commit-total")
+        self.counters.add("commit-seconds", perf_counter() - began)
+        self._timeout.note_progress()
+        return True
 
     def _publish(self, *, now: bool = False) -> None:
         self.counters.publish(self._tasks.running.values(), self._consumer.position, self._committer.rejected, now=now)

@@ -76,10 +76,9 @@ class TaskManager:
             if self._committer.postponed:
                 raise RetriableTransportError("the group is about to change again")
         self._wanted = wanted
-        for task in leaving:
-            self._remove_running(task)
+        self._let_go(leaving)
         wrong = [task.id for task in self.updater.tasks() if wanted.get(task.id) is not task.active]
-        self._let_go([*leaving, *self.updater.take(wrong)])
+        self._let_go(self.updater.take(wrong))
         self.create_missing()
 
     def create_missing(self) -> None:
@@ -173,18 +172,16 @@ class TaskManager:
             clean = False
             raise
         finally:
-            for task in list(self.running.values()):
-                self._remove_running(task)
-                self._close(task, quietly=not clean)
-            self.updater.stop()
-            self.updater.close()
             self._wanted = {}
-            self._let_go(self.updater.take([task.id for task in self.updater.tasks()]), quietly=not clean)
+            try:
+                self._close_all(list(self.running.values()), quietly=not clean)
+            finally:
+                self.updater.stop()
+                self.updater.close()
+                self._let_go(self.updater.take([task.id for task in self.updater.tasks()]), quietly=not clean)
 
     def _drop(self, tasks: Iterable[LocalTask]) -> None:
-        for task in tasks:
-            self._remove_running(task)
-            self._close(task, quietly=True)
+        self._close_all(tasks, quietly=True)
 
     def _wipe_damaged(self, task_id: TaskId, error: TaskCorruptedError) -> bool:
         """Delete the damaged store of a task, so that it is restored; all stores with changelogs where none is named.
@@ -257,10 +254,13 @@ class TaskManager:
     def _let_go(self, tasks: Sequence[LocalTask], *, quietly: bool = False) -> None:
         """Close tasks that no longer run here, or let the updater follow those that stay in another role.
 
-        One that fails is closed. Raises the first error after the last task, unless `quietly`.
+        One that fails is closed; if its store is damaged, it is restored. Raises the first other error after the last task, unless
+        `quietly`.
         """
-        errors: list[Exception] = []
+        closing, errors = [], []
         for task in tasks:
+            if task.id in self.running:
+                self._remove_running(task)
             active = self._wanted.get(task.id)
             try:
                 task.suspend()
@@ -269,13 +269,33 @@ class TaskManager:
             except Exception as error:
                 log.debug("suspending %s failed", task.name, exc_info=True)
                 self._close(task, quietly=True)
-                errors.append(error)
+                errors += self._wipe_or_return(task.id, error)
                 continue
-            if active is not None:
+            if active is None:
+                closing.append(task)
+            else:
                 self.updater.add(task)
-                continue
+        self._close_all(closing, quietly=quietly)
+        if errors and not quietly:
+            raise errors[0]
+
+    def _wipe_or_return(self, task_id: TaskId, error: Exception) -> list[Exception]:
+        """Wipe a damaged store of a task and return no error, so that the task is restored; else return the error."""
+        if not (isinstance(error, TaskCorruptedError) and error.on_disk):
+            return [error]
+        try:
+            return [] if self._wipe_damaged(task_id, error) else [error]
+        except Exception as failure:
+            return [failure]
+
+    def _close_all(self, tasks: Iterable[LocalTask], *, quietly: bool) -> None:
+        """Close tasks, running ones too. Raises the first error after the last task, unless `quietly`."""
+        errors: list[Exception] = []
+        for task in tasks:
             try:
-                self._close(task, quietly=False)
+                if task.id in self.running:
+                    self._remove_running(task)
+                self._close(task, quietly=quietly)
             except Exception as error:
                 errors.append(error)
         if errors and not quietly:

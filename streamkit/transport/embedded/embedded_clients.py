@@ -217,8 +217,8 @@ class EmbeddedProducer(Producer):
     def flush(self) -> None:
         pass
 
-    def hasten(self, seconds: float) -> None:
-        pass
+    def hasten(self, seconds: float) -> bool:
+        return True
 
     def begin(self) -> None:
         self._require_transactional_id()

@@ -213,6 +213,7 @@ class KafkaConsumer(Consumer):
         """
         began = monotonic()
         while True:
+            found: list[KafkaPartition] = []
             try:
                 found = self._call(function, what, wanted, self._timeout)
                 self._raise_first(found, what)
@@ -226,13 +227,15 @@ class KafkaConsumer(Consumer):
                         raise UnknownTopicError(str(error)) from error.__cause__
                     raise
             sleep(RETRY_SECONDS)
-            self._refresh_leaders({each.topic for each in wanted})
+            without = {each.topic for each in found if each.error is not None} or {each.topic for each in wanted}
+            self._refresh_leaders(without, began + self._timeout)
 
-    def _refresh_leaders(self, topics: Iterable[str]) -> None:
+    def _refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
         """Look up the leaders of partitions: requests about one that had none would not, for topic.metadata.refresh.interval.ms."""
         for topic in topics:
-            with suppress(KafkaException):
-                self._client.list_topics(topic, REFRESH_SECONDS)
+            if monotonic() < deadline:
+                with suppress(KafkaException):
+                    self._client.list_topics(topic, REFRESH_SECONDS)
 
     def _call(self, function: Callable[[*Arguments], Result], what: str, *arguments: *Arguments) -> Result:
         try:

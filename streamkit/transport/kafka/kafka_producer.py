@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -39,6 +39,8 @@ _MANY_ROWS = 256
 _SECONDS_AFTER_LOSS = 3.0
 """Seconds for the offsets of a transaction, or its abort, once a broker was lost: librdkafka may wait for the former
 coordinator without a limit, while a new producer ends the transaction at once."""
+_LOG_LEVEL = 6
+"""The level of librdkafka's lines about lost connections."""
 # The errors after which Java's default production handler retries. It also waits for a missing topic, without a limit.
 _RETRIABLE = {
     "_MSG_TIMED_OUT",
@@ -52,6 +54,22 @@ _RETRIABLE = {
     "REQUEST_TIMED_OUT",
     *LOST_SEQUENCE,
 }
+
+
+class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
+    """Passes on the lines of a client, and notes those about a lost connection.
+
+    librdkafka calls `error_cb` only for a coordinator, and for the last broker that is lost.
+    """
+
+    def __init__(self, logger: logging.Logger, note_lost: Callable[[], None]):
+        super().__init__(logger, {})
+        self._note_lost = note_lost
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if args and args[0] == "FAIL":
+            self._note_lost()
+        super().log(level, msg, *args, **kwargs)
 
 
 class KafkaProducer(Producer):
@@ -71,8 +89,11 @@ class KafkaProducer(Producer):
         self._sending: tuple[OutputTuple, ...] = ()
         """The rows that the extension's thread has."""
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error, "error_cb": self._on_client_error}
+        settings: dict[str, object] = {**for_librdkafka(config), **reports}
+        if self._transactional:
+            settings |= {"log.connection.close": True, "log_level": max(_LOG_LEVEL, int(config.get("log_level", 0)))}
         try:
-            self._client, self._link = create_producer({**for_librdkafka(config), **reports}, logger)
+            self._client, self._link = create_producer(settings, _ConnectionLog(logger, self._note_lost_broker))
         except KafkaException as error:
             raise translate(error, "the producer was refused its settings", self._address) from error
 
@@ -161,11 +182,12 @@ class KafkaProducer(Producer):
             self._raise_failure()
         self._raise_failure()
 
-    def hasten(self, seconds: float) -> None:
+    def hasten(self, seconds: float) -> bool:
         self._finish_sending()
         # While it runs, librdkafka takes linger.ms for 0.
-        self._run_callbacks(self._client.flush, seconds)
+        left = self._run_callbacks(self._client.flush, seconds)
         self._raise_failure()
+        return not left
 
     def lost_broker(self) -> bool:
         self._run_callbacks(self._client.poll, 0)
@@ -261,7 +283,7 @@ class KafkaProducer(Producer):
                 translated = self._transaction_error(error, what)
                 # librdkafka does not report every lost connection.
                 if isinstance(translated, UnreachableError):
-                    self._disconnected = self._lost_broker = True
+                    self._note_lost_broker()
                 raise translated from error
 
     def _call_in_thread(self, function: Callable[[*Arguments], object], what: str, *arguments: *Arguments) -> None:
@@ -317,7 +339,10 @@ class KafkaProducer(Producer):
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-            self._disconnected = self._lost_broker = True
+            self._note_lost_broker()
+
+    def _note_lost_broker(self) -> None:
+        self._disconnected = self._lost_broker = True
 
     def _on_error(self, error: KafkaError, message: Message) -> None:
         # Rows that an abort or a close drops did not fail.

@@ -61,7 +61,9 @@ def create_consumer(settings: Settings, logger: logging.Logger) -> tuple[Consume
     return client, _linked(lambda: _native.Consumer(client))
 
 
-def create_producer(settings: Settings, logger: logging.Logger) -> tuple[Producer, _native.Producer | None]:
+def create_producer(
+    settings: Settings, logger: logging.Logger | logging.LoggerAdapter[logging.Logger]
+) -> tuple[Producer, _native.Producer | None]:
     """Create a producer of confluent-kafka, and its link; None without the extension. Raises KafkaException."""
     client, has_plugin = _create(lambda given: Producer(given, logger=logger), settings)
     if not has_plugin:

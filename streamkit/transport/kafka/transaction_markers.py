@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from streamkit.errors import NotPermittedError, RetriableTransportError, TransportError
+from streamkit.errors import NotPermittedError, RetriableTransportError, TransportError, UnknownTopicError
 from streamkit.hashing import java_hash
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.python_client import connected_admin, translated
@@ -206,15 +206,18 @@ def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
 def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartition]:
     """Return the partitions of the topic of offsets; none where the application has no right to see it.
 
-    Raises RetriableTransportError where brokers do not list it: they do not know all topics just after a restart.
+    Raises UnknownTopicError where brokers do not list it: they do not know all topics just after a restart.
     """
-    from kafka.errors import UnknownTopicOrPartitionError
+    from kafka.errors import KafkaError, NoError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
 
     (described,) = admin.describe_topics([_OFFSETS])
-    if described["error_code"] == UnknownTopicOrPartitionError.errno:
-        # New brokers create it for the first group whose coordinator is looked up.
-        admin.describe_groups([group])
-        raise RetriableTransportError(f"{_OFFSETS}: brokers do not list this topic now")
+    code = described["error_code"]
+    if code == UnknownTopicOrPartitionError.errno:
+        with suppress(KafkaError):
+            # New brokers create it for the first group whose coordinator is looked up.
+            admin.describe_groups([group])
+    if code not in (NoError.errno, TopicAuthorizationFailedError.errno):
+        raise UnknownTopicError(f"{_OFFSETS}: brokers do not list this topic now ({for_code(code).__name__})")
     return [TopicPartition(_OFFSETS, each["partition_index"]) for each in described["partitions"]]
 
 
