@@ -28,7 +28,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 def place(brokers: Brokers, request: pytest.FixtureRequest) -> TopicPartition:
     """A partition whose only replica is on the second broker."""
     topic = request.node.name
-    (created,) = _admin(brokers).create_topics([NewTopic(topic, 1, replica_assignment=[[2]])]).values()
+    admin = _admin(brokers)  # a client without a name ends before its answer
+    (created,) = admin.create_topics([NewTopic(topic, 1, replica_assignment=[[2]])]).values()
     created.result()
     return TopicPartition(topic, 0)
 
