@@ -9,13 +9,9 @@ IMPURE = 1
 """May differ from call to call (`now()`, Python callables), or has a problem already."""
 PRODUCES = 2
 """Has an operation whose result may be much larger than its operands."""
-LOOPS = 4
-"""Has a loop, or a call that may loop."""
-DISPLAY = 8
+DISPLAY = 4
 """Has a display: a list, object or other container that is written in the expression."""
-WORK = 32
-"""Takes time that depends on the size of its operands."""
-LAZY = 16
+LAZY = 8
 """Is an iterator or a view, which must not leave the expression."""
 
 NUMBERS = frozenset(("int", "float", "number", "bool"))

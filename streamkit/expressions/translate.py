@@ -24,11 +24,9 @@ from streamkit.expressions.piece import (
     DISPLAY,
     IMPURE,
     LAZY,
-    LOOPS,
     NUMBERS,
     PRODUCES,
     SCALARS,
-    WORK,
     Piece,
     flags_of,
     literal,
@@ -254,7 +252,6 @@ _READ_LAZILY = frozenset(
 """Functions that read an iterator once, so that it need not become a list before."""
 _COUNTS = {"abs": (1, 1), "all": (1, 1), "any": (1, 1), "len": (1, 1), "range": (1, 3), "sorted": (1, 1), "sum": (1, 2)}
 """The least and most arguments by position of functions that take no fewer and no more."""
-_QUICK = frozenset(("len", "abs", "round", "float", "bool"))
 _KEYS = frozenset(("sorted", "min", "max"))
 _AS_KEY = frozenset(
     [
@@ -385,7 +382,7 @@ class Calls(Core):
         self.scope = outer
         body = self.element(body)
         source = f"lambda {', '.join(names)}: {body.at(CONDITION)}"
-        return Piece(source, CONDITION, None, flags_of([body]) | LOOPS, body.refs - bound)
+        return Piece(source, CONDITION, None, flags_of([body]) & ~LAZY, body.refs - bound)
 
     # -- built-in functions --
 
@@ -423,8 +420,6 @@ class Calls(Core):
             kind = "iterator"
         if name == "range" or (name == "sum" and len(pieces) > 1):
             flags |= PRODUCES
-        if name not in _QUICK:
-            flags |= WORK
         if name == "round" and len(pieces) == 1:
             kind = "int"
         made = Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs)
@@ -442,7 +437,7 @@ class Calls(Core):
                     check(self.evaluate(pieces[at]))
                 except (ValueError, TypeError) as error:
                     return self.refuse(node.args[at], str(error))
-        flags, refs = flags_of(pieces) | WORK | PRODUCES, refs_of(pieces)
+        flags, refs = flags_of(pieces) | PRODUCES, refs_of(pieces)
         made = Piece(self.helper(f"_x_{function.name}", *sources), ATOM, function.kind, flags, refs)
         return self.fold(node, made)
 
@@ -472,7 +467,7 @@ class Calls(Core):
         self.links.update((link.name, link) for link in function.links)
         self.helpers |= function.helpers
         if function.call is not None:
-            return Piece(f"{function.name}({', '.join(sources)})", ATOM, None, flags | IMPURE | LOOPS, refs)
+            return Piece(f"{function.name}({', '.join(sources)})", ATOM, None, flags | IMPURE, refs)
         ordered = self._in_order(node, function.params, sources)
         if ordered is None:
             return Piece("None", ATOM, None, IMPURE)
@@ -488,7 +483,7 @@ class Calls(Core):
         if function.uses_budget:
             self.uses_budget = True
             ordered.append(BUDGET)
-        flags |= function.flags | LOOPS
+        flags |= function.flags
         made = Piece(f"{function.name}({', '.join(ordered)})", ATOM, function.kind, flags, refs | set(hidden))
         return self.fold(node, made)
 
@@ -522,7 +517,7 @@ class Calls(Core):
         if problem:
             return self.refuse(function, problem)
         pieces.append(receiver)
-        flags, refs = flags_of(pieces) | (0 if name == "get" else WORK), refs_of(pieces)
+        flags, refs = flags_of(pieces), refs_of(pieces)
         kind = methods.RESULT_KINDS.get(name)
         if kind is None and receiver.kind == "str" and name in ("lower", "upper", "strip", "replace", "join", "title"):
             kind = "str"
@@ -618,7 +613,7 @@ class Loops(Core):
             loops += f" for {target} in {self.loop(items).at(OR)}" + "".join(f" if {test.at(OR)}" for test in tests)
             pieces += [items, *tests]
         opening, closing, kind = form
-        refs, flags = refs_of(pieces) - bound, flags_of(pieces) | LOOPS | DISPLAY
+        refs, flags = refs_of(pieces) - bound, flags_of(pieces) | DISPLAY
         elements = [self.element(piece) for piece in elements]
         if kind == "dict" and (self.counts or not is_safe_key(first)):
             pair = f"({', '.join(piece.at(CONDITION) for piece in elements)})"
@@ -704,7 +699,7 @@ class Translator(Calls, Loops):
             piece, text = self._placeholder(part)
             parts.append(piece)
             inline = None if text is None or inline is None else [*inline, text]
-        flags = flags_of(parts) | WORK
+        flags = flags_of(parts)
         if inline is not None:
             made = Piece(" ".join(inline) or "''", ATOM, "str", flags, refs_of(parts))
         else:
@@ -741,7 +736,6 @@ class Translator(Calls, Loops):
         if inline is not None:
             sign, precedence = inline
             source = f"{left.at(precedence)} {sign} {right.at(precedence + 1)}"
-            flags |= 0 if kind in NUMBERS else WORK
             made = Piece(source, precedence, kind, flags, refs)
             return self.fold(node, self.combined(node, made, left, right))
         helper = _HELPED.get(type(node.op))
@@ -759,9 +753,7 @@ class Translator(Calls, Loops):
             # The remainder of an integer is frequent, and faster without the call.
             sign = f"{left.source} % {right.at(UNARY)}"
             self.helpers.add("_x_Int")
-            made = Piece(
-                f"{sign} if {left.source}.__class__ is _x_Int else {call}", CONDITION, kind, flags | WORK, refs
-            )
+            made = Piece(f"{sign} if {left.source}.__class__ is _x_Int else {call}", CONDITION, kind, flags, refs)
             return self.fold(node, made)
         made = Piece(call, ATOM, kind, flags, refs)
         if kind not in NUMBERS:
@@ -804,10 +796,9 @@ class Translator(Calls, Loops):
         return self.fold(node, Piece(source, precedence, _common_kind(pieces), flags_of(pieces), refs_of(pieces)))
 
     def on_Compare(self, node: ast.Compare) -> Piece:
-        pieces, work = [self.value_or_view(node.left)], 0
+        pieces = [self.value_or_view(node.left)]
         for operator, operand in zip(node.ops, node.comparators, strict=True):
             member = isinstance(operator, (ast.In, ast.NotIn))
-            work |= WORK if member else 0
             piece = self.visit(operand) if member else self.value_or_view(operand)
             if isinstance(operator, (ast.Is, ast.IsNot)) and not (
                 isinstance(operand, ast.Constant) and (operand.value is None or isinstance(operand.value, bool))
@@ -815,7 +806,7 @@ class Translator(Calls, Loops):
                 piece = self.refuse(operand, "'is' compares with None, True or False only; use '=='")
             pieces.append(piece)
         source, precedence = self.comparison(node, pieces)
-        return self.fold(node, Piece(source, precedence, "bool", flags_of(pieces) | work, refs_of(pieces)))
+        return self.fold(node, Piece(source, precedence, "bool", flags_of(pieces), refs_of(pieces)))
 
     def comparison(self, node: ast.Compare, pieces: list[Piece]) -> tuple[str, int]:
         """Return the source of a comparison of pieces, and its precedence."""
@@ -907,15 +898,14 @@ class Translator(Calls, Loops):
             inside = ":".join(texts if pieces[2] is not None else texts[:2])
             used = [owner, *[piece for piece in pieces if piece is not None]]
             kind = owner.kind if owner.kind in ("str", "bytes", "list", "tuple") else None
-            work = WORK
         else:
             if isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
                 return self.refuse(node.slice, "one slice only")
-            index, work = self.hashed(self.value(node.slice)), 0
+            index = self.hashed(self.value(node.slice))
             inside, used, kind = index.at(CONDITION), [owner, index], None
             if owner.kind in NUMBERS or (owner.kind in ("str", "list", "bytes", "tuple") and index.kind == "str"):
                 return self.refuse(node, f"a value of type {owner.kind} has no field {inside}")
-        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used) | work, refs_of(used))
+        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used), refs_of(used))
         return self.fold(node, made)
 
 
@@ -1007,7 +997,7 @@ class CountedTranslator(Translator):
     def on_JoinedStr(self, node: ast.JoinedStr) -> Piece:
         parts = [self._part(part) for part in node.values]
         source = self.helper("_x_text", *[part.at(CONDITION) for part in parts])
-        return self.fold(node, Piece(source, ATOM, "str", flags_of(parts) | WORK | PRODUCES, refs_of(parts)))
+        return self.fold(node, Piece(source, ATOM, "str", flags_of(parts) | PRODUCES, refs_of(parts)))
 
     def _part(self, part: ast.expr) -> Piece:
         if isinstance(part, ast.FormattedValue):
