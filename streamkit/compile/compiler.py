@@ -344,8 +344,7 @@ def _decodes_by_batch(node: SourceNode, values: Serde, lazy: RecordVariables) ->
 
 
 def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: RecordVariables) -> None:
-    if gen.counts:
-        gen.do(method(gen.budget(), "start"))
+    gen.start_budget()
     keys, values = serdes
     by_batch = _decodes_by_batch(node, values, lazy)
     record = RecordVariables(
@@ -444,8 +443,7 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
         gen.assign(symbol("topic"), literal(topic))
         gen.assign(found, list_of())
         with gen.each(tuple(map(symbol, ("kb", "vb", "t", "h", "o"))), call("zip", *map(symbol, COLUMNS[:5]))):
-            if gen.counts:
-                gen.do(method(gen.budget(), "start"))
+            gen.start_budget()
             with gen.attempt():
                 for name, variable, raw, serde in (("key", "k", KEY, keys), ("value", "v", VALUE, values)):
                     if name in expression.names:

@@ -189,8 +189,7 @@ class Generator(RecordWriter):
         def write(name: Code) -> None:
             with self.with_record(record_of_parameters()), self.function(name, *signature):
                 result = self.expr(expression, **{each: symbol(name) for each, name in parameters.items()})
-                # A kernel may call the function several times for one record.
-                self.returns(method(self.budget(), "item", result) if self.counts else result)
+                self.returns(result)
 
         return self.deferred_function(("callable", id(expression), signature), "x", write)
 

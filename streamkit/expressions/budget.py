@@ -48,7 +48,7 @@ class Budget:
     A task has one for its program; its name in generated code is `_y_b`.
     """
 
-    __slots__ = ("_known", "_look", "_until", "bytes", "max_bytes", "max_steps", "seconds", "steps")
+    __slots__ = ("_known", "_look", "_told", "_until", "bytes", "max_bytes", "max_steps", "seconds", "steps")
 
     def __init__(self, max_bytes: int = MAX_TOTAL, max_steps: int = MAX_STEPS, seconds: float = _LONGEST):
         self.max_bytes = max_bytes
@@ -56,12 +56,14 @@ class Budget:
         self.seconds = seconds
         self._known: Known = {}
         self.bytes = max_bytes
+        self._told = 0
         self.start()
 
     def start(self) -> None:
         """Begin a record with the full budget."""
-        if self.max_bytes - self.bytes > LARGE:
-            made(self.max_bytes - self.bytes)
+        if self.max_bytes - self.bytes - self._told > LARGE:
+            made(self.max_bytes - self.bytes - self._told)
+        self._told = 0
         self.bytes = self.max_bytes
         self.steps = self.max_steps
         self._look = self.max_steps - _LOOK if self.max_steps > _LOOK else 0
@@ -78,7 +80,13 @@ class Budget:
     def resume(self, left: tuple[int, int]) -> None:
         """Go on with the record that was paused."""
         self.bytes, self.steps = left[0], left[1] - ROUND
+        self._told = self.max_bytes - self.bytes
         self._look = min(self._look, max(self.steps, 0))
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether the record was charged for anything."""
+        return self.steps != self.max_steps
 
     # -- Charging --
 
@@ -103,6 +111,9 @@ class Budget:
         self.bytes -= size
         if self.bytes < 0:
             raise LimitError(f"the record makes more than {self.max_bytes} bytes (expression.max.bytes)")
+        if size > LARGE:
+            made(size)
+            self._told += size
         # `spend`, without its call.
         self.steps -= 1 + size // _CHUNK
         if self.steps < self._look:
@@ -121,6 +132,8 @@ class Budget:
                 self.take(SLOT + (len(value) if is_narrow else 2 * len(value)))  # type: ignore[arg-type]
         elif kind in _SMALL:
             self.steps -= 1
+            if kind is int and not -_BIG < value < _BIG:  # type: ignore[operator]
+                self.take(value.bit_length() // 8)  # type: ignore[attr-defined]
         else:
             self.take(SLOT + self._size_of_container(value))
         return value

@@ -8,10 +8,10 @@ from operator import eq, ge, gt, le, lt, ne
 
 from streamkit.expressions import helpers, regex
 from streamkit.expressions.budget import Budget
-from streamkit.expressions.expression_limits import MAX_BYTES, SLOT, size_error
+from streamkit.expressions.expression_limits import MAX_BYTES, SLOT, check_bits, size_error
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import check_hashes
-from streamkit.expressions.methods import GUARDED
+from streamkit.expressions.methods import GUARDED, HASHING, PRODUCTS
 from streamkit.record import Key, Value
 
 _BIG = 1 << 63
@@ -32,38 +32,28 @@ def _long(budget: Budget, *operands: Value) -> None:
 
 def multiply(budget: Budget, a: Value, b: Value) -> Value:
     """`a * b`."""
+    if a.__class__ is float or b.__class__ is float:
+        return a * b
+    if a.__class__ is int and b.__class__ is int:
+        result = a * b
+        return result if -_BIG < result < _BIG else check_bits(result)
     for one, other in ((a, b), (b, a)):
         if one.__class__ not in _SMALL and isinstance(other, int) and hasattr(one, "__len__"):
             if (size := budget.size(one) * other) > MAX_BYTES:
                 raise size_error(f"{helpers.noun(one)} made by '*'", size)
             return budget.item(one * other)
-    _long(budget, a, b)
-    return helpers.multiply(a, b)
-
-
-def power(budget: Budget, a: Value, b: Value) -> Value:
-    """`a ** b`."""
-    result = helpers.power(a, b)
-    _long(budget, result)
-    return result
+    return helpers.times(a, b)
 
 
 def modulo(budget: Budget, a: Value, b: Value) -> Value:
     """`a % b`."""
     if a.__class__ in _SMALL:
-        _long(budget, a, b)
         return a % b
     size = budget.size(b)
     budget.spend(1 + len(a) // 4 + size // SLOT)
     if size > MAX_BYTES:
         raise size_error("text made by '%'", size)
     return budget.item(helpers.modulo(a, b))
-
-
-def divide(budget: Budget, a: Value, b: Value) -> Value:
-    """`a // b`."""
-    _long(budget, a, b)
-    return a // b
 
 
 _COMPARE: dict[str, Callable[[Value, Value], Value]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
@@ -296,11 +286,6 @@ def _length(value: Value) -> int:
 
 # -- Methods --
 
-_PRODUCTS = frozenset(["rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"])
-"""Methods whose time may be the product of the lengths of text and argument."""
-_HASHING = frozenset(
-    ["union", "difference", "intersection", "symmetric_difference", "isdisjoint", "issubset", "issuperset", "fromkeys"]
-)
 _SHORT = frozenset(("get", "items", "keys", "values", "bit_length", "bit_count", "is_integer"))
 
 
@@ -308,13 +293,15 @@ def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, *
     """`receiver.name(…)`."""
     if name == "get" and isinstance(receiver, dict):
         return receiver.get(*map(budget.key, arguments[:1]), *arguments[1:], **named)
+    if name == "join":
+        return join(budget, receiver, *arguments)
     if name in _SHORT:
         return getattr(receiver, name)(*arguments, **named)
     if receiver.__class__ in _TEXTS:
         _charge_text(budget, name, receiver, [*arguments, *named.values()])
-    elif name in _HASHING:
-        arguments = tuple([each if isinstance(each, (set, dict)) else _hashable(budget, each) for each in arguments])
-        budget.spend(1 + sum(map(_count, (receiver, *arguments))))
+    elif name in HASHING:
+        for each in (receiver, *arguments):
+            budget.weigh(each)
     elif name in ("count", "index") and isinstance(receiver, (list, tuple)):
         size = sum(map(budget.size, arguments)) // SLOT
         budget.spend(1 + len(receiver) + (min(budget.size(receiver) // SLOT, len(receiver) * size) if size else 0))
@@ -328,14 +315,6 @@ def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, *
     return budget.item(result)
 
 
-def _hashable(budget: Budget, items: Value) -> Value:
-    return check_hashes(make_list(budget, items), budget) if not hasattr(items, "isdisjoint") else items
-
-
-def _count(value: Value) -> int:
-    return len(value) if hasattr(value, "__len__") else 1
-
-
 def _charge_text(budget: Budget, name: str, receiver: Value, arguments: list[Value]) -> None:
     size, longest = len(receiver), 0
     for each in arguments:
@@ -347,7 +326,7 @@ def _charge_text(budget: Budget, name: str, receiver: Value, arguments: list[Val
             inner = budget.size(each)
             budget.spend(inner // SLOT)
             longest = max(longest, inner if name in ("startswith", "endswith") else 0)
-    if name in _PRODUCTS:
+    if name in PRODUCTS:
         budget.spend(1 + size * max(min(longest, size), 1) // 8)
     elif name in ("startswith", "endswith"):
         budget.spend(1 + longest // 8)
@@ -364,10 +343,7 @@ def join(budget: Budget, receiver: Value, items: Value) -> Value:
 
 COUNTING: dict[str, Callable[..., Value]] = {
     "_x_k_mul": multiply,
-    "_x_k_times": multiply,
-    "_x_k_pow": power,
     "_x_k_mod": modulo,
-    "_x_k_div": divide,
     "_x_k_compare": compare,
     "_x_k_in": contains,
     "_x_k_text": text,
@@ -394,6 +370,5 @@ COUNTING: dict[str, Callable[..., Value]] = {
     "_x_k_re_match": re_match,
     "_x_k_re_split": re_split,
     "_x_k_method": call_method,
-    "_x_k_join": join,
     **{f"_x_k_{each.name}": each.charged for each in LIBRARY.values()},
 }

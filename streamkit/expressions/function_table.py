@@ -91,8 +91,6 @@ _FIELDS_AND_KEYS = (
             ("get({'x.y': 5}, ['x.y'])", "5"),
         ),
         optional=1,
-        factor=1.0,
-        work=0.0,
         charge=_charged_get,
     ),
     LibraryFunction(
@@ -101,8 +99,6 @@ _FIELDS_AND_KEYS = (
         windowed_key,
         "A key with its window, for topics and tables with windowed keys; its parts are `.key`, `.start` and `.end` (ms).",
         (("windowed_key('ada', 0, 60000).end", "60000"),),
-        factor=1.0,
-        work=0.0,
     ),
 )
 
@@ -163,7 +159,6 @@ _HASHES = (
         (("sha256('tea')[:16]", "'a9f74d1ec36ebdeb'"),),
         kind="str",
         type=TEXT,
-        constant=64.0,
     ),
     LibraryFunction(
         "murmur2",
@@ -173,7 +168,6 @@ _HASHES = (
         (("murmur2('21')", "-973932308"),),
         kind="int",
         type=INTEGER,
-        work=4.0,
     ),
     LibraryFunction(
         "xxhash64",
@@ -184,7 +178,6 @@ _HASHES = (
         optional=1,
         kind="int",
         type=INTEGER,
-        work=0.125,
     ),
     LibraryFunction(
         "uuid5",
@@ -194,7 +187,6 @@ _HASHES = (
         (("uuid5('dns', 'example.org')", "'aad03681-8b63-5304-89e0-8ca8f49461b5'"),),
         kind="str",
         type=TEXT,
-        constant=36.0,
         checks={0: _namespace},
     ),
 )
@@ -271,7 +263,6 @@ _NUMBERS = (
         optional=2,
         kind="number",
         type=NUMBER,
-        work=4.0,
         checks={1: _DECIMALS, 2: _MODE},
     ),
     LibraryFunction(
@@ -283,9 +274,6 @@ _NUMBERS = (
         optional=3,
         kind="str",
         type=TEXT,
-        # The digits of the largest integer with a mark between thousands, and the decimals.
-        constant=2_000.0,
-        work=4.0,
         checks={1: _DECIMALS, 2: _GROUP, 3: _MODE},
     ),
 )
@@ -299,7 +287,6 @@ _PART = 40
 """Steps of one part of a replacement, text or a group, at each match."""
 _TEMPLATE = 3
 """Steps of one character of a replacement, which is cut into its parts at each call."""
-_UNBOUNDED = float("inf")
 
 
 def re_search(pattern: Value, text: Value) -> str | None:
@@ -383,8 +370,6 @@ _PATTERNS = (
         "The first part of the text that the pattern matches, or None.",
         (("re_search('[0-9]+', 'order 17 of 20')", "'17'"), ("re_search('[0-9]+', 'none')", "None")),
         type=TEXT,
-        factor=1.0,
-        work=1.0,
         checks={0: _pattern},
         charge=_charged_search(re_search),
     ),
@@ -396,8 +381,7 @@ _PATTERNS = (
         (("re_groups('([a-z]+)=([0-9]+)?', 'x=, b=2')", "['x', None]"),),
         type=ListOf(TEXT),
         # Groups may stand in each other.
-        factor=_UNBOUNDED,
-        work=1.0,
+        grows=True,
         checks={0: _pattern},
         charge=_charged_search(re_groups),
     ),
@@ -409,8 +393,7 @@ _PATTERNS = (
         ((r"re_sub('([a-z])([0-9])', '\\2\\1', 'a1 b2')", "'1a 2b'"),),
         kind="str",
         type=TEXT,
-        factor=_UNBOUNDED,
-        work=_UNBOUNDED,
+        grows=True,
         checks={0: _pattern},
         charge=_charged_sub,
     ),
@@ -487,7 +470,6 @@ _TEXTS = (
         "The value of a JSON text (or its bytes); other text is an error.",
         (("from_json('{\"a\": [1, null]}')", "{'a': [1, None]}"),),
         factor=8.0,
-        work=0.5,
     ),
     LibraryFunction(
         "to_json",
@@ -498,7 +480,6 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=6.0,
-        work=0.5,
     ),
     LibraryFunction(
         "base64_encode",
@@ -509,7 +490,6 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=6.0,
-        constant=4.0,
     ),
     LibraryFunction(
         "base64_decode",
@@ -519,7 +499,6 @@ _TEXTS = (
         (("base64_decode('dGVh')", "b'tea'"), ("base64_decode('_w').hex()", "'ff'")),
         kind="bytes",
         type=BYTES,
-        factor=1.0,
     ),
     LibraryFunction(
         "url_encode",
@@ -530,7 +509,6 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=12.0,
-        work=2.0,
     ),
     LibraryFunction(
         "url_decode",
@@ -541,7 +519,6 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=3.0,
-        work=2.0,
     ),
 )
 

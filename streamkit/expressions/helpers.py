@@ -56,21 +56,6 @@ _CODEC_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "x
 # -- operators --
 
 
-def multiply(a: Value, b: Value) -> Value:
-    """`a * b`."""
-    if a.__class__ is float or b.__class__ is float:
-        return a * b
-    if a.__class__ is int and b.__class__ is int:
-        result = a * b
-        return result if -_FAST < result < _FAST else check_bits(result)
-    if isinstance(b, int) and hasattr(a, "__len__"):
-        return _repeat(a, b)
-    if isinstance(a, int) and hasattr(b, "__len__"):
-        return _repeat(b, a)
-    result = a * b
-    return check_bits(result) if isinstance(result, int) else result
-
-
 def times(a: Value, b: Value) -> Value:
     """`a * b` where only a number is valid, as in sum() or left of a minus."""
     if a.__class__ is float or b.__class__ is float:
@@ -80,16 +65,8 @@ def times(a: Value, b: Value) -> Value:
         return result if -_FAST < result < _FAST else check_bits(result)
     if hasattr(a, "__len__") or hasattr(b, "__len__"):
         raise TypeError(f"a number is needed, not {type(a).__name__} * {type(b).__name__}")
-    return multiply(a, b)
-
-
-def _repeat(sequence: Value, count: int) -> Value:
-    unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
-    if unit * count > MAX_BYTES:
-        raise size_error(f"{noun(sequence)} made by '*'", unit * count)
-    if unit * count > LARGE:
-        made(unit * count)
-    return sequence * count
+    result = a * b
+    return check_bits(result) if isinstance(result, int) else result
 
 
 def power(a: Value, b: Value) -> Value:
@@ -346,7 +323,6 @@ def re_split(pattern: str, text: str) -> list[str]:
 
 
 HELPERS: dict[str, Callable[..., Value]] = {
-    "_x_mul": multiply,
     "_x_times": times,
     "_x_pow": power,
     "_x_shift": shift,

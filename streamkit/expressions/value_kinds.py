@@ -132,3 +132,9 @@ def is_container(node: ast.AST) -> bool:
 def is_safe_key(node: ast.AST) -> bool:
     """Return whether input can't choose equal hashes for a part's values: they are salted, or there are few of them."""
     return isinstance(node, (ast.JoinedStr, ast.Constant)) or (is_text(node) and not is_number(node))
+
+
+def is_plain_format(node: ast.BinOp) -> bool:
+    """Return whether the text that `%` makes is about as long as its parts: the format is a literal without widths."""
+    text = node.left.value if isinstance(node.left, ast.Constant) else None
+    return isinstance(node.op, ast.Mod) and isinstance(text, str) and set(text).isdisjoint("0123456789*(")
