@@ -16,6 +16,7 @@ from streamkit.code import (
     any_of,
     attribute,
     call,
+    compare,
     either,
     is_none,
     is_not_none,
@@ -290,8 +291,8 @@ class RecordWriter(StatementWriter):
     def start_budget(self) -> None:
         """Write the begin of a record's budget, where the record before it has charged anything."""
         if self.draws:
-            budget = self.budget()
-            with self.when(attribute(budget, "is_charged")):
+            budget, most = self.budget(), literal(self.plan.config.expression_max_steps)
+            with self.when(compare(attribute(budget, "steps"), "!=", most)):
                 self.do(method(budget, "start"))
 
     @contextmanager

@@ -19,9 +19,8 @@ from streamkit.errors import Position, Problem, TopologyError
 from streamkit.expressions.calls import CallableRef, load_callable, load_object
 from streamkit.expressions.expression import Expression, Function, Link
 from streamkit.expressions.growth import times_of
-from streamkit.expressions.piece import literal
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translate import BUDGET, MOST_WORK, Library, Translator, _mark, reference_key
+from streamkit.expressions.translate import BUDGET, MOST_WORK, Library, Translator, _mark, literal, reference_key
 
 __all__ = [
     "Expression",

@@ -10,8 +10,8 @@ from streamkit.code import ATOM, CONDITION, Code, symbol
 from streamkit.errors import Position, Problem
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.calls import CallableRef, load_callable
-from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.helpers import CHARGED
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
 from streamkit.expressions.methods import METHOD_HELPERS
 from streamkit.expressions.syntax import Locate
@@ -21,7 +21,8 @@ HELPERS: dict[str, Callable[..., Value]] = {
     **_BUILTIN_HELPERS,
     **METHOD_HELPERS,
     **{f"_x_{each.name}": each.run for each in LIBRARY.values()},
-    **COUNTING,
+    **CHARGED,
+    **{f"_x_k_{each.name}": each.charged for each in LIBRARY.values()},
 }
 """The functions that generated expressions call, by their names there."""
 

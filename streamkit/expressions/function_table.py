@@ -17,8 +17,7 @@ from decimal import (
 from typing import Any
 
 from streamkit.expressions import regex, time_functions
-from streamkit.expressions.budget import Budget
-from streamkit.expressions.expression_limits import MAX_BYTES, MAX_TOTAL, SLOT, deep_size, size_error
+from streamkit.expressions.budget import MAX_BYTES, MAX_TOTAL, SLOT, Budget, deep_size, size_error
 from streamkit.expressions.function_entry import (
     CALL,
     LibraryFunction,

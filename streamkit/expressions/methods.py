@@ -9,8 +9,8 @@ import ast
 from collections.abc import Callable
 
 from streamkit.errors import LimitError
-from streamkit.expressions.expression_limits import MAX_BITS, MAX_BYTES, size_error
-from streamkit.expressions.helpers import bounded, check_hashes, codec, collected, decode, listed
+from streamkit.expressions.budget import MAX_BITS, MAX_BYTES, SLOT, SMALL, TEXTS, Budget, size_error
+from streamkit.expressions.helpers import bounded, charged_list, check_hashes, codec, collected, decode, listed
 from streamkit.record import Value
 
 _TEXT = """capitalize center count endswith expandtabs find index isalnum isalpha isascii isdigit islower isspace
@@ -186,7 +186,6 @@ GUARDED: dict[str, Callable[..., Value]] = {
 }
 """Methods whose results may be much larger than their arguments, and those that hash; called as `_x_m_NAME(receiver, …)`."""
 
-METHOD_HELPERS = {f"_x_m_{name}": helper for name, helper in GUARDED.items()}
 
 PRODUCTS = frozenset(("rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"))
 """Methods whose time may be the product of the lengths of text and argument."""
@@ -224,3 +223,66 @@ def factor(node: ast.Call, name: str) -> float:
 
 
 _FACTORS = {"encode": 4.0, "decode": 1.0, "expandtabs": 8.0, "hex": 3.0, "maketrans": 2.0, "fromkeys": 2.0}
+
+
+# Methods with charges to a budget.
+
+_SHORT = frozenset(("get", "items", "keys", "values", "bit_length", "bit_count", "is_integer"))
+
+
+def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, **named: Value) -> Value:
+    """`receiver.name(…)`."""
+    if name == "get" and isinstance(receiver, dict):
+        return receiver.get(*map(budget.key, arguments[:1]), *arguments[1:], **named)
+    if name == "join":
+        return _charged_join(budget, receiver, *arguments)
+    if name in _SHORT:
+        return getattr(receiver, name)(*arguments, **named)
+    if receiver.__class__ in TEXTS:
+        _charge_text(budget, name, receiver, [*arguments, *named.values()])
+    elif name in HASHING:
+        for each in (receiver, *arguments):
+            budget.weigh(each)
+    elif name in ("count", "index") and isinstance(receiver, (list, tuple)):
+        size = sum(map(budget.size, arguments)) // SLOT
+        budget.spend(1 + len(receiver) + (min(budget.size(receiver) // SLOT, len(receiver) * size) if size else 0))
+    else:
+        budget.weigh(receiver)
+    result = (
+        GUARDED[name](receiver, *arguments, **named)
+        if name in GUARDED
+        else getattr(receiver, name)(*arguments, **named)
+    )
+    return budget.item(result)
+
+
+def _charge_text(budget: Budget, name: str, receiver: Value, arguments: list[Value]) -> None:
+    size, longest = len(receiver), 0
+    for each in arguments:
+        if each.__class__ in TEXTS:
+            longest = max(longest, len(each))
+        elif each.__class__ not in SMALL:
+            if not hasattr(each, "__len__"):
+                continue
+            inner = budget.size(each)
+            budget.spend(inner // SLOT)
+            longest = max(longest, inner if name in ("startswith", "endswith") else 0)
+    if name in PRODUCTS:
+        budget.spend(1 + size * max(min(longest, size), 1) // 8)
+    elif name in ("startswith", "endswith"):
+        budget.spend(1 + longest // 8)
+    else:
+        budget.spend(1 + (size + longest) // 8)
+
+
+def _charged_join(budget: Budget, receiver: Value, items: Value) -> Value:
+    """`receiver.join(…)`, also of an iterator."""
+    members = items if isinstance(items, (list, tuple)) else charged_list(budget, items)
+    budget.spend(1 + len(members))
+    return budget.item(GUARDED["join"](receiver, members))
+
+
+METHOD_HELPERS: dict[str, Callable[..., Value]] = {
+    **{f"_x_m_{name}": helper for name, helper in GUARDED.items()},
+    "_x_k_method": call_method,
+}

@@ -16,32 +16,106 @@ from itertools import pairwise
 from time import thread_time
 from typing import TypeAlias
 
-from streamkit.code import ADD, AND, ATOM, BIT_AND, BIT_OR, BIT_XOR, COMPARE, CONDITION, MULTIPLY, NOT, OR, SHIFT, UNARY
+from streamkit.code import (
+    ADD,
+    AND,
+    ATOM,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    COMPARE,
+    CONDITION,
+    MULTIPLY,
+    NOT,
+    OR,
+    SHIFT,
+    UNARY,
+    Code,
+)
 from streamkit.errors import LimitError, Position, Problem, TimeLimitError
 from streamkit.expressions import methods, regex
-from streamkit.expressions.budget import Budget
+from streamkit.expressions.budget import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, Budget, check_bits, deep_size
 from streamkit.expressions.calls import CallableRef
-from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.expression import HELPERS, Function, Link, Linked
-from streamkit.expressions.expression_limits import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, check_bits, deep_size
 from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.piece import (
-    DISPLAY,
-    IMPURE,
-    LAZY,
-    NUMBERS,
-    PRODUCES,
-    SCALARS,
-    Piece,
-    flags_of,
-    literal,
-    refs_of,
-)
+from streamkit.expressions.growth import is_plain_format, is_safe_key
 from streamkit.expressions.syntax import METHODS, MODULES, NAMES, Source
-from streamkit.expressions.value_kinds import is_plain_format, is_safe_key
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
+
+# Parts of translated expressions: Python source with its static properties.
+
+IMPURE = 1
+"""May differ from call to call (`now()`, Python callables), or has a problem already."""
+PRODUCES = 2
+"""Has an operation whose result may be much larger than its operands."""
+DISPLAY = 4
+"""Has a display: a list, object or other container that is written in the expression."""
+LAZY = 8
+"""Is an iterator or a view, which must not leave the expression."""
+CHARGED = 16
+"""Is charged to the budget already."""
+
+NUMBERS = frozenset(("int", "float", "number", "bool"))
+SCALARS = NUMBERS | {"str", "bytes", "none"}
+
+
+class Piece(Code):
+    """A part of an expression: Python with its precedence, static kind, flags and the names that it refers to.
+
+    `literal` is the value of a literal or a folded constant, where `is_literal`.
+    """
+
+    __slots__ = ("flags", "is_literal", "kind", "literal", "refs")
+
+    def __init__(
+        self,
+        source: str,
+        precedence: int = ATOM,
+        kind: str | None = None,
+        flags: int = 0,
+        refs: frozenset[str] = frozenset(),
+    ):
+        super().__init__(source, precedence)
+        self.kind = kind
+        self.flags = flags
+        self.refs = refs
+        self.literal: Value = None
+        self.is_literal = False
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is the same for every record."""
+        return not self.refs and not self.flags & IMPURE
+
+
+def literal(value: Value, kind: str | None = None) -> Piece:
+    """Return the piece of a scalar."""
+    if kind is None:
+        kind = "none" if value is None else type(value).__name__
+    # A number before a dot, and a sign before a power, need parentheses.
+    precedence = UNARY if isinstance(value, (int, float)) and not isinstance(value, bool) else ATOM
+    source = repr(value)
+    if source == "inf":
+        source = "1e999"
+    piece = Piece(source, precedence, kind)
+    piece.literal, piece.is_literal = value, True
+    return piece
+
+
+def refs_of(pieces: list[Piece]) -> frozenset[str]:
+    """Return all names that some pieces refer to."""
+    return frozenset().union(*[piece.refs for piece in pieces])
+
+
+def flags_of(pieces: list[Piece]) -> int:
+    """Return the flags that a value made of some pieces has."""
+    result = 0
+    for piece in pieces:
+        result |= piece.flags
+    return result & ~(LAZY | CHARGED)
+
 
 # The base of the translator: visiting, problems, constants, the budget and local names.
 
@@ -146,7 +220,7 @@ class Core:
         charging = name.replace("_x_", "_x_k_", 1)
         if counted and name.startswith("_x_m_"):
             return self.helper("_x_method", repr(name[5:]), *arguments, counted=True)
-        if counted and charging in COUNTING:
+        if counted and charging in HELPERS:
             name, arguments = charging, (self.budget(), *arguments)
         self.helpers.add(name)
         return f"{name}({', '.join(arguments)})"
@@ -174,8 +248,10 @@ class Core:
 
     def charged(self, piece: Piece, method: str = "item") -> Piece:
         """Return a piece whose value a method of the budget charges."""
+        if method == "item" and piece.flags & CHARGED:
+            return piece
         source = f"{self.budget()}.{method}({piece.source})"
-        return Piece(source, ATOM, piece.kind, piece.flags, piece.refs)
+        return Piece(source, ATOM, piece.kind, piece.flags | (CHARGED if method == "item" else 0), piece.refs)
 
     def is_linear(self, *items: Piece) -> bool:
         """Return whether a loop over items takes work in proportion to the input: their number is not made, and no loop repeats it."""
@@ -445,13 +521,13 @@ class Calls(Core):
         names = [self.bind(ast.copy_location(ast.Name(each.arg), each), bound) for each in plain]
         self.own = frozenset(bound) if items is not None and self.is_linear(*items) else frozenset()
         body = self.value(node.body)
-        flags = body.flags
+        flags = flags_of([body])
         if not self.is_own(body):
             body = self.charged(body)
             flags |= PRODUCES
         self.scope, self.own = outer, own
         source = f"lambda {', '.join(names)}: {body.at(CONDITION)}"
-        return Piece(source, CONDITION, None, flags & ~LAZY, body.refs - bound)
+        return Piece(source, CONDITION, None, flags, body.refs - bound)
 
     # -- built-in functions --
 
@@ -803,7 +879,7 @@ class Translator(Calls, Loops):
         if part.conversion in (ord("r"), ord("a")):
             name = "_x_repr" if part.conversion == ord("r") else "_x_ascii"
             source = self.helper(name, piece.source, counted=self.repeats(piece))
-            return Piece(source, ATOM, "str", piece.flags | PRODUCES, piece.refs), None
+            return Piece(source, ATOM, "str", flags_of([piece]) | PRODUCES, piece.refs), None
         # Python 3.11 allows no quotes or backslashes inside; and large parts are limited by the helper.
         quiet = not any(mark in piece.source for mark in '"\\{}#') and not piece.refs & {"headers", "now"}
         if quiet and not piece.flags & (DISPLAY | PRODUCES):
@@ -1164,7 +1240,7 @@ def _translated(function: Function, source: Source, library: Library, problems: 
         helpers=frozenset(translator.helpers),
         names=hidden,
         kind=piece.kind,
-        flags=piece.flags & ~LAZY & ~(0 if _impure(translator) else IMPURE),
+        flags=flags_of([piece]) & ~(0 if _impure(translator) else IMPURE),
         cost=1 + translator.calls,
         work=translator.work,
         parts=max(translator.parts, 0),

@@ -214,7 +214,7 @@ def test_equal_hashes_are_refused_outside_of_loops(text: str) -> None:
     function, budget = evaluated(text), Budget()
     with pytest.raises(LimitError, match="equal hashes"):
         function(EQUAL[0], budget)
-    assert not budget.is_charged
+    assert budget.steps == budget.max_steps
 
 
 HONEST: list[Any] = [
@@ -239,9 +239,9 @@ def test_honest_keys_are_as_in_python(which: int) -> None:
 
 
 def test_a_record_has_one_budget_and_the_next_a_new_one() -> None:
-    function, budget = drawing("value + value"), Budget(max_bytes=3_000_000)
+    function, budget = drawing("value + value"), Budget(max_bytes=1_000_000)
     function("x" * 400_000, budget)
-    with pytest.raises(LimitError, match=r"more than 3000000 bytes \(expression.max.bytes\)"):
+    with pytest.raises(LimitError, match=r"more than 1000000 bytes \(expression.max.bytes\)"):
         function("x" * 400_000, budget)
     budget.start()
     assert len(function("x" * 400_000, budget)) == 800_000
@@ -373,9 +373,9 @@ def test_what_may_grow_faster_is_counted(text: str) -> None:
 def test_a_product_of_numbers_takes_nothing_of_the_budget() -> None:
     budget = Budget()
     assert evaluated("[value * value, value * 2.5, value % 7]")(2**40, budget) == [2**80, 2**40 * 2.5, 2**40 % 7]
-    assert not budget.is_charged
+    assert budget.steps == budget.max_steps
     evaluated("value * 2")("ab", budget)
-    assert budget.is_charged
+    assert budget.steps < budget.max_steps
 
 
 def test_many_operations_in_a_loop_are_charged() -> None:
