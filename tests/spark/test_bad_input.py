@@ -196,7 +196,9 @@ def test_the_command(tmp_path: Path) -> None:
     line = ["submit", path, "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"]
     shown = streamkit(*line, "--dry-run")
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out.splitlines()[0] == "stage 1: sub-topology 0, 1 task: numbers -> doubles"
+    warning, stage, *_ = shown.out.splitlines()
+    assert warning.startswith("numbers: one task reads all its records; `partitions: N`")
+    assert stage == "stage 1: sub-topology 0, 1 task: numbers -> doubles"
     done = streamkit(*line, "--master", "local[1]", "--conf", "spark.ui.enabled=false")
     assert (done.code, done.out) == (0, "")
     # Where it takes long, lines of progress come before.

@@ -48,6 +48,7 @@ from streamkit.runtime.spark.submission.job_options import (
 )
 from streamkit.runtime.spark.submission.ranges import find_ranges
 from streamkit.runtime.spark.submission.spark_session import describe_job, translated
+from streamkit.runtime.spark.submission.stage_loads import load_of, one_task_warnings
 from streamkit.runtime.spark.submission.topic_difference import Difference, compare
 from streamkit.runtime.spark.submission.trial import try_tasks
 from streamkit.runtime.spark.workers.globals import classic_context
@@ -84,8 +85,12 @@ class Prepared:
         return any(each.stop > each.start for each in self.ranges if each.place.topic not in whole)
 
     def describe(self) -> list[str]:
-        """Return the lines of a description: the stages and their inputs."""
-        lines = [stage.describe(self.job.pieces(stage)) for stage in self.job.stages]
+        """Return the lines of a description: the stages with what their tasks read, and the inputs."""
+        ranges = {topic: self.of(topic) for topic in self.job.sources() if topic not in self.job.options.inputs}
+        lines = []
+        for stage in self.job.stages:
+            lines.append(stage.describe(self.job.pieces(stage)))
+            lines.append(f"  {load_of(stage, self.job.options.inputs, ranges, self.job.partitions)}")
         for topic in self.job.sources():
             for place in self.job.options.inputs.get(topic, ()):
                 lines.append(f"{topic}: {place.path} ({place.format})")
@@ -126,7 +131,10 @@ def prepare(
         raise UsageError("--from and --until select records of the log, and every input is read from files")
     counts.update(_undetermined(plan, counts))
     ends = {each.place: each.stop for each in ranges}
-    return Prepared(Job(plan, counts, options, ends, kept), address, tuple(ranges), tuple(warnings))
+    job = Job(plan, counts, options, ends, kept)
+    if kept is None or not kept.tasks:  # later runs keep the partitions of the first
+        warnings += one_task_warnings(plan, job.stages, options.inputs, counts)
+    return Prepared(job, address, tuple(ranges), tuple(warnings))
 
 
 def uses_log(plan: Plan, options: JobOptions) -> bool:

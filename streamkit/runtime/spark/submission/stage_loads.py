@@ -1,0 +1,73 @@
+"""What the tasks of a stage read, before it runs: `submit --dry-run`, and the warning that one task reads everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamkit.plan.model import Plan
+from streamkit.runtime.spark.rows.file_statistics import most_records
+from streamkit.runtime.spark.rows.log_rows import LogRange
+from streamkit.runtime.spark.stages.stage_plan import Stage
+from streamkit.runtime.spark.submission.job_options import Place
+
+
+def load_of(
+    stage: Stage,
+    inputs: Mapping[str, tuple[Place, ...]],
+    ranges: Mapping[str, tuple[LogRange, ...]],
+    partitions: Mapping[str, int],
+) -> str:
+    """Return a line about the engine of a stage and the records of its largest task.
+
+    inputs, ranges: the places and the ranges of the log of topics from outside; partitions: of all topics.
+    """
+    outside = [topic for topic in stage.inputs if topic in inputs or topic in ranges]
+    if not outside:
+        return "engine python; largest task: not known before the stages that write its topics have run"
+    is_one = stage.cyclic or stage.tasks <= 1
+    total, largest = 0, 0
+    spread = False
+    for topic in outside:
+        counts = _counts(inputs.get(topic), ranges.get(topic, ()))
+        if counts is None:
+            return f"engine python; largest task: only Spark can tell how many records {topic} has"
+        total += sum(counts)
+        if topic in ranges:
+            largest += max(counts, default=0)
+        else:
+            spread = not is_one
+            largest += -(-sum(counts) // max(1, partitions.get(topic, 1)))
+    others = "" if len(outside) == len(stage.inputs) else ", and those of the stages before"
+    if is_one:
+        return f"engine python; its one task reads all records: at most {total:,}{others}"
+    how = "about" if spread else "at most"
+    even = ", if keys spread evenly" if spread else ""
+    return f"engine python; largest task: {how} {largest:,} of {total:,} records{even}{others}"
+
+
+def _counts(places: tuple[Place, ...] | None, ranges: tuple[LogRange, ...]) -> list[int] | None:
+    """Return the records of each place or range of a topic at most; None where one is not known."""
+    if places is None:
+        return [each.stop - each.start for each in ranges]
+    found = [most_records(place) for place in places]
+    known = [count for count in found if count is not None]
+    return known if len(known) == len(found) else None
+
+
+def one_task_warnings(
+    plan: Plan, stages: list[Stage], inputs: Mapping[str, tuple[Place, ...]], partitions: Mapping[str, int]
+) -> list[str]:
+    """Return a line for each topic from places whose records one task reads because nothing says more about it."""
+    read = {topic for stage in stages for topic in stage.inputs}
+    found = []
+    for topic, places in inputs.items():
+        declared = plan.external_topics.get(topic)
+        if declared is None or declared.partitions is not None or topic not in read:
+            continue
+        if partitions.get(topic, 1) > 1 or any(place.columns.partition is not None for place in places):
+            continue
+        found.append(
+            f"{declared.entry}: one task reads all its records; `partitions: N` in its entry of topics, or a column partition, "
+            "spreads them over N tasks"
+        )
+    return found
