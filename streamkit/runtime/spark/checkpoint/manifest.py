@@ -89,6 +89,8 @@ class Manifest:
     """Of topics, by their names on the log."""
     files: Mapping[str, tuple[InputFile, ...]] = field(default_factory=dict)
     """The files that were read, by topic."""
+    columns: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    """The types of the columns that were read, by topic, path of the input, and name; older manifests have none."""
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The next offsets to read, by topic and partition, of topics on the log."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -149,6 +151,7 @@ def parse_manifest(text: str, place: str) -> Manifest:
             topology=data["topology"],
             partitions=data["partitions"],
             files={topic: tuple(InputFile(*each) for each in found) for topic, found in data["files"].items()},
+            columns=data.get("columns", {}),
             offsets=data["offsets"],
             topic_ids=data["topic_ids"],
             tasks=data["tasks"],

@@ -64,7 +64,8 @@ def select_parts(frame: DataFrame, place: Place, order: str | None) -> DataFrame
             parts.append(quoted(part))
         elif written is not None:
             make = _headers if part == "headers" and isinstance(written, Mapping) else _part
-            parts.append(make(place, columns, part, written).alias(part))
+            column = make(place, columns, part, written)
+            parts.append((_never_null(place, column, written) if part == "key" else column).alias(part))
     return frame.select(*parts, *hidden)
 
 
@@ -103,6 +104,14 @@ def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Co
     return _struct({name: expression(place, columns, part, text) for name, text in fields.items()})
 
 
+def _never_null(place: Place, key: Column, written: Parts) -> Column:
+    """Return the key that an input names; a row where it is null fails, since most steps would drop its record."""
+    from pyspark.sql import functions as sf
+
+    refusal = f"{place.path}: key={written} is null in a row; where={written} is not null leaves such rows out"
+    return sf.when(key.isNull(), sf.raise_error(sf.lit(refusal))).otherwise(key)
+
+
 def _headers(place: Place, columns: Sequence[str], part: str, written: Mapping[str, str]) -> Column:
     from pyspark.sql import functions as sf
 
@@ -135,6 +144,25 @@ def _struct(fields: Mapping[str, Column]) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.struct(*(column.alias(name) for name, column in fields.items()))
+
+
+def types_of(frame: DataFrame) -> dict[str, str]:
+    """Return the types of the parts of records, and of the fields in them: `value.tags[]` for what is in a list."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    found = {}
+    left = [(field.name, field.dataType) for field in frame.schema.fields if not field.name.startswith(HIDDEN)]
+    while left:
+        name, kind = left.pop(0)
+        if isinstance(kind, StructType):
+            left += [(f"{name}.{field.name}", field.dataType) for field in kind.fields]
+        elif isinstance(kind, ArrayType):
+            left.append((f"{name}[]", kind.elementType))
+        elif isinstance(kind, MapType):
+            left.append((f"{name}{{}}", kind.valueType))
+        else:
+            found[name] = kind.simpleString()
+    return found
 
 
 # -- Types -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.checkpoint import run_outputs
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem
-from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, find_files, open_some
+from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, column_types, find_files, open_some
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
 from streamkit.runtime.spark.rows.files import OpenedInput
@@ -91,6 +91,10 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         for topic, places in options.inputs.items()
     }
     opened = _open(plan, options, spark, checkpoint.files, found)
+    columns = {
+        topic: column_types(topic, inputs, before.columns.get(topic, {}), before.run)
+        for topic, inputs in opened.items()
+    }
     options = replace(options, range=_continued(before, options.range))
     prepared = prepare(plan, options, _counts(plan, before, opened), checkpoint.kept(before))
     checkpoint.check_partitions(before, prepared.job.partitions)
@@ -113,6 +117,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         run=run.number,
         partitions=dict(prepared.job.partitions),
         files={topic: (*each.read, *each.new) for topic, each in found.items()},
+        columns=columns,
         offsets=_offsets(before, prepared),
         topic_ids=topic_ids,
     )

@@ -216,6 +216,8 @@ def reason(error: Exception) -> str:
     text = str(error)
     if found := re.search(r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists", text):
         return f"{found[1]} exists; --overwrite replaces it"
+    if found := re.search(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ", text):
+        return f"{found[1]} was deleted while the job read it; nothing of this run counts"
     if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text:
         found = re.search(r"data source: (\w+)", text)
         package = None if found is None else _package(found[1])
