@@ -15,6 +15,7 @@ from streamkit.durations import option_time
 from streamkit.errors import UsageError
 from streamkit_cli.loading import load_plan
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Settings, topics
+from streamkit_cli.samples import Conf, Limit, check_sample_options, sample_of
 
 if TYPE_CHECKING:
     from threading import Event
@@ -52,11 +53,21 @@ Start = Annotated[
         help=f"The time of the first records: {TIME_HELP}; now where absent, on stdout 2025-01-01T00:00Z.",
     ),
 ]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="TOPIC=PLACE",
+        help="A sample of files or of a table as in submit, which Spark reads, in place of the generators. Repeatable.",
+        autocompletion=topics,
+    ),
+]
 ToStdout = Annotated[bool, typer.Option("--stdout", help="Print JSON Lines, as produce and try read them.")]
 
 EXAMPLES = (
     "streamkit generate orders.yaml --rate 100/s",
     "streamkit generate orders.yaml --count 1000 --seed 7 --stdout > orders.jsonl",
+    "streamkit generate orders.yaml --input 'orders=/lake/orders,key=user_id,value=*,timestamp=ts' --stdout > orders.jsonl",
 )
 """The examples of the help."""
 
@@ -69,6 +80,9 @@ def command(
     seed: Seed = 0,
     start: Start = None,
     stdout: ToStdout = False,
+    inputs: Inputs = None,
+    limit: Limit = None,
+    conf: Conf = None,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
@@ -76,10 +90,19 @@ def command(
 
     Generators are in the section generators of the file, or in NAME.generators.yaml beside NAME.yaml. The same seed and
     start make the same records. Records that never end need --rate or --count; SIGTERM and SIGINT end the command.
+    --input takes records of a lake instead, as they are.
     """
+    pace = None if rate is None else per_second(rate)
+    check_sample_options(inputs or (), limit, conf)
+    if inputs:
+        for option, is_given in (("TOPIC", chosen_topics), ("--seed", seed), ("--start", start)):
+            if is_given:
+                raise UsageError(f"{option} and --input exclude each other: {option} is for generators")
+        plan = load_plan(file, settings, env_file)
+        _put(plan, islice(iter(sample_of(plan, inputs, limit, conf)), count), pace, stdout)
+        return
     from streamkit.testing.generated_records import START, chosen, generated, is_endless
 
-    pace = None if rate is None else per_second(rate)
     now = time.time_ns() // 1_000_000
     first = option_time("--start", start) if start is not None else START if stdout else now
     plan = load_plan(file, settings, env_file)
@@ -87,7 +110,11 @@ def command(
     if count is None and pace is None and is_endless(generators):
         endless = ", ".join(each.topic for each in generators if each.count is None)
         raise UsageError(f"the records of {endless} never end; give --count N or --rate N/s")
-    records = islice(generated(generators, seed, first, pace), count)
+    _put(plan, islice(generated(generators, seed, first, pace), count), pace, stdout)
+
+
+def _put(plan: Plan, records: Iterator[dict[str, Json]], pace: float | None, stdout: bool) -> None:
+    """Print records, or write them to the log, until the end or a signal."""
     from streamkit.runtime.local.supervisor import watch_lifeline
     from streamkit_cli.command_process import stopping
 

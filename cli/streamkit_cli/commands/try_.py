@@ -16,13 +16,20 @@ from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.loading import STDIN, load_plan, refuse_stdin
 from streamkit_cli.options import EnvFile, File, Format, Settings
 from streamkit_cli.record_lines import input_lines, input_name, json_line
+from streamkit_cli.samples import Conf, Limit, check_sample_options, is_place, sample_of
 
 if TYPE_CHECKING:
     from streamkit.runtime.driver import Driver
     from streamkit.runtime.tracing import Tracer, Visit
 
 Input = Annotated[
-    str, typer.Option("--input", metavar="RECORDS", help="Records as JSON Lines; - is stdin.", show_default=False)
+    list[str],
+    typer.Option(
+        "--input",
+        metavar="RECORDS",
+        help="Records as JSON Lines, - is stdin; or TOPIC=PLACE as in submit, of which Spark reads a sample. Repeatable.",
+        show_default=False,
+    ),
 ]
 Stores = Annotated[str | None, typer.Option("--stores", metavar="FILE", help="Write the rows of every store to FILE.")]
 Trace = Annotated[
@@ -36,6 +43,7 @@ Shown = Annotated[
 EXAMPLES = (
     "streamkit try orders.yaml --input orders.jsonl",
     "streamkit try orders.yaml --input - --trace < orders.jsonl",
+    "streamkit try orders.yaml --input 'orders=/lake/orders,key=user_id,value=*,timestamp=ts' --limit 20",
 )
 """The examples of the help."""
 
@@ -46,6 +54,8 @@ def command(
     stores: Stores = None,
     trace: Trace = False,
     form: Shown = None,
+    limit: Limit = None,
+    conf: Conf = None,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
@@ -59,18 +69,22 @@ def command(
 
     if form is Format.text and not trace:
         raise UsageError("--format text needs --trace; records are JSON Lines")
-    if records == STDIN:
+    if STDIN in records:
         refuse_stdin(file)
-    lines = input_lines(records)
+    check_sample_options(records, limit, conf)
+    sources = [(input_name(path), input_lines(path)) for path in records if not is_place(path)]
     with user_output() as stdout, user_log():
         plan = load_plan(file, settings, env_file)
+        if places := list(filter(is_place, records)):
+            sources.append(("sample", map(json_line, sample_of(plan, places, limit, conf))))
         tracer = _tracer(plan) if trace else None
         with Driver(plan, Remains(logs=False), tracer=tracer) as driver:
             try:
-                if tracer is None:
-                    _run(driver, lines, input_name(records), stdout)
-                else:
-                    _trace(driver, tracer, lines, input_name(records), (form or Format.text, stdout))
+                for name, lines in sources:
+                    if tracer is None:
+                        _run(driver, lines, name, stdout)
+                    else:
+                        _trace(driver, tracer, lines, name, (form or Format.text, stdout))
             except UsageError as error:
                 # A bad line is an error of the records, not of the usage.
                 raise SerdeError(str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -251,6 +251,14 @@ def _position(place: str) -> list[Column]:
 
     row = sf.monotonically_increasing_id().alias(_ROW)
     return [sf.col("_metadata.file_path").alias(_FILE), sf.col(place).cast("bigint").alias(_BLOCK), row]
+
+
+def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
+    """Return the first rows of an input with columns, in its order; of lines all, which may be of several topics."""
+    if opened.place.has_lines:
+        return opened
+    in_order = {FILES: (_FILE, _BLOCK, _ROW), OFFSETS: ("offset",)}.get(opened.order, (_ROW, _BLOCK))
+    return replace(opened, frame=opened.frame.orderBy(*in_order).limit(limit))
 
 
 def count_partitions(frame: DataFrame, place: Place) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamkit.errors import UsageError
+from streamkit.plan.model import Plan
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.files import FILES, OFFSETS, FileReading, OpenedInput, read_files, same_path
 
@@ -38,12 +39,29 @@ def ranks_of(inputs: Sequence[OpenedInput]) -> list[Mapping[str, int]]:
     return found
 
 
-def read_inputs(topic: str, inputs: Sequence[OpenedInput], reading: Callable[[int], FileReading]) -> DataFrame:
+def read_inputs(
+    plan: Plan,
+    pickled: bytes,
+    topic: str,
+    partitions: int,
+    inputs: Sequence[OpenedInput],
+    ranks: Sequence[Mapping[str, int]],
+) -> DataFrame:
     """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing.
 
-    reading: how the rows of an input, by its number, become records.
+    pickled: the plan for the workers; ranks: the places of the files of each input in the order of reading.
     """
-    first, *others = (read_files(each.frame, each.place, reading(number)) for number, each in enumerate(inputs))
+    declared = plan.external_topics.get(topic)
+    names = (topic,) if declared is None else (topic, declared.entry)
+    timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
+    first, *others = (
+        read_files(
+            each.frame,
+            each.place,
+            FileReading(pickled, topic, names, partitions, ranks[number], timed, each.place.has_lines),
+        )
+        for number, each in enumerate(inputs)
+    )
     if not others:
         return first
     found = arrow_rows.with_all_columns(first, topic)

@@ -13,7 +13,6 @@ from streamkit.plan.model import Plan
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.rows import arrow_rows, changelog_export
 from streamkit.runtime.spark.rows.files import (
-    FileReading,
     OpenedInput,
     count_partitions,
     open_files,
@@ -288,16 +287,7 @@ class JobInputs:
         inputs = self._files[topic]
         if not inputs:
             return self._spark.createDataFrame([], arrow_rows.DDL)
-        declared = job.plan.external_topics.get(topic)
-        names = (topic,) if declared is None else (topic, declared.entry)
-        ranks = self._ranks(topic, inputs)
-        timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
-
-        def reading(number: int) -> FileReading:
-            of_lines = inputs[number].place.has_lines
-            return FileReading(job.pickled, topic, names, job.partitions[topic], ranks[number], timed, of_lines)
-
-        return read_inputs(topic, inputs, reading)
+        return read_inputs(job.plan, job.pickled, topic, job.partitions[topic], inputs, self._ranks(topic, inputs))
 
     def _ranks(self, topic: str, inputs: Sequence[OpenedInput]) -> Sequence[Mapping[str, int]]:
         """Return the places of the files of each input in the order of reading."""

@@ -1,0 +1,79 @@
+"""A sample of the inputs of `submit` as records in JSON form: test data for `try`, `test` and `generate`."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from streamkit.plan.model import Plan
+from streamkit.runtime.records import RecordJson
+from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.files import OpenedInput, first_rows, open_files
+from streamkit.runtime.spark.rows.json_output import lines_of
+from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
+from streamkit.runtime.spark.submission.job_options import JobOptions, Place
+from streamkit.runtime.spark.submission.spark_session import Cluster, open_session, translated
+from streamkit.runtime.spark.submission.submit_job import check, count_of, with_formats
+from streamkit.serdes.plain import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIMIT = 100
+"""The records of each topic that are read where nothing says how many."""
+
+
+def sample(
+    plan: Plan, inputs: Mapping[str, tuple[Place, ...]], limit: int = LIMIT, cluster: Cluster | None = None
+) -> list[dict[str, Json]]:
+    """Return the first records of each topic as `submit` reads them, those of several topics by their times as a task takes them.
+
+    Opens and ends a Spark session. Raises StreamkitError of many kinds, each one line.
+    """
+    check(plan, JobOptions(inputs))
+    spark = open_session(cluster or Cluster("local[*]"), f"streamkit {plan.application}: sample")
+    try:
+        with translated():
+            return sample_in(spark, plan, inputs, limit)
+    finally:
+        spark.stop()
+
+
+def sample_in(
+    spark: SparkSession, plan: Plan, inputs: Mapping[str, tuple[Place, ...]], limit: int
+) -> list[dict[str, Json]]:
+    """Return the same from an open session."""
+    known = with_formats(spark, JobOptions(inputs)).inputs
+    by_topic = [
+        _records(plan, topic, [open_files(spark, place, number=number) for number, place in enumerate(places)], limit)
+        for topic, places in known.items()
+    ]
+    return list(heapq.merge(*by_topic, key=_time))
+
+
+def _time(record: dict[str, Json]) -> int:
+    time = record["timestamp"]
+    assert isinstance(time, int)
+    return time
+
+
+def _records(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[dict[str, Json]]:
+    check_order(topic, inputs)
+    count = count_of(plan, topic, inputs)
+    first = [first_rows(each, limit) for each in inputs]
+    frame = read_inputs(plan, pickle.dumps(plan), topic, count, first, ranks_of(inputs))
+    rows = arrow_rows.with_all_columns(frame, topic).orderBy("source", "offset", "partition").limit(limit)
+    form, found = RecordJson(plan), list[dict[str, Json]]()
+    for batch in rows.toArrow().to_batches():
+        topics, partitions, keys, values, times = (
+            arrow_rows.values_of(batch.column(index)) for index in range(arrow_rows.HEADERS)
+        )
+        headers = arrow_rows.headers_of(batch.column(arrow_rows.HEADERS))
+        for line in lines_of(form, (topics, keys, values, times, headers, partitions)).column(0).to_pylist():
+            record = json.loads(line)
+            record.pop("partition", None)
+            found.append(record)
+    return found

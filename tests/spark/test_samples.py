@@ -1,0 +1,107 @@
+"""Samples of a lake as test data: the records that `submit` reads, for `try` and `generate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.plan import load
+from streamkit.runtime.spark.submission.lake_sample import sample_in
+from streamkit.runtime.spark.submission.request import inputs_of
+from tests.cli.support import streamkit
+from tests.spark.support import write_lines
+
+TOPOLOGY = """\
+streamkit: 1
+application: samples
+topics:
+  orders: {key: string, value: json, partitions: 3}
+  users: {topic: users-v2, key: string, value: long}
+  out: {key: string, value: json}
+  names: {key: string, value: long}
+pipelines: {copy: {stream: orders, to: out}, names: {stream: users, to: names}}
+"""
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    """The file of two copies."""
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY)
+    return path
+
+
+def test_the_first_records_of_each_topic_in_order(spark: Any, topology: Path, tmp_path: Path) -> None:
+    for name, start in (("b", 3), ("a", 0)):
+        rows = [(f"k{at}", {"n": at}, 1000 * (9 - at)) for at in range(start, start + 3)]
+        frame = spark.createDataFrame(rows, "k string, v map<string,int>, t bigint").coalesce(1)
+        frame.write.parquet(str(tmp_path / f"lake/part={name}"))
+    users = [
+        {"topic": "users", "key": f"u{at}", "value": at, "timestamp": 500 * at + 1, "partition": 0} for at in range(40)
+    ]
+    write_lines(tmp_path / "users.jsonl", users)
+    plan = load(topology)
+    texts = [
+        f"orders={tmp_path}/lake,key=k,value=v,timestamp=t,headers=map_entries(map(k, 'x'))",
+        f"users={tmp_path}/users.jsonl",
+    ]
+    found = sample_in(spark, plan, inputs_of(plan, texts[:1]), 4)
+    assert [(each["topic"], each["key"], each["value"], each["timestamp"]) for each in found] == [
+        ("orders", f"k{at}", {"n": at}, 1000 * (9 - at)) for at in range(4)
+    ]
+    both = sample_in(spark, plan, inputs_of(plan, texts), 20)
+    assert [each["key"] for each in both if each["topic"] == "orders"] == [f"k{at}" for at in range(6)]
+    assert [each["value"] for each in both if each["topic"] != "orders"] == list(range(20))
+    # The record with the smallest time of those that are next comes first, as a task takes them.
+    assert [each["key"] for each in both][:20] == [*(f"u{at}" for at in range(18)), "k0", "k1"]
+
+
+def test_a_sample_by_an_order(spark: Any, topology: Path, tmp_path: Path) -> None:
+    spark.createDataFrame([(at * 7 % 10,) for at in range(10)], "n int").write.parquet(str(tmp_path / "lake"))
+    plan = load(topology)
+    found = sample_in(spark, plan, inputs_of(plan, [f"orders={tmp_path}/lake,value=n,timestamp=n,order=n"]), 3)
+    assert [each["value"] for each in found] == [0, 1, 2]
+
+
+def test_try_and_generate(topology: Path, tmp_path: Path) -> None:
+    place = tmp_path / "orders.csv"
+    place.write_text("user,amount\nann,3\nbob,4\ncy,5\n")
+    line = [
+        "--input",
+        f"orders={place},key=user,value=amount,timestamp=0",
+        "--limit",
+        2,
+        "--conf",
+        "spark.ui.enabled=false",
+    ]
+    tried = streamkit("try", topology, *line)
+    assert (tried.code, tried.err) == (0, "")
+    assert [(each["topic"], each["key"], each["value"]) for each in map(json.loads, tried.out.splitlines())] == [
+        ("out", "ann", 3),
+        ("out", "bob", 4),
+    ]
+    made = streamkit("generate", topology, *line, "--stdout")
+    assert (made.code, made.err) == (0, "")
+    (tmp_path / "orders.jsonl").write_text(made.out)
+    again = streamkit("try", topology, "--input", tmp_path / "orders.jsonl")
+    assert again.out == tried.out
+
+
+def test_wrong_options(topology: Path, tmp_path: Path) -> None:
+    records = write_lines(tmp_path / "in.jsonl", []).path
+    for line, words in (
+        (["try", topology, "--input", records, "--limit", 3], "--limit needs an input of the form --input TOPIC=PLACE"),
+        (["generate", topology, "--limit", 3], "--limit needs an input"),
+        (["try", topology, "--input", "orders=/nowhere"], "--input orders=/nowhere: no such file or directory"),
+        (["try", topology, "--input", "order=/nowhere"], "has no topic 'order'; did you mean 'orders'?"),
+        (["try", topology, "--input", "out=/nowhere"], "the topology does not read it"),
+        (["generate", topology, "--input", "orders"], "--input orders: expected TOPIC=PLACE"),
+        (["generate", topology, "--input", "orders=/nowhere", "--seed", 1], "--seed and --input exclude each other"),
+    ):
+        done = streamkit(*line)
+        assert (done.code, done.out) == (2, "")
+        assert words in done.err
+        assert len(done.err.splitlines()) == 1
