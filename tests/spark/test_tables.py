@@ -20,7 +20,7 @@ from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.spark_session import translated
-from streamkit.runtime.spark.submission.submit_job import submit
+from streamkit.runtime.spark.submission.submit_job import check, submit
 from tests.spark.support import read_lines, write_lines
 
 COPY = """\
@@ -416,7 +416,7 @@ def test_a_value_that_its_column_cannot_hold(types: str, row: Any, words: str, s
     record = ("rows", 0, b"k", json.dumps(row).encode(), 1, None, 0, 1, 0)
     batch = arrow_rows.to_batch(tuple(zip(record, strict=True)))  # type: ignore[arg-type]
     with pytest.raises(StreamkitError, match=words), translated():
-        list(write_columns(pickle.dumps(plan), layout_of(plan, "rows", place), [batch]))
+        list(write_columns(pickle.dumps(plan), layout_of(plan, "rows", place), (), [batch]))
 
 
 def test_values_of_unknown_types_are_json_and_are_read_again(spark: Any, tmp_path: Path) -> None:
@@ -433,6 +433,66 @@ def test_values_of_unknown_types_are_json_and_are_read_again(spark: Any, tmp_pat
         assert sorted(map(repr, (record["value"] for record in again))) == sorted(map(repr, rows))
 
 
+def test_folders_by_days_and_the_order_of_rows(spark: Any, tmp_path: Path) -> None:
+    rows = [{"row": {"n": n, "at": f"2026-01-0{1 + n // 3}T23:30:00Z", "kind": "ab"[n % 2]}} for n in range(6)]
+    types = "value=n int,at timestamp,kind string,partition_by=day(value_at),value_kind,sort_by=value_n"
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        written(spark, tmp_path, rows[::-1], f"rows={{}},format=parquet,{types}")
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    folders = {str(path.parent.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.parquet")}
+    assert folders == {f"value_at_day=2026-01-0{day}/value_kind={kind}" for day in (1, 2) for kind in "ab"}
+    for folder in folders:
+        found = [row.value_n for row in spark.read.parquet(str(tmp_path / "out" / folder)).collect()]
+        assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            "partition_by=weeks(timestamp)",
+            r"partition_by=weeks\(timestamp\): 'weeks\(timestamp\)' is none of COLUMN, years",
+        ),
+        ("partition_by=bucket(timestamp)", "is none of COLUMN"),
+        ("partition_by=day(timestamp", "partition_by has a bracket that is not closed"),
+        ("partition_by=day(time)", "partition_by: there is no column time; there are key, value, "),
+        ("partition_by=day(value)", r"partition_by=days\(value\): the column is of type bigint; expected a time"),
+        ("partition_by=bucket(4,key)", "files have folders by columns and times; tables have buckets"),
+        ("partition_by=headers", "of type array<.*which names no partition"),
+        ("sort_by=key,time", "sort_by: there is no column time"),
+        ("mode=append", "mode is for tables"),
+        ("mode=upsert", "mode=upsert: expected merge or append or overwrite"),
+    ],
+)
+def test_settings_that_an_output_does_not_have(settings: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TYPED)
+    with pytest.raises(UsageError, match=words):
+        check(load(path), JobOptions({}, dict([parse_place(f"sums=/a,format=orc,{settings}", "--output")])))
+
+
+@pytest.mark.parametrize(
+    ("release", "output", "words"),
+    [
+        ("4.1.4", "lake.db.sums", "SparkCatalog is in a package: add --conf .*iceberg-spark-runtime-4.1_2.13:1"),
+        ("4.3.0", "lake.db.sums", r"in a package: for Spark 4.3 none is known; pip install 'pyspark==4.1.\*'"),
+        ("4.2.0", "/lake/sums,format=delta", "has no Delta: add --conf .*delta-spark_4.2_2.13:.*DeltaCatalog"),
+    ],
+)
+def test_the_package_of_a_table(
+    release: str, output: str, words: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TYPED)
+    monkeypatch.setattr("pyspark.__version__", release)
+    spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    place = write_lines(tmp_path / "in.jsonl", [{"key": "k", "value": {"n": 1}, "timestamp": 1}])
+    with pytest.raises(StreamkitError, match=words):
+        submit(load(path), JobOptions({"orders": (place,)}, dict([parse_place(f"sums={output}", "--output")])), spark)
+
+
 def test_the_bytes_of_the_log_where_the_user_wants_them(spark: Any, tmp_path: Path) -> None:
     (row,) = written(spark, tmp_path, [{"n": 1}], "sums={},format=parquet,columns=log").collect()
     assert (bytes(row.key), bytes(row.value), row.timestamp) == (b"k", (1).to_bytes(8, "big"), 0)
@@ -442,14 +502,13 @@ def test_the_bytes_of_the_log_where_the_user_wants_them(spark: Any, tmp_path: Pa
         parse_place("sums=/a,columns=log", "--output")
 
 
-def test_runs_read_files_only(spark: Any, tmp_path: Path) -> None:
+def test_runs_read_what_tells_its_files(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     path.write_text(TYPED)
-    inputs = {"orders": (Place("lake.orders", "iceberg", "n", Columns(value="*")),)}
+    spark.range(1).createOrReplaceTempView("numbers")
+    inputs = {"orders": (Place("numbers", "table", "id", Columns(value="*")),)}
     options = JobOptions(inputs, {"sums": Place(str(tmp_path / "out"), JSON_LINES)}, checkpoint=str(tmp_path / "state"))
-    with pytest.raises(
-        StreamkitError, match=r"--checkpoint needs files .*, and a source of the format iceberg has no fixed"
-    ):
+    with pytest.raises(UsageError, match="numbers: --checkpoint needs rows that stay in the file where they are"):
         submit_next(load(path), options, spark)
 
 

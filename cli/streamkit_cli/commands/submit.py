@@ -48,7 +48,7 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         metavar="TOPIC[=DIR]",
-        help="Where to write a topic: a new directory of JSON Lines, or DIR,format=parquet as columns; without DIR, the log; * is all others.",
+        help="Where to write a topic: a new directory of JSON Lines, DIR,format=parquet as columns, or a table; without DIR, the log; * is all others.",
         autocompletion=topics,
     ),
 ]
@@ -114,7 +114,7 @@ CheckpointDir = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the stages and what they would read; run nothing.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace directories that exist.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace directories that exist, and the rows of tables.")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
 ]

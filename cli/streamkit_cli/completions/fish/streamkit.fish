@@ -219,7 +219,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from submit' -l write-state -d 
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l checkpoint -d 'Keep state in DIR, and process only what is new since the last run with it'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l parallelism -d 'At least so many Spark tasks a stage, cutting partitions by key where that changes no result'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l dry-run -d 'Show the stages and what they would read'
-complete -c streamkit -n '__fish_seen_subcommand_from submit' -l overwrite -d 'Replace directories that exist'
+complete -c streamkit -n '__fish_seen_subcommand_from submit' -l overwrite -d 'Replace directories that exist, and the rows of tables'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l conf -d 'A setting of Spark’s'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l py-files -d 'Python files for the workers, separated by commas'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l archives -d 'Archives for the workers, separated by commas'

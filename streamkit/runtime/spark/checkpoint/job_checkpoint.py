@@ -1,9 +1,10 @@
-"""The directory of a checkpoint: `manifests/`, one file a run, and `state/`, the rows of stores as Parquet."""
+"""The directory of a checkpoint: `manifests/`, one file a run, and as Parquet `state/`, the rows of stores, and `tables/`."""
 
 from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,8 +40,11 @@ MAX_PIECES = 50
 """The number of pieces of a store and partition from which on a run writes a new base."""
 _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
-_STATE_FOLDER, _UNPUBLISHED = r"folder=(\d{6})-[0-9a-f]{8}", r"_[0-9a-f]{8}-(\d{6})\.json"
-_OWN = {_MANIFESTS, _STATE, "_lock"}
+_UNPUBLISHED = r"_[0-9a-f]{8}-(\d{6})\.json"
+TABLES = "tables"
+"""The folder of rows that have not reached their tables yet."""
+_OF_RUN = r"(\d{6})-[0-9a-f]{8}"
+_OWN = {_MANIFESTS, _STATE, TABLES, "_lock"}
 _PATH = "/(folder=([0-9]+)-[^/]*/store=([^/]*)/kind=([^/]*)/partition=([0-9]+)/(?:part=[0-9]+/)?[^/]*)$"
 """Of a file of state: its path below the folders of state, and their values; files of version 2 of the format have no parts."""
 _MAX_BATCH_BYTES = 32 * 1024 * 1024
@@ -76,10 +80,10 @@ class Checkpoint:
         if not names:
             if others:
                 raise StateError(f"--checkpoint {self.folder}: the directory has other files, such as {min(others)}")
-            return Manifest(0, plan.application, form)
+            return Manifest(0, plan.application, form, id=uuid.uuid4().hex)
         found = self._read(names[-1])
         self._check_topology(found, form)
-        return replace(found, topology=form)
+        return replace(found, topology=form, id=found.id or uuid.uuid4().hex)
 
     def _manifests(self) -> list[str]:
         return [name for name in self.files.names(join(self.folder, _MANIFESTS)) if re.fullmatch(r"\d{6}\.json", name)]
@@ -235,13 +239,18 @@ class Checkpoint:
             )
 
     def clean(self, manifest: Manifest) -> None:
-        """Delete state that neither the last manifest nor the one before needs, old manifests, and what ended runs left."""
+        """Delete state that neither the last manifest nor the one before needs, old manifests, and what ended runs left.
+
+        The rows of the last run are in their tables.
+        """
         used = {piece.folder for each in (manifest, *self._before(manifest)) for _, _, piece in each.pieces()}
-        for name in self._left(_STATE, _STATE_FOLDER, manifest):
+        for name in self._left(_STATE, f"folder={_OF_RUN}", manifest):
             if name.removeprefix("folder=") not in used:
                 self.files.delete(join(self.folder, _STATE, name))
         for name in (*self._left(_MANIFESTS, _UNPUBLISHED, manifest), *self._manifests()[:-_KEPT_MANIFESTS]):
             self.files.delete(join(self.folder, _MANIFESTS, name))
+        for name in self._left(TABLES, _OF_RUN, manifest):
+            self.files.delete(join(self.folder, TABLES, name))
 
     def _before(self, manifest: Manifest) -> list[Manifest]:
         """Return the manifest before, whose state is kept in case that the last manifest is damaged; none if it is too."""

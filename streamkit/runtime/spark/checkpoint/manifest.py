@@ -11,10 +11,10 @@ from zlib import crc32
 from streamkit.errors import StateError
 from streamkit.serdes.plain import Document as Json
 
-VERSION = 6
+VERSION = 7
 _OLDEST = 2
 """The oldest version that is read; its files of state are not numbered. Manifests have a checksum from version 4 on, and files of
-state from version 5 on. Outputs of versions before 6 have the columns of the log."""
+state from version 5 on. Outputs of versions before 6 have the columns of the log, and none before 7 is a table."""
 _CHECKED = 4
 _CHECKSUM = "checksum"
 
@@ -66,14 +66,27 @@ class RunOutput:
 
 
 @dataclass(frozen=True)
+class TableRows:
+    """How an output reaches its table. keys: the columns that tell rows apart; since: the first run that wrote it."""
+
+    keys: tuple[str, ...]
+    mode: str
+    since: int
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Output:
-    """An output in files, by its path and format."""
+    """An output in files or in a table, by its path or name and its format."""
 
     path: str
     format: str
     runs: tuple[RunOutput, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     """The types of decoded columns by name; none: those of the log, or lines."""
+    table: TableRows | None = None
+    """None: files. Of a table only the last run is among the runs; `staged` is where its rows wait, in the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,8 @@ class Manifest:
     """The rows of stores, by store and partition: a base and its deltas, in order."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
     """By topic."""
+    id: str = ""
+    """Of the checkpoint, by which the commits of tables name it; versions before 7 have none."""
 
     def to_text(self) -> str:
         """Return the manifest as JSON, with the checksum of the rest."""
@@ -160,6 +175,7 @@ def parse_manifest(text: str, place: str) -> Manifest:
                 for store, found in data["state"].items()
             },
             outputs={topic: _output(found) for topic, found in data["outputs"].items()},
+            id=data.get("id", ""),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(place, repr(error)) from error
@@ -189,4 +205,11 @@ def _output(data: Json) -> Output:
         RunOutput(each["run"], each["folder"], each["staged"], tuple(WrittenFile(*file) for file in each["files"]))
         for each in data["runs"]
     )
-    return Output(data["path"], data["format"], runs, data.get("columns", {}))
+    table = data.get("table")
+    rows = None if table is None else _table_rows(table)
+    return Output(data["path"], data["format"], runs, data.get("columns", {}), rows)
+
+
+def _table_rows(data: Json) -> TableRows:
+    keys, partition_by, sort_by = (tuple(data[name]) for name in ("keys", "partition_by", "sort_by"))
+    return TableRows(keys, data["mode"], data["since"], partition_by, sort_by)

@@ -43,17 +43,20 @@ def check_outputs(
     """
     in_files = {topic: place for topic, place in places.items() if place is not None}
     for topic, place in in_files.items():
-        if place.format not in _FORMATS:
+        if place.format not in _FORMATS and not place.is_table:
             raise UsageError(
-                f"--output {topic}={place.path}: --checkpoint writes a folder for each run, as {', '.join(_FORMATS)}, not {place.format}"
+                f"--output {topic}={place.path}: --checkpoint writes a folder for each run, as {', '.join(_FORMATS)}, or to a table, "
+                f"not {place.format}"
             )
         before = manifest.outputs.get(topic)
         if before is None and manifest.run:
-            raise UsageError(f"--output {topic}={place.path}: the runs before have not written this topic to files")
+            raise UsageError(f"--output {topic}={place.path}: the runs before have not written this topic there")
         if before is not None and (before.path, before.format) != (place.path, place.format):
             raise UsageError(
                 f"--output {topic}={place.path}: the runs before wrote it to {before.path} as {before.format}; go on there"
             )
+        if place.is_table:
+            continue
         if before is not None:
             _check_columns(topic, place, before.columns, columns.get(topic, {}))
         if before is None and any(not name.startswith("_") for name in files.names(place.path)):
@@ -83,6 +86,8 @@ def _check_columns(topic: str, place: Place, before: Mapping[str, str], now: Map
 
 
 def _check_runs(files: FileSystem, topic: str, output: Output) -> None:
+    if output.table is not None:
+        return
     found = files.files_in(output.path)
     for each in output.runs:
         for file in each.files:
@@ -102,7 +107,7 @@ def settle(files: FileSystem, manifest: Manifest) -> None:
     """
     for topic, output in manifest.outputs.items():
         last = output.runs[-1] if output.runs else None
-        if last is None or last.run != manifest.run:
+        if output.table is not None or last is None or last.run != manifest.run:
             continue
         staged, final = join(output.path, last.staged), join(output.path, last.folder)
         # An object store copies: a copy that is complete beside its source is as good as a renamed folder.
@@ -132,7 +137,7 @@ def _listing(manifest: Manifest, output: Output) -> str:
 def clean(files: FileSystem, manifest: Manifest) -> None:
     """Delete what runs wrote that were not committed, as far as no run can be writing it."""
     for output in manifest.outputs.values():
-        for name in files.names(output.path):
+        for name in () if output.table is not None else files.names(output.path):
             found = re.fullmatch(_STAGED + r"(\d{6})-[0-9a-f]{8}", name)
             if found is not None and int(found[1]) <= manifest.run:
                 files.delete(join(output.path, name))

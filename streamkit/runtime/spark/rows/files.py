@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from streamkit import durations
-from streamkit.errors import SerdeError, TransportError
+from streamkit.errors import SerdeError, TransportError, UsageError
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark.rows import arrow_rows
@@ -28,10 +27,12 @@ from streamkit.runtime.spark.rows.input_columns import (
     select_parts,
 )
 from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL, lines_of, write_text
-from streamkit.runtime.spark.rows.output_columns import OutputLayout, write_columns
+from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, write_columns
+from streamkit.runtime.spark.rows.partition_columns import arranged
 from streamkit.runtime.spark.rows.partitioning import partitions_of
 from streamkit.runtime.spark.stages.stage_plan import matching
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
+from streamkit.runtime.spark.submission.spark_session import without_error_log
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Document as Json
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _NUMBERS = ("partition", "offset")
 _EXCERPT_CHARACTERS = 120
 _FILE, _BLOCK, _ROW, _INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
+_FILE_OF_ICEBERG = "_file"
 _COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 _OPTIONS = {
     # Rows with more or fewer columns fail, and so do files with other ones; line breaks in quotes belong to their value.
@@ -115,7 +117,10 @@ def open_files(
     chosen: only these files of it; base: the directory in which folders are columns of partitions; number: of the input
     among those of its topic.
     """
-    frame = _opened(spark, place, [place.path] if chosen is None else list(chosen), base)
+    is_table = place.format not in OF_SPARK
+    frame = _opened(spark, place, [place.path] if chosen is None or is_table else list(chosen), base)
+    if is_table and chosen is not None:
+        frame = frame.filter(_file_of_row(frame, place).isin(list(chosen)))
     if chosen is None and place.format in OF_SPARK:
         _check_all_read(spark, place, frame)
     if place.has_lines:
@@ -164,6 +169,30 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         return frame
     # Some formats take no list, and a name of a table in place of a path.
     return reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+
+
+def files_of_table(spark: SparkSession, place: Place) -> dict[str, int]:
+    """Return the files of a table with the numbers of their rows. Raises UsageError for a source without files."""
+    frame = _opened(spark, place, [place.path], None)
+    counts = frame.select(_file_of_row(frame, place).alias("file")).groupBy("file").count().collect()
+    return {row["file"]: row["count"] for row in counts}
+
+
+def _file_of_row(frame: DataFrame, place: Place) -> Column:
+    """Return the hidden column that has the file of a row. Raises UsageError."""
+    from pyspark.errors import AnalysisException
+
+    if "file_path" in _hidden_columns(frame):
+        return _column("_metadata.file_path")
+    try:
+        with without_error_log():
+            (name,) = frame.select(_FILE_OF_ICEBERG).schema.names
+    except AnalysisException as error:
+        raise UsageError(
+            f"{place.path}: --checkpoint needs rows that stay in the file where they are, and a source of the format "
+            f"{place.format} does not tell its files"
+        ) from error
+    return _column(name)
 
 
 def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
@@ -220,16 +249,12 @@ def _hidden_columns(frame: DataFrame) -> frozenset[str]:
     """Return the names of the hidden columns that Spark gives for the file of a row; none where rows have no file."""
     from pyspark.errors import AnalysisException
 
-    # PySpark 4.1 logs each exception with its stack, although this one is an answer.
-    log = logging.getLogger("DataFrameQueryContextLogger")
-    before, log.disabled = log.disabled, True
     try:
-        kind = frame.select("_metadata").schema[0].dataType
-        found = frozenset(getattr(kind, "names", ()))
+        with without_error_log():
+            kind = frame.select("_metadata").schema[0].dataType
     except AnalysisException:
         return frozenset()
-    finally:
-        log.disabled = before
+    found = frozenset(getattr(kind, "names", ()))
     return found if "file_path" in found else frozenset()
 
 
@@ -584,10 +609,10 @@ def write_files(
         write_text(lines, place.path, mode)
         return
     if layout is None:
-        rows = frame.select("topic", "key", "value", "timestamp", "headers", "partition")
+        rows = frame.select(*LOG_TYPES)
     else:
-        rows = frame.mapInArrow(partial(write_columns, plan, layout), layout.ddl)
-    rows.write.mode(mode).options(**_WRITTEN.get(place.format, {})).format(place.format).save(place.path)
+        rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
+    arranged(rows, place).mode(mode).options(**_WRITTEN.get(place.format, {})).format(place.format).save(place.path)
 
 
 @mark_errors
@@ -601,4 +626,12 @@ def write_lines(plan: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
         yield lines_of(form, (topics, keys, values, times, headers, partitions))
 
 
-__all__ = ["FileReading", "OpenedInput", "count_partitions", "open_files", "read_files", "write_files"]
+__all__ = [
+    "FileReading",
+    "OpenedInput",
+    "count_partitions",
+    "files_of_table",
+    "open_files",
+    "read_files",
+    "write_files",
+]

@@ -45,7 +45,17 @@ Make: TypeAlias = Callable[[Json], Cell]
 
 _JSON, _STRUCT, _ARRAY, _MAP = "json", "struct", "array", "map"
 _SCALARS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean", BYTES: "binary"}
-_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+WHOLE_NUMBERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+"""The types of whole numbers and their bits."""
+LOG_TYPES = {
+    "topic": "string",
+    "key": "binary",
+    "value": "binary",
+    "timestamp": "bigint",
+    "headers": arrow_rows.HEADERS_DDL,
+    "partition": "int",
+}
+"""The columns that hold the bytes of the log, with their types."""
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _DEEPEST = 8
 """Objects in each other that have columns of their own; deeper ones, which may contain themselves, are text."""
@@ -64,7 +74,7 @@ class Shape:
     def ddl(self) -> str:
         """The type as Spark writes it."""
         if self.kind == _STRUCT:
-            return f"struct<{','.join(f'{_ticked(name)}:{shape.ddl}' for name, shape in self.fields)}>"
+            return f"struct<{','.join(f'{ticked(name)}:{shape.ddl}' for name, shape in self.fields)}>"
         if self.kind == _ARRAY:
             return f"array<{self.fields[0][1].ddl}>"
         if self.kind == _MAP:
@@ -101,7 +111,7 @@ class OutputLayout:
     @property
     def ddl(self) -> str:
         """The columns as Spark writes them."""
-        return ", ".join(f"{_ticked(name)} {kind}" for name, kind in self.types.items())
+        return ", ".join(f"{ticked(name)} {kind}" for name, kind in self.types.items())
 
 
 def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
@@ -197,7 +207,8 @@ def _of_spark(kind: DataType, shown: str) -> Shape:
     )
 
 
-def _ticked(name: str) -> str:
+def ticked(name: str) -> str:
+    """Return a name as SQL takes any."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -205,17 +216,35 @@ def _ticked(name: str) -> str:
 
 
 @mark_errors
-def write_columns(plan: bytes, layout: OutputLayout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the log as rows of a layout. Raises SerdeError for a value that its column can't hold."""
+def write_columns(
+    plan: bytes, layout: OutputLayout, places: tuple[str, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of the log as rows of a layout. Raises SerdeError for a value that its column can't hold.
+
+    places: columns of the rows of the log that follow the others, where rows of a table are made: keys then must not be null.
+    """
     import pyarrow as pa
 
     form = RecordJson(load(plan).plan)
     schema = pa.schema([(column.name, _arrow(column.shape)) for column in layout.columns])
+    placed = pa.schema([*schema, *(arrow_rows.schema().field(name) for name in places)])
     write = _Writer(layout)
     for batch in batches:
         if len(batch):
             arrays = [_array(cells, field) for cells, field in zip(write.cells(form, batch), schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            if places:
+                _check_keys(layout, arrays)
+            yield pa.RecordBatch.from_arrays([*arrays, *map(batch.column, places)], schema=placed)
+
+
+def _check_keys(layout: OutputLayout, arrays: Iterable[pa.Array]) -> None:
+    """Raise SerdeError for a row of a table whose key, or a field of it, is null: two such rows could be one key, or two."""
+    for column, array in zip(layout.columns, arrays, strict=True):
+        if column.part == "key" and array.null_count:
+            raise SerdeError(
+                f"--output {layout.place}: a record has null as {column.name}, and the rows of a table have keys; "
+                "mode=append adds a row for each record"
+            )
 
 
 def _array(cells: list[Cell], field: pa.Field) -> pa.Array:
@@ -351,9 +380,9 @@ def _boolean(value: Json, name: str, kind: str) -> Cell:
 def _whole(value: Json, name: str, kind: str) -> Cell:
     if type(value) is float and value.is_integer():
         value = int(value)
-    limit = 1 << (_WHOLE[kind] - 1)
+    limit = 1 << (WHOLE_NUMBERS[kind] - 1)
     if type(value) is not int or not -limit <= value < limit:
-        _refuse(value, name, f"a whole number of {_WHOLE[kind]} bits")
+        _refuse(value, name, f"a whole number of {WHOLE_NUMBERS[kind]} bits")
     return value
 
 
@@ -420,7 +449,7 @@ _MAKERS: dict[str, Callable[[Json, str, str], Cell]] = {
     _JSON: _json,
     "string": _string,
     "boolean": _boolean,
-    **dict.fromkeys(_WHOLE, _whole),
+    **dict.fromkeys(WHOLE_NUMBERS, _whole),
     "double": _double,
     "binary": _binary,
     "date": _date,
@@ -455,4 +484,4 @@ def _arrow(shape: Shape) -> pa.DataType:
     return kinds[shape.kind]
 
 
-__all__ = ["OutputLayout", "layout_of", "write_columns"]
+__all__ = ["LOG_TYPES", "WHOLE_NUMBERS", "OutputLayout", "layout_of", "ticked", "write_columns"]

@@ -16,9 +16,11 @@ from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, column_types, find_files, open_some
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
+from streamkit.runtime.spark.checkpoint.table_outputs import check_tables, output_of, settle_tables, waiting_place
 from streamkit.runtime.spark.rows.files import OpenedInput
+from streamkit.runtime.spark.rows.output_columns import OutputLayout
 from streamkit.runtime.spark.stages.job import STATE
-from streamkit.runtime.spark.submission.job_options import JobOptions, Range
+from streamkit.runtime.spark.submission.job_options import JobOptions, Place, Range
 from streamkit.runtime.spark.submission.spark_session import describe_job, translated
 from streamkit.runtime.spark.submission.submit_job import (
     JobInputs,
@@ -33,6 +35,7 @@ from streamkit.runtime.spark.submission.submit_job import (
     write_outputs,
 )
 from streamkit.runtime.spark.submission.trial import try_tasks
+from streamkit.runtime.spark.tables.table_target import targets_of
 from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY
 
 if TYPE_CHECKING:
@@ -65,8 +68,11 @@ def submit_next(plan: Plan, options: JobOptions, spark: SparkSession, report: Re
         checkpoint = Checkpoint(spark, FileSystem(spark), options.checkpoint or "")
         with checkpoint.opened(plan) as before:
             run_outputs.settle(checkpoint.files, before)
-            columns = {topic: layout.types for topic, layout in layouts_of(plan, options).items()}
+            settle_tables(spark, checkpoint, before, report)
+            layouts = layouts_of(plan, options)
+            columns = {topic: layout.types for topic, layout in layouts.items()}
             run_outputs.check_outputs(checkpoint.files, before, options.outputs, columns)
+            check_tables(spark, before, targets_of(plan, options, layouts))
             _run_next(plan, options, spark, _Run(checkpoint, before, uuid.uuid4().hex[:8]), report)
 
 
@@ -123,6 +129,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     )
     checkpoint.publish(after, run.token)
     run_outputs.settle(checkpoint.files, after)
+    settle_tables(spark, checkpoint, after, report)
     run_outputs.clean(checkpoint.files, after)
     checkpoint.clean(after)
     report(f"run {after.run}: committed to {checkpoint.folder}")
@@ -133,7 +140,14 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
     job, checkpoint = prepared.job, run.checkpoint
     outputs = job.build(spark, inputs)
     places = {topic: place for topic, place in job.options.outputs.items() if place is not None}
-    staged = {topic: run_outputs.staged_place(place, run.number, run.token) for topic, place in places.items()}
+    layouts = layouts_of(job.plan, job.options)
+    targets = targets_of(job.plan, job.options, layouts)
+    staged = {
+        topic: waiting_place(checkpoint, topic, run.folder)
+        if topic in targets
+        else run_outputs.staged_place(place, run.number, run.token)
+        for topic, place in places.items()
+    }
     describe_job(spark, f"streamkit {job.plan.application}: state")
     memories = {
         bytes(row["key"]).decode(): json.loads(bytes(row["value"]))
@@ -149,22 +163,27 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
     # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
     in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)
-    written = {topic: run_outputs.written(checkpoint.files, run.number, place) for topic, place in staged.items()}
     past = run.before.outputs
-    layouts = layouts_of(job.plan, job.options)
+    tables = {topic: output_of(target, past.get(topic), run.number, run.folder) for topic, target in targets.items()}
     return replace(
         run.before.with_pieces(pieces, BASE),
         tasks={**run.before.tasks, **memories},
-        outputs={
-            topic: Output(
-                place.path,
-                place.format,
-                (*(past[topic].runs if topic in past else ()), written[topic]),
-                {**(past[topic].columns if topic in past else {}), **layouts[topic].types} if topic in layouts else {},
-            )
+        outputs=tables
+        | {
+            topic: _in_files(checkpoint, place, past.get(topic), run.number, staged[topic], layouts.get(topic))
             for topic, place in places.items()
+            if topic not in tables
         },
     )
+
+
+def _in_files(
+    checkpoint: Checkpoint, place: Place, before: Output | None, run: int, staged: Place, layout: OutputLayout | None
+) -> Output:
+    """Return what the manifest of a run has on an output in files."""
+    runs, columns = ((), {}) if before is None else (before.runs, before.columns)
+    written = run_outputs.written(checkpoint.files, run, staged)
+    return Output(place.path, place.format, (*runs, written), {} if layout is None else {**columns, **layout.types})
 
 
 class _Inputs(JobInputs):

@@ -11,16 +11,22 @@ from typing import TypeAlias
 
 from streamkit.errors import UsageError
 from streamkit.record import TopicPartition
+from streamkit.runtime.spark.submission.partition_transforms import Transform, parse_transforms
 from streamkit.suggestions import did_you_mean
 
 JSON_LINES, PARQUET, TABLE, DELTA, ICEBERG = "json", "parquet", "table", "delta", "iceberg"
 OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", "avro")
 """The formats whose files Spark itself finds: all files of a path, in the order of their names."""
+OF_TABLES = (TABLE, DELTA, ICEBERG)
+"""The formats of outputs that are tables, which have a schema and a history."""
 UNKNOWN = "format not known yet"
 """The format of a place that only Spark can look at."""
 REST = "*"
 """Stands for the topics that have no output of their own."""
 UPDATES, FINAL = "updates", "final"
+MERGE, APPEND, OVERWRITE = "merge", "append", "overwrite"
+MODES = (MERGE, APPEND, OVERWRITE)
+"""How records reach the rows that a table has."""
 EVERY = "*"
 """Stands for all columns of an input."""
 WHERE, OPTION = "where", "options."
@@ -71,6 +77,11 @@ class Layout:
     key: str | None = None
     value: str | None = None
     """The type of keys and values, as Spark writes types; None: as far as the topology tells."""
+    mode: str | None = None
+    """Of MODES; None: MERGE for a topic of one table, APPEND for others."""
+    partition_by: tuple[Transform, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    """The columns that order the rows of a file."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,11 @@ class Place:
         """Whether the path is in the file system of this machine."""
         is_name = self.format == TABLE or (self.format == ICEBERG and "/" not in self.path)
         return "://" not in self.path and not is_name
+
+    @property
+    def is_table(self) -> bool:
+        """Whether an output is a table."""
+        return self.format in OF_TABLES
 
     @property
     def has_lines(self) -> bool:
@@ -167,7 +183,7 @@ def parse_place(text: str, option: str) -> tuple[str, Place | None]:
 
 _PARTS = tuple(part.name for part in fields(Columns))
 INPUT_SETTINGS = ("format", "order", *_PARTS)
-OUTPUT_SETTINGS = ("format", "columns", "key", "value")
+OUTPUT_SETTINGS = ("format", "columns", "key", "value", "mode", "partition_by", "sort_by")
 _SETTING = re.compile(r"\s*([^\s,=()'\"`]+)=")
 _QUOTED = re.compile(r"""'(?:\\.|[^\\'])*'|"(?:\\.|[^\\"])*"|`[^`]*`""", re.DOTALL)
 
@@ -224,19 +240,16 @@ def make_place(path: str, settings: Mapping[str, Parts], is_input: bool, shown: 
         elif not value:
             raise UsageError(f"{shown}: {name} is empty")
     named = texts.get("format")
-    if texts.get("columns", DECODED) not in (DECODED, OF_LOG):
-        raise UsageError(f"{shown}: columns={texts['columns']}: expected {DECODED} or {OF_LOG}")
-    layout = Layout() if is_input else Layout(texts.get("columns") == OF_LOG, texts.get("key"), texts.get("value"))
     place = Place(
         path,
-        {"jsonl": JSON_LINES}.get(named, named) if named else _guess(path) if is_input else format_of_name(path),
+        {"jsonl": JSON_LINES}.get(named, named) if named else _guess(path) if is_input else _format_of_output(path),
         texts.get("order"),
         _columns(settings, texts) if is_input else Columns(),
         options,
-        layout,
+        Layout() if is_input else _layout(texts, shown),
     )
-    if place.format == JSON_LINES and layout != Layout():
-        raise UsageError(f"{shown}: lines of JSON are whole records, without columns; format=parquet has some")
+    if not is_input:
+        _check_output(place, shown)
     if place.order is not None and place.has_lines:
         raise UsageError(f"{shown}: order names a column, and lines of JSON have none: give each record its offset")
     for name, reason in _CHOSEN_HERE.items():
@@ -257,6 +270,35 @@ def _columns(settings: Mapping[str, Parts], texts: Mapping[str, str]) -> Columns
     )
 
 
+def _layout(settings: Mapping[str, str], shown: str) -> Layout:
+    """Return how an output writes records. Raises UsageError."""
+    for name, known in (("columns", (DECODED, OF_LOG)), ("mode", MODES)):
+        if settings.get(name, known[0]) not in known:
+            raise UsageError(f"{shown}: {name}={settings[name]}: expected {' or '.join(known)}")
+    return Layout(
+        settings.get("columns") == OF_LOG,
+        settings.get("key"),
+        settings.get("value"),
+        settings.get("mode"),
+        parse_transforms(settings.get("partition_by", ""), shown),
+        tuple(name.strip() for name in settings.get("sort_by", "").split(",") if name.strip()),
+    )
+
+
+def _check_output(place: Place, shown: str) -> None:
+    """Raise UsageError for settings that the format of an output does not have."""
+    layout = place.layout
+    has_columns = layout.as_log or layout.key or layout.value or layout.partition_by or layout.sort_by
+    if place.format == JSON_LINES and has_columns:
+        raise UsageError(f"{shown}: lines of JSON are whole records, without columns; format=parquet has some")
+    if layout.mode is not None and not place.is_table:
+        raise UsageError(f"{shown}: mode is for tables, and files are new; --overwrite replaces those that exist")
+    if layout.mode == MERGE and layout.as_log:
+        raise UsageError(f"{shown}: the bytes of the log are kept record by record: mode=append")
+    if place.format == TABLE and "/" in place.path:
+        raise UsageError(f"{shown}: a table has a name, such as catalog.database.table; format=iceberg is for paths")
+
+
 def _guess(path: str) -> str:
     """Return the format of what lies at a path of this machine; UNKNOWN elsewhere."""
     if "://" in path:
@@ -271,6 +313,10 @@ def is_table_name(text: str) -> bool:
     """Return whether a text has the form CATALOG.DATABASE.TABLE, and no suffix of a format."""
     suffix = os.path.splitext(text)[1]
     return re.fullmatch(r"\w+(\.\w+){2,}", text) is not None and suffix not in (".json", ".jsonl", *_BY_SUFFIX)
+
+
+def _format_of_output(path: str) -> str:
+    return TABLE if is_table_name(path) else format_of_name(path)
 
 
 def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes: Callable[[str], bytes]) -> str:

@@ -15,6 +15,7 @@ from streamkit.runtime.spark.submission.job_options import (
     DECODED,
     FINAL,
     INPUT_SETTINGS,
+    MODES,
     OF_LOG,
     OUTPUT_SETTINGS,
     UPDATES,
@@ -43,10 +44,19 @@ _INPUT: dict[str, Schema] = {
     "where": {**TEXT, "description": "Only rows for which this condition of Spark SQL is true."},
 }
 _OUTPUT: dict[str, Schema] = {
-    "format": {**TEXT, "description": "json, parquet, orc, csv or another of Spark."},
+    "format": {
+        **TEXT,
+        "description": "json, parquet, orc, csv or another of Spark; table, iceberg or delta for a table.",
+    },
     "columns": {"enum": [DECODED, OF_LOG], "description": "Keys and values as columns, or as the bytes of the log."},
     "key": {"anyOf": [TEXT, _FIELDS], "description": "A type of Spark, or types by field."},
     "value": {"anyOf": [TEXT, _FIELDS], "description": "A type of Spark, or types by field."},
+    "mode": {"enum": list(MODES), "description": "What becomes of the rows that a table has."},
+    "partition_by": {
+        "anyOf": [TEXT, _LIST],
+        "description": "Columns, days(COLUMN) and the like, and in tables bucket(N,COLUMN).",
+    },
+    "sort_by": {"anyOf": [TEXT, _LIST], "description": "The columns that order the rows of a file."},
 }
 _WHERE: Schema = {
     "path": {**TEXT, "description": "A file, a directory or a pattern; relative to the job file."},
@@ -85,7 +95,7 @@ def build() -> Schema:
         "from": {**SQL, "description": "earliest, committed, a time as in consume, or a JSON file of offsets."},
         "until": {**SQL, "description": "latest, committed, a time as in consume, or a JSON file of offsets."},
         "on_data_loss": {"enum": list(ON_DATA_LOSS), "description": "Where retention has removed the beginning."},
-        "overwrite": {"type": "boolean", "description": "Replace directories that exist."},
+        "overwrite": {"type": "boolean", "description": "Replace directories that exist, and the rows of tables."},
         "shadow": {**TEXT, "description": "A suffix for the names of topics that are written to the log."},
         "compare": {**files, "description": "Topics on the log with which the result is compared."},
         "write_state": {"type": "boolean", "description": "Write the final stores as changelogs."},

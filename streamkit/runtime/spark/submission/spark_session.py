@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -37,8 +38,8 @@ logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = off
 """
 _NOISE = b"WARNING: Using incubator modules"
-_RELEASES = {"delta": {"4.1": "4.1.0"}, "iceberg": {"4.1": "1.11.0"}}
-"""The releases of formats for versions of Spark; VERSION stands for one that came later."""
+_RELEASES = {"delta": {"4.1": "4.1.0", "4.2": "4.4.0"}, "iceberg": {"4.1": "1.12.0"}}
+"""The releases of formats by the versions of Spark that they were built for."""
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 
@@ -195,6 +196,17 @@ def translated() -> Iterator[None]:
         raise TransportError(f"Spark: {reason(error)}") from error
 
 
+@contextmanager
+def without_error_log() -> Iterator[None]:
+    """Keep PySpark from logging an exception of its analysis with its stack, where the exception is an answer."""
+    log = logging.getLogger("DataFrameQueryContextLogger")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
 def _own_error(error: Exception) -> StreamkitError | None:
     found = _FAILURE.search(str(error))
     if found is None:
@@ -220,9 +232,11 @@ def reason(error: Exception) -> str:
         return f"{found[1]} was deleted while the job read it; nothing of this run counts"
     if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text:
         found = re.search(r"data source: (\w+)", text)
-        package = None if found is None else _package(found[1])
+        package = None if found is None else package_of(found[1])
         if found is not None and package is not None:
-            return f"the format {found[1]} is in a package: add {package}"
+            return f"the format {found[1]} is in a package: {package}"
+    if found := re.search(r"catalog plugin class for catalog '\w+': (\S+\.(iceberg|delta)\.\S+?)\.?\s", text):
+        return f"the class {found[1]} is in a package: {package_of(found[2])}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
     if "Traceback (most recent call last):" in lines and raised:
@@ -238,23 +252,31 @@ def reason(error: Exception) -> str:
     return type(error).__name__
 
 
-def _package(name: str) -> str | None:
-    """Return the options that add the package of a format to a job, which fit the PySpark that is installed."""
+def package_of(name: str) -> str | None:
+    """Return how a job gets the package of a format that fits the PySpark that is installed."""
     import pyspark
 
     version = ".".join(pyspark.__version__.split(".")[:2])
-    packages = {
-        "avro": f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}",
-        "delta": f"io.delta:delta-spark_{version}_2.13:{_RELEASES['delta'].get(version, 'VERSION')}",
-        "iceberg": f"org.apache.iceberg:iceberg-spark-runtime-{version}_2.13:{_RELEASES['iceberg'].get(version, 'VERSION')}",
-    }
-    if name not in packages:
+    if name == "avro":
+        return f"add --conf spark.jars.packages=org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
+    releases = _RELEASES.get(name)
+    if releases is None:
         return None
-    extension = " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension" if name == "delta" else ""
-    catalog = (
-        " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog" if extension else ""
-    )
-    return f"--conf spark.jars.packages={packages[name]}{extension}{catalog}"
+    if version not in releases:
+        newest = max(releases)
+        return f"for Spark {version} none is known; pip install 'pyspark=={newest}.*', and run the command again"
+    package, settings = {
+        "iceberg": ("org.apache.iceberg:iceberg-spark-runtime", {}),
+        "delta": (
+            "io.delta:delta-spark",
+            {
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            },
+        ),
+    }[name]
+    found = {"spark.jars.packages": f"{package}-{version}_2.13:{releases[version]}", **settings}
+    return f"add {' '.join(f'--conf {setting}={value}' for setting, value in found.items())}"
 
 
 def describe_job(spark: SparkSession, text: str) -> None:

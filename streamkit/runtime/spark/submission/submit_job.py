@@ -29,14 +29,14 @@ from streamkit.runtime.spark.rows.log_rows import (
     topic_counts,
     write_log,
 )
-from streamkit.runtime.spark.rows.output_columns import OutputLayout, layout_of
+from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, layout_of
+from streamkit.runtime.spark.rows.partition_columns import check_columns
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
 from streamkit.runtime.spark.stages.job import CHANGELOGS, STATE, Job
 from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, patterns, topics_read, written_topics
 from streamkit.runtime.spark.submission.job_options import (
     JSON_LINES,
     REST,
-    TABLE,
     UNKNOWN,
     JobOptions,
     Place,
@@ -50,6 +50,8 @@ from streamkit.runtime.spark.submission.spark_session import describe_job, trans
 from streamkit.runtime.spark.submission.stage_loads import load_of, one_task_warnings
 from streamkit.runtime.spark.submission.topic_difference import Difference, compare
 from streamkit.runtime.spark.submission.trial import try_tasks
+from streamkit.runtime.spark.tables.table_target import TableTarget, check_target, targets_of
+from streamkit.runtime.spark.tables.table_writing import rows_for, write_table
 from streamkit.runtime.spark.workers.globals import classic_context
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept
 from streamkit.runtime.spark.workers.worker import OFFSETS, StageWork
@@ -159,7 +161,7 @@ def submit(
     check(plan, options)
     with translated():
         options = with_formats(spark, options)
-        _check_outputs(spark, options)
+        _check_outputs(spark, options, targets_of(plan, options, layouts_of(plan, options)).values())
         opened = {
             topic: [open_files(spark, place, number=number) for number, place in enumerate(places)]
             for topic, places in options.inputs.items()
@@ -214,7 +216,15 @@ def check(plan: Plan, options: JobOptions) -> None:
             if topic != REST and (reason := unwritten(plan, topic)):
                 raise UsageError(f"{option} {topic}: {reason}")
     _check_places(options)
+    layouts = layouts_of(plan, options)
+    targets = targets_of(plan, options, layouts)
     for topic, output in options.outputs.items():
+        if output is not None:
+            types = layouts[topic].types if topic in layouts else LOG_TYPES
+            check_columns(output, topic, targets[topic].types if topic in targets else types)
+    for topic, output in options.outputs.items():
+        if output is not None and output.is_table:
+            continue
         taken = output is not None and output.is_local and os.path.exists(output.path) and not _is_leftover(output)
         if output is not None and taken and not options.overwrite and options.checkpoint is None:
             raise TransportError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
@@ -242,15 +252,13 @@ def _check_places(options: JobOptions) -> None:
         if place is None:
             continue
         shown, folder = f"--output {topic}={place.path}", folders[topic]
-        if place.format == TABLE:
-            raise UsageError(f"{shown},format=table: a job writes files; tables of the catalog are inputs")
         for other, its in folders.items():
             if other != topic and its.startswith(folder):
                 raise UsageError(f"{shown}: --output {other} is in the same directory; give each output its own")
-        if options.checkpoint is not None:
+        if options.checkpoint is not None and not place.is_table:
             continue  # each run adds a folder, and replaces nothing
         for other, sources in options.inputs.items():
-            if any(source.format != TABLE and _folder(source).startswith(folder) for source in sources):
+            if any(_folder(source).startswith(folder) for source in sources):
                 raise UsageError(f"{shown}: --input {other} is in this directory; give the output its own")
 
 
@@ -259,13 +267,20 @@ def _folder(place: Place) -> str:
     return (path if "://" in path else os.path.realpath(path)).rstrip("/") + "/"
 
 
-def _check_outputs(spark: SparkSession, options: JobOptions) -> None:
-    """Raise TransportError for outputs that exist, in any file system of Spark; Spark Connect gives no access to it."""
+def _check_outputs(spark: SparkSession, options: JobOptions, tables: Iterable[TableTarget]) -> None:
+    """Raise TransportError for outputs that exist, in any file system of Spark; Spark Connect gives no access to it.
+
+    Raises UsageError for tables that can't take the rows.
+    """
+    for target in tables:
+        check_target(spark, target)
     if options.overwrite or classic_context(spark) is None:
         return
     files = FileSystem(spark)
     for topic, place in options.outputs.items():
-        if place is not None and files.exists(place.path) and not set(files.names(place.path)) <= {_LEFTOVER}:
+        if place is None or place.is_table:
+            continue
+        if files.exists(place.path) and not set(files.names(place.path)) <= {_LEFTOVER}:
             raise TransportError(f"--output {topic}={place.path}: it exists; --overwrite replaces it")
 
 
@@ -318,11 +333,19 @@ def write_outputs(
     job, options = prepared.job, prepared.job.options
     compared_only = set(options.compare) - set(options.outputs)
     layouts = layouts_of(job.plan, options)
+    targets = targets_of(job.plan, options, layouts)
     for topic, frame in outputs.items():
         if topic in (CHANGELOGS, OFFSETS, STATE, MEMORY) or topic in compared_only:
             continue
         place = staged.get(topic) or options.outputs.get(topic)
         describe_job(spark, f"streamkit {job.plan.application}: {topic}")
+        if topic in targets:
+            rows = rows_for(frame, job.pickled, targets[topic], layouts.get(topic))
+            if topic in staged:
+                rows.write.mode("error").parquet(staged[topic].path)
+            else:
+                _write_rows(spark, targets[topic], rows, report)
+            continue
         if place is not None:
             write_files(frame, place, job.pickled, options.overwrite or _is_leftover(place), layouts.get(topic))
             final = options.outputs.get(topic) or place
@@ -333,6 +356,12 @@ def write_outputs(
         count = write_log(frame, prepared.address, options.shadow)
         name = "topics of routes" if topic == REST else topic + options.shadow
         report(f"{name}: {count} records written to {prepared.address.servers}")
+
+
+def _write_rows(spark: SparkSession, target: TableTarget, rows: DataFrame, report: Report) -> None:
+    """Write rows to a table, once they are complete: MERGE reads them twice, and takes none that Python functions make."""
+    write_table(spark, target, rows.localCheckpoint())
+    report(target.described)
 
 
 def layouts_of(plan: Plan, options: JobOptions) -> dict[str, OutputLayout]:

@@ -1,0 +1,1 @@
+"""Tables of Iceberg and Delta as outputs."""

@@ -1,0 +1,208 @@
+"""Rows of an output into its table: created, given new columns, and changed in one commit that tells the run."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked, write_columns
+from streamkit.runtime.spark.submission.job_options import DELTA, ICEBERG, MERGE, OVERWRITE
+from streamkit.runtime.spark.tables.table_target import (
+    JOB,
+    OWNER,
+    TableTarget,
+    check_owner,
+    properties_of,
+    provider_of,
+    provider_of_new,
+    schema_of,
+    sql_name,
+)
+from streamkit.runtime.spark.workers.globals import classic_context
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_DELETED = "deleted"
+_PLACE = ("order", "source", "offset")
+"""The columns of rows of the log that order the records of a key; no column of an output has such a name."""
+_RANK = "rank"
+_RUN = "streamkit.run"
+_ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property."
+_DELTA_ID, _DELTA_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_DELTA_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a commit of a table tells: the id of the checkpoint, words that name the job, and the number of the run."""
+
+    checkpoint: str
+    job: str
+    run: int
+
+
+def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputLayout | None) -> DataFrame:
+    """Return rows of the log as rows of a table: of a table the last record of each key, with the column `deleted`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    if layout is None:
+        return frame.select(*target.types)
+    if not target.keys:
+        return frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
+    ddl = ", ".join([layout.ddl, *(f"{ticked(name)} bigint" for name in _PLACE)])
+    rows = frame.mapInArrow(partial(write_columns, plan, layout, _PLACE), ddl)
+    # By the columns: different bytes may be the same key in them, such as JSON with and without blanks.
+    keys = [sf.col(ticked(name)) for name in target.keys]
+    latest = Window.partitionBy(*keys).orderBy(*(sf.col(name).desc() for name in _PLACE))
+    return rows.withColumn(_RANK, sf.row_number().over(latest)).filter(f"{_RANK} = 1").drop(_RANK, *_PLACE)
+
+
+def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp: Stamp | None = None) -> None:
+    """Write rows to a table, in one commit; to one that does not exist after its creation. Raises UsageError for another's."""
+    name = sql_name(spark, target)
+    provider = _prepare(spark, target, name, stamp)
+    if target.mode != OVERWRITE and rows.isEmpty():
+        return
+    columns = [each for each in rows.columns if each in target.types]
+    with _view(rows) as view, _settings(spark, _stamps(provider, stamp)):
+        if target.mode == MERGE:
+            spark.sql(_merge(name, view, target.keys, columns))
+        elif target.mode == OVERWRITE:
+            _all_columns(spark, name, rows, target).writeTo(name).overwrite(_everything())
+        else:
+            listed = ", ".join(map(ticked, columns))
+            spark.sql(f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {view}")
+
+
+def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
+    """Return the highest number of a run of a checkpoint among the commits of a table; 0 where there is none."""
+    from pyspark.sql import functions as sf
+
+    name = sql_name(spark, target)
+    if provider_of(spark, target, name) == ICEBERG:
+        history = spark.sql(f"SELECT snapshot_id FROM {name}.history WHERE is_current_ancestor")
+        found = spark.sql(f"SELECT snapshot_id, summary FROM {name}.snapshots").join(history, "snapshot_id")
+        owner, run = (sf.col("summary")[each] for each in (OWNER, _RUN))
+    else:
+        found = spark.sql(f"DESCRIBE HISTORY {name}").select("userMetadata")
+        owner, run = (sf.get_json_object("userMetadata", f"$['{each}']") for each in (OWNER, _RUN))
+    (row,) = found.filter(owner == checkpoint).agg(sf.max(run.cast("int"))).collect()
+    return row[0] or 0
+
+
+def _prepare(spark: SparkSession, target: TableTarget, name: str, stamp: Stamp | None) -> str:
+    """Create a table, or add the columns that it lacks; return its format."""
+    schema = schema_of(spark, name)
+    owner = {} if stamp is None else {OWNER: stamp.checkpoint, JOB: stamp.job}
+    if schema is None:
+        provider = provider_of_new(spark, target)
+        columns = ", ".join(f"{ticked(each)} {kind}" for each, kind in target.types.items())
+        parts = ", ".join(each.of(ticked(each.column)) for each in target.partition_by)
+        partitions = f" PARTITIONED BY ({parts})" if parts else ""
+        properties = f" TBLPROPERTIES ({_listed(owner)})" if owner else ""
+        spark.sql(f"CREATE TABLE {name} ({columns}) USING {provider}{partitions}{properties}")
+        if target.sort_by:
+            _set_order(spark, name, target.sort_by)
+        return provider
+    provider = provider_of(spark, target, name)
+    check_owner(spark, target, name, owner.get(OWNER))
+    if owner and OWNER not in properties_of(spark, name):
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(owner)})")
+    has = {each.lower() for each in schema.names}
+    new = [f"{ticked(each)} {kind}" for each, kind in target.types.items() if each.lower() not in has]
+    if new:
+        spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(new)})")
+    return provider
+
+
+def _set_order(spark: SparkSession, name: str, columns: tuple[str, ...]) -> None:
+    """Set the order in which Iceberg writes rows: its SQL for that needs an extension of the session."""
+    context = classic_context(spark)
+    assert context is not None
+    assert context._jvm is not None
+    iceberg = context._jvm.org.apache.iceberg
+    order = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name).replaceSortOrder()
+    for column in columns:
+        order = order.asc(iceberg.expressions.Expressions.ref(column), iceberg.NullOrder.NULLS_FIRST)
+    order.commit()
+
+
+def _listed(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _merge(name: str, view: str, keys: tuple[str, ...], columns: list[str]) -> str:
+    """Return the statement that merges rows by key, none of which is null."""
+    same = " AND ".join(f"t.{ticked(each)} = s.{ticked(each)}" for each in keys)
+    changes = ", ".join(f"t.{ticked(each)} = s.{ticked(each)}" for each in columns)
+    listed, values = (", ".join(f"{side}{ticked(each)}" for each in columns) for side in ("", "s."))
+    return (
+        f"MERGE INTO {name} t USING {view} s ON {same} WHEN MATCHED AND s.{_DELETED} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {changes} WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({listed}) VALUES ({values})"
+    )
+
+
+def _all_columns(spark: SparkSession, name: str, rows: DataFrame, target: TableTarget) -> DataFrame:
+    """Return rows with all columns of a table; rows of deleted keys are left out."""
+    from pyspark.sql import functions as sf
+
+    own = {each.lower(): each for each in target.types}
+    columns = [
+        sf.col(ticked(own[field.name.lower()])).cast(field.dataType).alias(field.name)
+        if field.name.lower() in own
+        else sf.lit(None).cast(field.dataType).alias(field.name)
+        for field in spark.table(name).schema.fields
+    ]
+    return (rows.filter(f"NOT {_DELETED}") if target.keys else rows).select(*columns)
+
+
+def _everything() -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.lit(True)
+
+
+def _stamps(provider: str, stamp: Stamp | None) -> dict[str, str]:
+    """Return the settings of a session by which a commit tells its run; Delta itself refuses a run that it has."""
+    if stamp is None:
+        return {}
+    facts = {OWNER: stamp.checkpoint, _RUN: str(stamp.run)}
+    if provider == DELTA:
+        metadata = json.dumps({**facts, JOB: stamp.job})
+        return {_DELTA_ID: stamp.checkpoint, _DELTA_VERSION: str(stamp.run), _DELTA_METADATA: metadata}
+    return {_ICEBERG_PROPERTY + name: value for name, value in facts.items()}
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Have settings of the session for one statement."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+@contextmanager
+def _view(rows: DataFrame) -> Iterator[str]:
+    """Give rows a name in SQL."""
+    name = f"streamkit_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        rows.sparkSession.catalog.dropTempView(name)

@@ -1,0 +1,350 @@
+"""The cases of test_real_tables.py, which run in a process of their own with the PySpark of a table format."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import StreamkitError
+from streamkit.plan import load
+from streamkit.runtime.spark.checkpoint import table_outputs
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
+from streamkit.runtime.spark.submission.incremental import submit_next
+from streamkit.runtime.spark.submission.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
+from streamkit.runtime.spark.submission.submit_job import submit
+from tests.spark.support import SETTINGS, write_lines
+from tests.spark.table_environment import FORMATS
+
+FORMAT = FORMATS[os.environ["TABLE_FORMAT"]]
+TOPOLOGY = """\
+streamkit: 1
+application: lake
+topics:
+  changes: {key: string, value: string, partitions: 2}
+  events: {key: json, value: json, partitions: 2}
+  latest: {key: string, value: string}
+  copies: {key: json, value: json}
+  counts: {key: {windowed: json, size: 10s}, value: long}
+pipelines:
+  latest: {table: changes, steps: [to_stream], to: latest}
+  copies: {stream: events, to: copies}
+  counts:
+    from: copies
+    steps: [group_by_key, {window: {tumbling: 10s, grace: 0ms}}, count, to_stream]
+    to: counts
+"""
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session with the catalog `lake` of Iceberg, or with Delta in Spark's own catalog."""
+    assert version("pyspark") == FORMAT.pyspark
+    folder = tmp_path_factory.mktemp("lake")
+    own = {
+        "iceberg": {
+            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.lake.type": "hadoop",
+            "spark.sql.catalog.lake.warehouse": str(folder),
+        },
+        "delta": {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "1",
+        },
+    }
+    places = {"spark.jars": os.environ["JARS"], "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    session = open_session(Cluster("local[2]", {**SETTINGS, **places, **own[FORMAT.name]}), "tables")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest) -> str:
+    """The name of a table that no other test has."""
+    name: str = request.node.name.replace("test_", "").partition("[")[0]
+    return f"lake.db.{name}" if FORMAT.name == "iceberg" else f"spark_catalog.default.{name}"
+
+
+@pytest.fixture
+def job(spark: Any, tmp_path: Path) -> Any:
+    """A function that runs records through the topology; outputs as after --output."""
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY)
+
+    def run(topic: str, records: list[tuple], *outputs: str, **options: Any) -> list[str]:
+        said: list[str] = []
+        rows = [{"key": key, "value": value, "timestamp": time} for key, value, time in records]
+        inputs = {
+            each: (write_lines(tmp_path / each, rows if each == topic else []),) for each in ("changes", "events")
+        }
+        places = dict(parse_place(output, "--output") for output in outputs)
+        submit(load(path), JobOptions(inputs, places, **options), spark, said.append)
+        return said
+
+    return run
+
+
+def rows(spark: Any, table: str, columns: str) -> list[tuple]:
+    """What a reader finds, sorted."""
+    return sorted(map(tuple, spark.sql(f"SELECT {columns} FROM {table}").collect()), key=repr)
+
+
+def test_merged(spark: Any, job: Any, table: str) -> None:
+    said = job("changes", [("a", "1", 1), ("b", "2", 2), ("a", "3", 3), ("c", "4", 4)], f"latest={table}")
+    assert said[-1] == f"latest: merged into {table}"
+    assert rows(spark, table, "key, value, unix_millis(timestamp)") == [("a", "3", 3), ("b", "2", 2), ("c", "4", 4)]
+    assert "deleted" not in spark.table(table).columns
+    # A deletion of a key that is there, of one that is not, an update and a new key; once more, for a repeated job.
+    for _ in range(2):
+        job(
+            "changes", [("a", None, 5), ("z", None, 6), ("b", "7", 7), ("d", "8", 8)], f"latest={table}", emit="updates"
+        )
+        assert rows(spark, table, "key, value") == [("b", "7"), ("c", "4"), ("d", "8")]
+
+
+def test_appended(spark: Any, job: Any, table: str) -> None:
+    for value in (1, 2):
+        said = job("events", [("k", {"n": value}, 1), ("k", {"n": value}, 1)], f"copies={table},key=string,value=n int")
+        assert said[-1] == f"copies: appended to {table}"
+    assert rows(spark, table, "key, value_n") == [("k", 1), ("k", 1), ("k", 2), ("k", 2)]
+    # Those of a table are appended where the user wants the history of its changes.
+    job("changes", [("k", None, 3)], f"latest={table},mode=append")
+    assert rows(spark, table, "value, deleted") == [(None, None)] * 4 + [(None, True)]
+
+
+def test_windows(spark: Any, job: Any, table: str) -> None:
+    job("events", [({"a": 1, "b": "x"}, 1, at * 1000) for at in range(12)], f"counts={table},key=a int,b string")
+    job("events", [({"a": 2, "b": "x"}, 1, 0), ({"a": 1, "b": "x"}, 1, 11_000)], f"counts={table},key=a int,b string")
+    found = rows(spark, table, "key_a, key_b, unix_millis(window_start) div 1000, value")
+    assert found == [(1, "x", 0, 10), (1, "x", 10, 1), (2, "x", 0, 1)]
+
+
+def test_different_bytes_of_one_key(spark: Any, job: Any, table: str) -> None:
+    # Two records of JSON that are two keys on the log, 1 and 1.0, and one key of the table.
+    job("events", [(1, 1, 0), (1.0, 1, 1)], f"counts={table},key=bigint")
+    assert rows(spark, table, "key, value, unix_millis(timestamp)") == [(1, 1, 1)]
+
+
+def test_columns_are_added(spark: Any, job: Any, table: str) -> None:
+    job("events", [("k", {"a": 1}, 1)], f"copies={table},key=string,value=a int")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (mine string)")
+    job("events", [("k", {"a": 2, "b": ["x"]}, 2)], f"copies={table},key=string,value=a int,b array<string>")
+    assert rows(spark, table, "value_a, value_b, mine") == [(1, None, None), (2, ["x"], None)]
+
+
+def test_replaced(spark: Any, job: Any, table: str) -> None:
+    job("changes", [("a", "1", 1), ("b", "2", 2)], f"latest={table}")
+    job("changes", [("c", "3", 3), ("d", None, 4)], f"latest={table}", overwrite=True)
+    assert rows(spark, table, "key, value") == [("c", "3")]
+    job("changes", [], f"latest={table},mode=overwrite")
+    assert rows(spark, table, "key, value") == []
+
+
+def test_a_path(spark: Any, job: Any, tmp_path: Path) -> None:
+    output = f"latest={tmp_path}/my tables/of-today,format={FORMAT.name}"
+    job("changes", [("a", "1", 1), ("b", "2", 2)], output)
+    job("changes", [("a", None, 1), ("b", "3", 2)], output)
+    found = spark.read.format(FORMAT.name).load(f"{tmp_path}/my tables/of-today").select("key", "value")
+    assert [tuple(row) for row in found.collect()] == [("b", "3")]
+
+
+def test_partitions_and_order(spark: Any, job: Any, table: str) -> None:
+    output = f"latest={table},partition_by=day(timestamp),bucket(4,key),sort_by=value"
+    if FORMAT.name == "delta":
+        with pytest.raises(
+            StreamkitError, match=r"partition_by=days\(timestamp\): Delta has partitions by columns alone"
+        ):
+            job("changes", [], f"{output},format=delta")
+        output = f"latest={table},format=delta,partition_by=key"
+    job("changes", [("a", "2", 1), ("b", "1", 2)], output)
+    assert rows(spark, table, "key, value") == [("a", "2"), ("b", "1")]
+    described = [tuple(row)[:2] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()]
+    if FORMAT.name == "delta":
+        assert described[described.index(("# Partition Information", "")) + 2][0] == "key"
+    else:
+        assert {("Part 0", "days(timestamp)"), ("Part 1", "bucket(4, key)")} <= set(described)
+        properties = dict(map(tuple, spark.sql(f"SHOW TBLPROPERTIES {table}").collect()))
+        assert properties["sort-order"] == "value ASC NULLS FIRST"
+
+
+def test_the_bytes_of_the_log(spark: Any, job: Any, table: str) -> None:
+    job("changes", [("a", "1", 1)], f"*={table},columns=log")
+    assert [(row.topic, bytes(row.key), row.timestamp) for row in spark.table(table).collect()] == [("latest", b"a", 1)]
+
+
+def test_refused_before_anything_is_written(spark: Any, job: Any, table: str, tmp_path: Path) -> None:
+    def refused(words: str, output: str, topic: str = "changes", records: Any = (("a", "1", 1),)) -> None:
+        # The outputs before it would be written first.
+        with pytest.raises(StreamkitError, match=words) as caught:
+            job(topic, list(records), f"copies={table}_first,key=string,value=string", output)
+        assert "\n" not in str(caught.value)
+        assert not spark.catalog.tableExists(f"{table}_first")
+
+    using = f"USING {FORMAT.name}"
+    spark.sql(f"CREATE TABLE {table} (key int, value string) {using}")
+    refused("column key is of type int in the table, and the job writes string; key=TYPE", f"latest={table}")
+    spark.sql(f"CREATE TABLE {table}_strict (key string, value string, mine int NOT NULL) {using}")
+    refused("has a column mine that must not be null.*DROP NOT NULL", f"latest={table}_strict")
+    spark.sql(f"CREATE TABLE {table}_owned (key string) {using} TBLPROPERTIES ('streamkit.checkpoint' = 'x')")
+    refused("belongs to another job", f"latest={table}_owned")
+    refused("Spark has no catalog sea, which sea.db.latest names", "latest=sea.db.latest")
+    spark.createDataFrame([("a",)], "key string").createOrReplaceTempView("seen")
+    refused("it is a table of no format", "latest=seen,format=table")
+    refused("copies is a stream: mode=append", f"copies={table}_new,mode=merge")
+    refused("of type map<string,int>.*does not compare", f"counts={table}_new,key=map<string,int>")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    refused("there is mine, and no table of", f"latest={tmp_path}/full,format={FORMAT.name}")
+    if FORMAT.name == "iceberg":
+        refused("spark_catalog does not tell its format; add format=iceberg", "latest=new,format=table")
+
+
+def test_null_in_a_key(spark: Any, job: Any, table: str) -> None:
+    records = [({"a": 1, "b": 1}, 1, 0), ({"a": None, "b": 1}, 1, 1)]
+    with pytest.raises(StreamkitError, match="a record has null as key_a, and the rows of a table have keys"):
+        job("events", records, f"counts={table},key=a int,b int")
+    assert not spark.catalog.tableExists(table)
+
+
+BOTH = """\
+streamkit: 1
+application: lake
+topics:
+  changes: {key: string, value: string, partitions: 1}
+  events: {key: json, value: json, partitions: 1}
+  latest: {key: string, value: string}
+  copies: {key: json, value: json}
+pipelines:
+  latest: {table: changes, steps: [to_stream], to: latest}
+  copies: {stream: events, to: copies}
+"""
+
+
+class Runs:
+    """Runs with a checkpoint from files of changes and a table of events to a merged and an appended table."""
+
+    def __init__(self, spark: Any, folder: Path, table: str):
+        self.spark, self.folder, self.table = spark, folder, table
+        self.path = folder / "topology.yaml"
+        self.path.write_text(BOTH)
+        (folder / "changes").mkdir()
+        spark.sql(f"CREATE TABLE {table}_events (id int, n int, at timestamp) USING {FORMAT.name}")
+        self.checkpoint = folder / "checkpoint"
+        self.said: list[str] = []
+
+    def add(self, number: int) -> None:
+        """Add a file of changes and deletions of some keys, and events."""
+        changes = [
+            {"key": f"k{at % 5}", "value": None if (at + number) % 4 == 0 else f"{number}-{at}", "timestamp": at}
+            for at in range(10 * number, 10 * number + 10)
+        ]
+        write_lines(self.folder / "changes" / f"{number}", changes)
+        events = ", ".join(f"({at % 3}, {at}, timestamp_seconds({at}))" for at in range(10 * number, 10 * number + 10))
+        self.spark.sql(f"INSERT INTO {self.table}_events VALUES {events}")
+
+    def options(self, table: str, checkpoint: Path | None) -> JobOptions:
+        outputs = [f"latest={table}_latest", f"copies={table}_copies,key=int,value=int"]
+        inputs = [
+            f"changes={self.folder}/changes",
+            f"events={self.table}_events,key=id,value=n,timestamp=at,format=table",
+        ]
+        return JobOptions(
+            {topic: (place,) for topic, place in (parse_place(text, "--input") for text in inputs)},
+            dict(parse_place(f"{output},format={FORMAT.name}", "--output") for output in outputs),
+            checkpoint=None if checkpoint is None else str(checkpoint),
+        )
+
+    def run(self, checkpoint: Path | None = None) -> None:
+        submit_next(
+            load(self.path), self.options(self.table, checkpoint or self.checkpoint), self.spark, self.said.append
+        )
+
+    def found(self, table: str) -> list[list[tuple]]:
+        """The rows of both tables."""
+        kinds = {"latest": "key, value, timestamp", "copies": "key, value, timestamp"}
+        return [rows(self.spark, f"{table}_{name}", columns) for name, columns in kinds.items()]
+
+    def history(self) -> list[list[int]]:
+        """The runs that the commits of rows name, of each table."""
+        return [self._runs_of(f"{self.table}_{name}") for name in ("latest", "copies")]
+
+    def _runs_of(self, table: str) -> list[int]:
+        if FORMAT.name == "iceberg":
+            found = self.spark.sql(f"SELECT summary['streamkit.run'] run FROM {table}.snapshots ORDER BY committed_at")
+            return [int(row.run) for row in found.collect()]
+        commits = self.spark.sql(f"DESCRIBE HISTORY {table}").orderBy("version").collect()
+        return [int(json.loads(row.userMetadata)["streamkit.run"]) for row in commits if row.userMetadata]
+
+
+def ends(*_: object) -> None:
+    """Ends a run as a signal would."""
+    raise KeyboardInterrupt
+
+
+def ended(runs: Runs, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, function: Any = ends) -> None:
+    """Run with a function in place of another one, which ends the run."""
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, function)
+        with pytest.raises(KeyboardInterrupt):
+            runs.run()
+
+
+def test_each_run_is_one_commit(spark: Any, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(spark, tmp_path, table)
+    runs.add(0)
+    runs.run()
+    assert runs.history() == [[1], [1]]
+    before = runs.found(table)
+    # Before the commit of run 2: nothing has changed, and the run is repeated with more to read.
+    runs.add(1)
+    ended(runs, monkeypatch, Checkpoint, "publish")
+    assert (runs.history(), runs.found(table)) == ([[1], [1]], before)
+    runs.add(2)
+    # After it, before the commit of the second table.
+    write = table_outputs.write_table
+    written: list[str] = []
+
+    def one(spark: Any, target: Any, *given: Any) -> None:
+        written.append(target.topic)
+        ends() if len(written) > 1 else write(spark, target, *given)
+
+    ended(runs, monkeypatch, table_outputs, "write_table", one)
+    assert sorted(runs.history()) == [[1], [1, 2]]
+    # After the commit of that table, which the checkpoint then does not know of.
+    delete = FileSystem.delete
+
+    def dies(files: Any, path: str) -> None:
+        ends() if "rows of" in path else delete(files, path)
+
+    ended(runs, monkeypatch, FileSystem, "delete", dies)
+    assert runs.history() == [[1, 2], [1, 2]]
+    runs.add(3)
+    runs.run()
+    assert runs.history() == [[1, 2, 3], [1, 2, 3]]
+    assert not list(runs.checkpoint.glob("tables/*"))
+    submit(load(runs.path), runs.options(f"{table}_once", None), spark)
+    assert runs.found(table) == runs.found(f"{table}_once")
+
+    def refused(words: str, **given: Any) -> None:
+        with pytest.raises(StreamkitError, match=words):
+            runs.run(**given)
+
+    spark.sql(f"DELETE FROM {table}_events WHERE n = 3")
+    refused(f"{table}_events: .* is missing, which run 1 has read; a run goes on with rows that were added")
+    refused(f"{table}_latest: the table belongs to another job .lake, --checkpoint ", checkpoint=tmp_path / "other")
+    manifest = runs.checkpoint / "manifests" / "000003.json"
+    manifest.rename(tmp_path / "away")
+    refused("the table has run 3, and the last manifest is that of run 2; put the manifest back")
+    (tmp_path / "away").rename(manifest)
+    spark.sql(f"ALTER TABLE {table}_copies UNSET TBLPROPERTIES ('streamkit.checkpoint')")
+    refused("copies: the table has no property streamkit.checkpoint")
+    spark.sql(f"DROP TABLE {table}_latest")
+    refused("latest: there is no such table, which the runs before wrote")
