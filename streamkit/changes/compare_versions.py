@@ -124,11 +124,9 @@ def compare_names(old: Form, new: Form) -> Iterator[Finding]:
     after = {name for each in new.sub_topologies for name in each.nodes}
     gone = sorted(name for name in before - after if is_generated(name))
     if gone and after - before:
-        nodes = "1 node is" if len(gone) == 1 else f"{len(gone)} nodes are"
-        text = (
-            f"generated names change: {nodes} called otherwise ({', '.join(gone[:2])}{', …' if len(gone) > 2 else ''})"
-        )
-        yield Finding(Verdict.SAFE, "names", "", f"{text}, and so are their metrics", "", new.start)
+        nodes = "1 node has a different name" if len(gone) == 1 else f"{len(gone)} nodes have different names"
+        text = f"generated names change: {nodes} ({', '.join(gone[:2])}{', …' if len(gone) > 2 else ''})"
+        yield Finding(Verdict.SAFE, "names", "", f"{text}, also in metrics", "", new.start)
 
 
 # Compares the tasks of two versions: sub-topologies that move, are new or are gone.
@@ -302,7 +300,7 @@ def _kept(old: Form, new: Form, one: TopicForm, other: TopicForm, on_log: OnLog 
             Verdict.INCOMPATIBLE,
             other,
             f"topic {name} has {was} partitions, and the new version needs {now}: the state behind it is partitioned by {was}",
-            f"keep {was}, or set the application back with `streamkit reset-offsets`, which deletes its internal topics",
+            f"keep {was}, or reset the application with `streamkit reset-offsets`, which deletes its internal topics",
         )
     unread = _unread(old, other.name, on_log)
     if unread == 0:
@@ -379,7 +377,9 @@ def _partitions(old: Form, new: Form, before: ExternalForm, topic: ExternalForm)
     text = f"topic {topic.name} had {was} partitions, has {now}"
     if bound:
         text += f", by which {', '.join(bound[:3])}{' and others' if len(bound) > 3 else ''} are partitioned"
-        todo = "keep the number, or copy the topic to a new one and set the application back with `streamkit reset-offsets`"
+        todo = (
+            "keep the number, or copy the topic to a new one and reset the application with `streamkit reset-offsets`"
+        )
         yield Finding(Verdict.INCOMPATIBLE, "topic", topic.name, text, todo, _position(new, topic.name))
     else:
         todo = "stop all instances before the topic changes, and start the new version after"
@@ -388,7 +388,7 @@ def _partitions(old: Form, new: Form, before: ExternalForm, topic: ExternalForm)
 
 # Compares the stores of two versions.
 
-AFRESH = "to have the past in it, set the application back with `streamkit reset-offsets`"
+AFRESH = "to have the past in it, reset the application with `streamkit reset-offsets`"
 _AGAIN = f"give it another name, so that it starts empty; {AFRESH}"
 _PLAIN = ("string", "bytes", "boolean", "short", "integer", "long", "float", "double", "uuid", "void")
 Text = tuple[Verdict, str, str]
@@ -585,7 +585,7 @@ def _count(versions: Versions, store: StoreForm) -> Iterator[Text]:
             Verdict.INCOMPATIBLE,
             f"it needs {now} partitions, and its changelog {versions.new.changelog(store.name)} has {was}: keys would be in "
             "other tasks than their rows",
-            "keep the number of partitions, or set the application back with `streamkit reset-offsets`, which deletes it",
+            "keep the number of partitions, or reset the application with `streamkit reset-offsets`, which deletes it",
         )
 
 

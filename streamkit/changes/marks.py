@@ -82,9 +82,9 @@ def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
             found.append(f"store {name}: {'; '.join(bad)} (changelog {topic})")
     if found:
         raise IncompatibleStateError(
-            f"state of {plan.application} would be misread: {'. '.join(found)}. Give the store another name, set the "
-            "application back with `streamkit reset-offsets`, or start with --force; `streamkit diff OLD NEW` shows all that "
-            "changes between two versions"
+            f"state of {plan.application} would be misread: {'. '.join(found)}. Give the store another name, reset "
+            "the application with `streamkit reset-offsets`, or start with --force; `streamkit diff OLD NEW` shows all changes "
+            "between two versions"
         )
 
 

@@ -54,14 +54,14 @@ def test_new_in_the_present_folder(tmp_path: Path) -> None:
     assert "application: orders" in (here / "topology.yaml").read_text()
     assert (here / ".gitignore").read_text() == "mine\n"
     assert streamkit("test", cwd=here).code == 0
-    assert_one_clear_line(streamkit("new", ".", cwd=here), 2, "is there already")
+    assert_one_clear_line(streamkit("new", ".", cwd=here), 2, "already exists")
     assert_one_clear_line(streamkit("new", ".", cwd=Path("/")), 2, "has no name")
     assert_one_clear_line(streamkit("new", "", cwd=here), 2, "NAME is empty")
 
 
 def test_new_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    assert_one_clear_line(streamkit("new", "mine", cwd=tmp_path), 2, "mine", "there already")
+    assert_one_clear_line(streamkit("new", "mine", cwd=tmp_path), 2, "mine", "already exists")
     assert_one_clear_line(streamkit("new", "a b", cwd=tmp_path), 2, "a b")
 
 

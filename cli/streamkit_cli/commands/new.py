@@ -30,7 +30,9 @@ class Template(StrEnum):
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="The application, which is also its new folder; . is this folder.", show_default=False
+        metavar="NAME",
+        help="The name of the application and of its new folder; . is the current folder.",
+        show_default=False,
     ),
 ]
 Chosen = Annotated[
@@ -49,10 +51,11 @@ EXAMPLES = (
 
 
 def command(name: Name, template: Chosen = Template.COUNT) -> None:
-    """Make a folder with a topology and its test.
+    """Create a folder with a topology and its test.
 
-    The topology names its JSON Schema, so that editors complete and check it: the installed one, which needs no network; doctor shows
-    its path on another machine. Where plugins are installed, the schema with their steps lies beside the topology.
+    The topology names its JSON Schema, so that editors can complete and check it. It is the installed schema, which
+    needs no network; doctor shows its path on another machine. If plugins are installed, a schema with their steps is
+    created beside the topology.
     """
     from streamkit.spec.yaml_reader import kafka_name_mistake
 
@@ -67,7 +70,7 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
     if mistake:
         raise UsageError(f"{application!r} {mistake}")
     if folder.exists() and not is_here:
-        raise UsageError(f"{folder} is there already")
+        raise UsageError(f"{folder} already exists")
     files = {
         path.name: path.read_text(encoding="utf-8")
         for path in sorted((TEMPLATES / template.value).iterdir())
@@ -83,7 +86,7 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
         files[".gitignore"] = ".streamkit/\n"
     for file in files:
         if (folder / file).exists():
-            raise UsageError(f"{folder / file} is there already")
+            raise UsageError(f"{folder / file} already exists")
     try:
         folder.mkdir(parents=True, exist_ok=is_here)
         for file, text in files.items():
@@ -92,7 +95,7 @@ def command(name: Name, template: Chosen = Template.COUNT) -> None:
         raise StateError(f"{folder}: {error.strerror}") from error
     step = "" if is_here else f"  cd {folder}\n"
     print(
-        f"{folder / 'topology.yaml'} and its test are there. Next:\n{step}  streamkit test\n  streamkit run topology.yaml"
+        f"Created {folder / 'topology.yaml'} and its test. Next:\n{step}  streamkit test\n  streamkit run topology.yaml"
     )
 
 
