@@ -43,7 +43,7 @@ Topic = Annotated[
         autocompletion=topics,
     ),
 ]
-TIME_HELP = "2025-01-31T08:00Z (UTC where it names no zone), milliseconds, 90s since 0, or -5m before now"
+TIME_HELP = "2025-01-31T08:00Z (UTC by default), milliseconds, 90s since 0, or -5m before now"
 """The forms of a time, in the help of each option that takes one (streamkit.durations.option_time)."""
 
 Shown = Annotated[Format, typer.Option("--format", help="A table to read, or JSON.")]
@@ -52,15 +52,13 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A config value in place of the file's; may be repeated.",
+        help="Override a config value of the file; may be repeated.",
         autocompletion=settings,
     ),
 ]
 EnvFile = Annotated[
     str | None,
-    typer.Option(
-        "--env-file", metavar="FILE", help="Variables, as NAME=VALUE lines; those of the environment take precedence."
-    ),
+    typer.Option("--env-file", metavar="FILE", help="A file of NAME=VALUE lines; the environment takes precedence."),
 ]
 
 

@@ -135,24 +135,24 @@ Exit codes: 0 success, 1 the topology or the job failed, 2 wrong usage. Results 
 
 ## Values of settings
 
-The first of these that names a setting decides: `--set NAME=value`, the environment, `--env-file`, `config` of the file, the default.
-In the environment a setting is called `STREAMKIT_` and its name in capitals, with `_` for `.` and `-`: `STREAMKIT_NUM_STREAM_THREADS`
-is `num.stream.threads`. `streamkit config FILE` shows each value and where it comes from.
+A setting takes its value from the first of these that names it: `--set NAME=value`, the environment, `--env-file`,
+`config` of the file, the default. In the environment, the name of a setting is `STREAMKIT_` and its name in capitals,
+with `_` for `.` and `-`: `STREAMKIT_NUM_STREAM_THREADS` is `num.stream.threads`. `streamkit config FILE` shows each
+value and its source.
 
-`--verbose` before the command shows tracebacks, with the lines of generated code in them, and more of the log.
+`--verbose` before the command shows tracebacks, including lines of generated code, and more log lines.
 
-`STREAMKIT_NATIVE=off` turns the native extension off. Where it was built it reads and writes the records of Kafka, checks,
-measures and merges values, counts in caches, and hashes foreign keys. The default is `auto`. `streamkit doctor` shows whether it is in
-use.
+`STREAMKIT_NATIVE=off` turns the native extension off. If it was built, it reads and writes Kafka records, checks,
+measures and merges values, counts in caches, and hashes foreign keys. The default is `auto`. `streamkit doctor` shows
+whether it is in use.
 
 <!-- Below: written by `make generate` from the commands' own help. -->
 """
 LINT = """\
 # Rules of `validate --strict`
 
-A valid topology may break them; each has a reason. What is certainly a mistake, marked as an error, `validate` reports without
-`--strict` too. A comment
-`# lint: ignore=RULE` in the line silences one place, `--ignore RULE` a whole run.
+A valid topology may break them; each has a reason. What is certainly a mistake, marked as an error, `validate` reports
+without `--strict` too. A comment `# lint: ignore=RULE` in the line silences one place, `--ignore RULE` a whole run.
 
 <!-- Below: written by `make generate` from the rules. -->
 

@@ -32,7 +32,7 @@ EXAMPLES = (
 def command(shell: Chosen) -> None:
     """Print a script that lets a shell complete commands and options.
 
-    For the present shell: source <(streamkit completion bash). For all: put that line into ~/.bashrc or ~/.zshrc; for
+    For the current shell: source <(streamkit completion bash). For all: put that line into ~/.bashrc or ~/.zshrc; for
     fish: streamkit completion fish > ~/.config/fish/completions/streamkit.fish.
     """
     (script,) = (path for path in (SCRIPTS / shell.value).iterdir() if path.is_file())

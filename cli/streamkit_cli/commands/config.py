@@ -23,9 +23,7 @@ Optional = Annotated[
     str | None,
     typer.Argument(metavar="[FILE]", help="A topology, whose values are shown; - is stdin.", show_default=False),
 ]
-Changed = Annotated[
-    bool, typer.Option("--changed", help="Only settings that something other than the default decides.")
-]
+Changed = Annotated[bool, typer.Option("--changed", help="Only settings whose value is not from the default.")]
 
 EXAMPLES = (
     "streamkit config",
@@ -41,10 +39,10 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Show every setting with its default and meaning; with FILE its value, and where that comes from.
+    """Show every setting with its default and meaning; with FILE also its value and the source of that value.
 
-    The first of these that names a setting decides: --set, the environment, --env-file, the file, the default.
-    Variables are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
+    A setting takes its value from the first of these that names it: --set, the environment, --env-file, the file, the
+    default. Variables are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
     """
     rows: list[dict[str, Document]] = (
         [{**row} for row in setting_rows()] if file is None else _values(file, settings, env_file)

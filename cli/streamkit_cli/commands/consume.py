@@ -31,40 +31,40 @@ Topic = Annotated[
     str,
     typer.Argument(
         metavar="TOPIC",
-        help="A topic, by the name of its entry in the file; or an internal topic such as counts-changelog.",
+        help="A topic, by the name of its entry in the file, or an internal topic such as counts-changelog.",
         show_default=False,
         autocompletion=readable_topics,
     ),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", "--max", metavar="N", min=0, help="End after N records; --max is the same.")
+    int | None, typer.Option("--limit", "--max", metavar="N", min=0, help="Stop after N records; --max is the same.")
 ]
-UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when the topic is read to its end.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on after the end; the default without --tail and --to.")]
+UntilIdle = Annotated[bool, typer.Option("--until-idle", help="Stop at the end of the topic.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue after the end; the default without --tail and --to.")]
 FromEnd = Annotated[bool, typer.Option("--from-end", help="Only records that arrive from now on.")]
 Offset = Annotated[
     str | None,
     typer.Option(
         "--offset",
         metavar="OFFSET",
-        help="Begin in each partition at this offset: N, earliest (the default), latest, or -N for the last N offsets.",
+        help="Start each partition at this offset: N, earliest (the default), latest, or -N for the last N offsets.",
     ),
 ]
 Partition = Annotated[
     list[str] | None,
-    typer.Option("--partition", metavar="P", help="Only these partitions; may be repeated, or a list with commas."),
+    typer.Option("--partition", metavar="P", help="Only these partitions; may be repeated or a comma-separated list."),
 ]
 From = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="TIME",
-        help=f"Only records of this time or later: {TIME_HELP}.",
+        help=f"Only records with this timestamp or a later one: {TIME_HELP}.",
     ),
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="TIME", help="Only records of before this time; ends at the topic's present end."),
+    typer.Option("--to", metavar="TIME", help="Only records before this time; stops at the topic's current end."),
 ]
 Tail = Annotated[
     int | None,
@@ -73,8 +73,7 @@ Tail = Annotated[
         metavar="N",
         min=0,
         max=LONGEST,
-        help="The last N records: of the last N of each partition, by offset, those with the latest timestamps, in the "
-        "order of timestamp, partition and offset. Only records that meet the other conditions count.",
+        help="The last N records: among the last N of each partition, by offset, those with the latest timestamps, ordered by timestamp, partition and offset. Only records that meet the other conditions count.",
     ),
 ]
 Key = Annotated[
@@ -82,7 +81,7 @@ Key = Annotated[
     typer.Option(
         "--key",
         metavar="KEY",
-        help="Only records with this key: text, or JSON as its serde has it; of a windowed key also the key alone.",
+        help="Only records with this key: text, or the JSON form of its serde; for windowed keys, the key alone also matches.",
     ),
 ]
 Where = Annotated[
@@ -130,8 +129,8 @@ def command(
 ) -> None:
     """Print the records of a topic.
 
-    JSON Lines from the topic's beginning on, until --limit, --until-idle or a signal ends it; --tail and --to end it too,
-    unless there is --follow. Nothing is created: no topic, no group, no state.
+    Prints JSON Lines from the topic's beginning until --limit, --until-idle or a signal ends it; --tail and --to also
+    end it, unless --follow is given. It creates nothing: no topic, no group, no state.
     """
     from streamkit.runtime.operations.opening import open_log
     from streamkit_cli.command_process import stopping

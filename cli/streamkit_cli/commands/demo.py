@@ -28,7 +28,7 @@ _TEXT = "lines.txt"
 Example = Annotated[
     str, typer.Argument(metavar="[EXAMPLE]", help="The example, as --list names it.", show_default="word-count")
 ]
-Listed = Annotated[bool, typer.Option("--list", help="Print the examples, with what each does, and end.")]
+Listed = Annotated[bool, typer.Option("--list", help="List the examples with a description of each.")]
 
 EXAMPLES = (
     "streamkit demo",
@@ -38,9 +38,9 @@ EXAMPLES = (
 
 
 def command(example: Example = "word-count", listed: Listed = False) -> int:
-    """Run an example: its tests, its input, the application, and the records that it wrote.
+    """Run an example: its tests, its input and the application, and show the records that it wrote.
 
-    It needs no broker, and works on a copy in a temporary folder. Each command is shown before it runs.
+    It needs no broker and works on a copy in a temporary folder. Each command is shown before it runs.
     """
     folders = {path.parent.name: path.parent for path in sorted(FOLDER.glob(f"*/{_FILE}"))}
     if listed:

@@ -40,7 +40,7 @@ EXAMPLES = (
 
 
 def command(file: File, form: Chosen = Format.text, settings: Settings = None, env_file: EnvFile = None) -> None:
-    """Print what a topology becomes.
+    """Print the topology that a file describes.
 
     The text is that of Topology.describe() in Kafka Streams: sub-topologies, nodes, stores and topics.
     """

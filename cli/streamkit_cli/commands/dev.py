@@ -44,16 +44,16 @@ Http = Annotated[
     typer.Option(
         "--http",
         metavar="HOST:PORT",
-        help="The address of the page; by default port 8080 of this machine, or a free one.",
+        help="The address of the page; by default port 8080 on this machine, or a free port.",
         show_default=False,
     ),
 ]
 Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 Rate = Annotated[
-    str, typer.Option("--rate", metavar="N/s", help="How many records a second the generators of the file write.")
+    str, typer.Option("--rate", metavar="N/s", help="How many records per second the file's generators write.")
 ]
 Kafka = Annotated[
-    bool, typer.Option("--kafka", help="Run a Kafka broker too, with jars that Maven fetches once; it needs Java.")
+    bool, typer.Option("--kafka", help="Also run a Kafka broker, with jars that Maven fetches once; needs Java.")
 ]
 Generate = Annotated[bool, typer.Option("--generate/--no-generate", help="Whether the generators run.")]
 
@@ -74,11 +74,11 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Run a topology, and start it again whenever its files change; mistakes are shown at once, with their places.
+    """Run a topology and restart it whenever its files change; mistakes are shown at once, with their positions.
 
-    The log is the embedded one in .streamkit/dev beside the file, unless --set bootstrap.servers names another; output is
-    committed each second. --kafka starts a broker, which keeps its data in .streamkit/dev-kafka, and creates the topics of the
-    file in it. All files in the folder of the topology are watched. SIGTERM and SIGINT end the command.
+    The log is the embedded one in .streamkit/dev beside the file, unless --set bootstrap.servers names another; output
+    is committed every second. --kafka starts a broker, which keeps its data in .streamkit/dev-kafka, and creates the
+    file's topics on it. All files in the folder of the topology are watched. SIGTERM and SIGINT end the command.
     """
     from streamkit_cli.commands.generate import per_second
 
@@ -333,8 +333,7 @@ _POM = """\
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
     <!-- Kafka logs through SLF4J 1.7; without a binding its log would be empty. -->
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
+    </dependencies> </project>
 """
 _PROPERTIES = """\
 process.roles=broker,controller

@@ -37,16 +37,20 @@ Old = Annotated[
     str,
     typer.Argument(
         metavar="OLD",
-        help="The version that runs: a topology file, or what describe() prints in Java.",
+        help="The running version: a topology file, or the output of describe() in Java.",
         show_default=False,
     ),
 ]
 New = Annotated[
     str | None,
-    typer.Argument(metavar="[NEW]", help="The version to come; with --running alone, OLD is it.", show_default=False),
+    typer.Argument(
+        metavar="[NEW]",
+        help="The next version; with --running and one file, OLD is the next version.",
+        show_default=False,
+    ),
 ]
 Running = Annotated[
-    bool, typer.Option("--running", help="Look at the internal topics and the group on the log of the new version.")
+    bool, typer.Option("--running", help="Read the internal topics and the group on the log of the new version.")
 ]
 Shape = Annotated[
     Format,
@@ -70,10 +74,10 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
-    """Compare two versions of a topology: what becomes of tasks, stores, changelogs and repartition topics.
+    """Compare two versions of a topology: their tasks, stores, changelogs and repartition topics.
 
-    OLD and NEW are topology files, or texts of Topology.describe(); with --running one file is compared with what the
-    application has on its log. Exit code 0 where instances may be restarted one by one, 1 where something is to be done.
+    OLD and NEW are topology files, or texts of Topology.describe(); --running compares one file with the application's
+    state on its log. Exit code 0: instances can be restarted one by one, 1: action is needed.
     """
     if new is None and not running:
         raise UsageError("diff compares two versions: give NEW, or --running for what is on the log")

@@ -16,7 +16,7 @@ Word = Annotated[
     str | None,
     typer.Argument(
         metavar="[WORD]",
-        help="A step, a function, a setting, a command or a rule of lint.",
+        help="A step, a function, a setting, a command or a lint rule.",
         show_default=False,
         autocompletion=lambda incomplete: [page.name for page in pages() if page.name.startswith(incomplete)],
     ),
@@ -34,7 +34,7 @@ EXAMPLES = (
 def command(word: Word = None) -> None:
     """Print the page of a step, a function, a setting, a command or a rule; without WORD, list them.
 
-    On a terminal the page is laid out; elsewhere it is Markdown.
+    On a terminal the page is formatted; elsewhere it is Markdown.
     """
     listed = list(pages())
     if word is None:

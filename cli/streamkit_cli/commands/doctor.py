@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Place = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="A topology file, whose log and state are looked at too.")
+    str | None, typer.Argument(metavar="[FILE]", help="A topology file, whose log and state are also checked.")
 ]
 
 EXAMPLES = (
@@ -40,9 +40,9 @@ EXAMPLES = (
 
 
 def command(file: Place = None, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None) -> int:
-    """Show Python, the engines of stores, the native extension, extras found and missing, Java, and whether a file's log can be reached.
+    """Show Python, store engines, the native extension, installed and missing extras, Java, and whether a file's log can be reached.
 
-    Each thing that is missing comes with the command that installs it. Exit code 1 where what FILE needs is missing.
+    For each missing part the command that installs it is shown. Exit code 1 if a part that FILE needs is missing.
     """
     found = installation()
     if file is not None:

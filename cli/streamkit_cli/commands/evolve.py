@@ -33,7 +33,7 @@ Folder = Annotated[
 DataLoss = Annotated[
     str,
     typer.Option(
-        "--on-data-loss", metavar="error|warn", help="What to do where retention has removed the beginning of an input."
+        "--on-data-loss", metavar="error|warn", help="What to do if retention has removed the beginning of an input."
     ),
 ]
 Wait = Annotated[
@@ -62,10 +62,11 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int | None:
-    """Compute the stores that are new in the next version from all history, while the old version runs.
+    """Compute the stores that the next version adds from all history, while the old version runs.
 
-    Then stop all instances and repeat the command, or give --wait: it processes the short rest, and writes changelogs and
-    offsets, from which the new version continues. It stops no instance, and may be repeated after a crash at any point.
+    Then stop all instances and repeat the command, or use --wait: it processes the few remaining records, and writes
+    changelogs and offsets from which the new version continues. It stops no instance, and may be repeated after a crash
+    at any point.
     """
     from streamkit.runtime.spark.evolution.evolution import Evolution
     from streamkit_cli.logs import opened

@@ -42,10 +42,10 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Show what each step makes of a record that failed and became a dead letter.
+    """Show what each step does with a record that failed and became a dead letter.
 
-    The tree of try --trace, for the record's own bytes, with the state that is on the log now: the stores are read from
-    their changelogs into memory. The application may run; nothing is written.
+    Prints the tree of try --trace for the record's original bytes, with the state that is on the log now: the stores
+    are read from their changelogs into memory. The application may be running; nothing is written.
     """
     from streamkit.runtime.dead_letter_trace import explain, find_letter
     from streamkit_cli.logs import opened

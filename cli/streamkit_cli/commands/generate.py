@@ -30,7 +30,7 @@ BATCH = 1000
 Topics = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]…", help="The topics, by the names of their entries; all where absent.", autocompletion=topics
+        metavar="[TOPIC]…", help="The topics, by the names of their entries; all by default.", autocompletion=topics
     ),
 ]
 Rate = Annotated[
@@ -38,19 +38,19 @@ Rate = Annotated[
     typer.Option(
         "--rate",
         metavar="N/s",
-        help="How many records a second of all topics together: 100/s, 600/m. Their times follow it.",
+        help="The total rate of all topics: 100/s, 600/m. Timestamps follow the rate.",
     ),
 ]
 Count = Annotated[
-    int | None, typer.Option("--count", metavar="N", min=0, help="How many records of all topics together.")
+    int | None, typer.Option("--count", metavar="N", min=0, help="The total number of records of all topics.")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Another number makes other records.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="A different number gives different records.")]
 Start = Annotated[
     str | None,
     typer.Option(
         "--start",
         metavar="TIME",
-        help=f"The time of the first records: {TIME_HELP}; now where absent, on stdout 2025-01-01T00:00Z.",
+        help=f"The time of the first records: {TIME_HELP}; now by default, on stdout 2025-01-01T00:00Z.",
     ),
 ]
 Inputs = Annotated[
@@ -86,11 +86,11 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Make test data by the generators of a topology.
+    """Create test data with the generators of a topology.
 
     Generators are in the section generators of the file, or in NAME.generators.yaml beside NAME.yaml. The same seed and
-    start make the same records. Records that never end need --rate or --count; SIGTERM and SIGINT end the command.
-    --input takes records of a lake instead, as they are.
+    start give the same records. Endless records need --rate or --count; SIGTERM and SIGINT end the command.
+    --input uses records of a lake instead, unchanged.
     """
     pace = None if rate is None else per_second(rate)
     check_sample_options(inputs or (), limit, conf)

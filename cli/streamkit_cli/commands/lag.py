@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamkit.plan.model import Plan
     from streamkit.runtime.operations.group_lag import GroupLag
 
-Most = Annotated[int | None, typer.Option("--max", metavar="N", min=0, help="Exit code 1 where the total is more.")]
+Most = Annotated[int | None, typer.Option("--max", metavar="N", min=0, help="Exit with code 1 if the total is higher.")]
 
 EXAMPLES = (
     "streamkit lag orders.yaml",
@@ -29,7 +29,7 @@ EXAMPLES = (
 def command(
     file: File, form: Shown = Format.text, most: Most = None, settings: Settings = None, env_file: EnvFile = None
 ) -> int:
-    """Show owner, committed offset, end and lag of every input partition, internal topics included."""
+    """Show owner, committed offset, end and lag of every input partition, including internal topics."""
     found = show_lag(load_plan(file, settings, env_file), form)
     if most is not None and found.total > most:
         print_message(f"the lag is {found.total}, more than {most}")

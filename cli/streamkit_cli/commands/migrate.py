@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 Old = Annotated[
     str, typer.Argument(metavar="OLD", help="The topology file of the version that ran.", show_default=False)
 ]
-New = Annotated[
-    str, typer.Argument(metavar="NEW", help="The topology file of the version to come.", show_default=False)
-]
-Execute = Annotated[bool, typer.Option("--execute", help="Take the steps; without it they are only listed.")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="The topology file of the next version.", show_default=False)]
+Execute = Annotated[bool, typer.Option("--execute", help="Execute the steps; without it, they are only listed.")]
 Stores = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,10 +48,10 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
-    """Keep the state of a stopped application when its next version finds it under other names or in another form.
+    """Move the state of a stopped application to the names and the form that its next version expects.
 
-    Copies changelogs to their new names, serdes and partitions, drains repartition topics, keeps offsets and task
-    directories. It may be repeated after a crash. Exit code 1 where a step is refused or the group has members.
+    Copies changelogs to their new names, serdes and partitions, drains repartition topics, and keeps offsets and task
+    directories. It may be repeated after a crash. Exit code 1 if a step is refused or the group has members.
     """
     from streamkit.runtime.operations.migration import Migrator, shown_members
     from streamkit_cli.logs import opened

@@ -17,14 +17,14 @@ from streamkit_cli.loading import load_plan, refuse_stdin
 from streamkit_cli.options import EnvFile, File, Settings, topics
 from streamkit_cli.record_lines import STDIN, TopicTargets, batches, input_lines, parse_record, row_of, value_of_line
 
-PlainLines = Annotated[bool, typer.Option("--lines", help="Each line is a value; the key is absent.")]
+PlainLines = Annotated[bool, typer.Option("--lines", help="Each line is a value without a key.")]
 
 
 Target = Annotated[
     str | None,
     typer.Argument(
         metavar="[TOPIC]",
-        help="A topic, by the name of its entry in the file; without it each record names its own.",
+        help="A topic, by the name of its entry in the file; without it, each record names its topic.",
         autocompletion=topics,
     ),
 ]
@@ -41,9 +41,9 @@ def command(
 ) -> None:
     """Write records from stdin to a topic.
 
-    Records are JSON Lines with key, value, timestamp, headers and partition, all optional; with topic where none is
-    named here. A timestamp is milliseconds, a time such as 2025-01-31T08:00:00Z, UTC where it names no zone, or a
-    duration since 0 such as 90s. A missing topic is created as the file declares it.
+    Records are JSON Lines with key, value, timestamp, headers and partition, all optional, and with topic if the
+    command names none. A timestamp is a number of milliseconds, a time such as 2025-01-31T08:00:00Z (UTC by default),
+    or a duration since 0 such as 90s. A missing topic is created as the file declares it.
     """
     from streamkit_cli.logs import opened
 

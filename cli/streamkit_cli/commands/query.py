@@ -23,28 +23,30 @@ Store = Annotated[
     str | None,
     typer.Argument(
         metavar="STORE",
-        help="A store; without one they are listed.",
+        help="A store; by default all stores are listed.",
         show_default=False,
         autocompletion=stores_of_file,
     ),
 ]
 Key = Annotated[
-    str | None, typer.Argument(metavar="KEY", help="A key: text, or JSON as its serde has it.", show_default=False)
+    str | None, typer.Argument(metavar="KEY", help="A key: text, or the JSON form of its serde.", show_default=False)
 ]
 Range = Annotated[tuple[str, str] | None, typer.Option("--range", metavar="LOW HIGH", help="Keys from LOW to HIGH.")]
 Prefix = Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Keys that begin with this.")]
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help=f"Windows, sessions or versions from this time on: {TIME_HELP}."),
+    typer.Option("--from", metavar="TIME", help=f"Windows, sessions or versions from this time: {TIME_HELP}."),
 ]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="… to this time, included.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="… up to and including this time.")]
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="TIME", help="The value of a versioned store at this time.")
 ]
 Versions = Annotated[bool, typer.Option("--versions", help="All versions of the key in a versioned store.")]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many rows; all by default.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="The maximum number of rows; all by default.")
+]
 Reverse = Annotated[bool, typer.Option("--reverse", help="From the last row to the first.")]
-Stale = Annotated[bool, typer.Option("--stale", help="Read standbys too, where no active task answers.")]
+Stale = Annotated[bool, typer.Option("--stale", help="Also read standbys if no active task answers.")]
 Rows = Annotated[Format, typer.Option("--format", help="JSON Lines, or a table to read.")]
 _PAGE = 1000
 
@@ -75,8 +77,8 @@ def command(
 ) -> None:
     """Print rows of a store as JSON Lines, from all instances of a running application.
 
-    A key gives its row, or its windows or sessions; without one all rows come. The application runs with `run --http`.
-    Exit code 1 where a key is not there.
+    With a key, print its row, or its windows or sessions; without a key, print all rows. The application must run with
+    `run --http`. Exit code 1 if the key does not exist.
     """
     if sum((key is not None, between is not None, prefix is not None)) > 1:
         raise UsageError("KEY, --range and --prefix exclude each other")

@@ -33,7 +33,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="EXPR",
-        help="Only letters for which this is true; names: error message step topic partition offset timestamp failed_at key value headers.",
+        help="Only dead letters for which this is true; names: error message step topic partition offset timestamp failed_at key value headers.",
     ),
 ]
 Since = Annotated[
@@ -43,18 +43,18 @@ Since = Annotated[
 Until = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Only records that failed before this time.")
 ]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N letters.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N dead letters.")]
 From = Annotated[
     list[str] | None,
     typer.Option(
         "--from",
         metavar="TOPIC",
-        help="A topic of dead letters; those of the file by default.",
+        help="A dead-letter topic; by default those of the file.",
         autocompletion=topics_of_file,
     ),
 ]
-Again = Annotated[bool, typer.Option("--again", help="Also letters that were put back before.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without, what would be put back is only shown.")]
+Again = Annotated[bool, typer.Option("--again", help="Also dead letters that were put back before.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Put them back; without it, they are only listed.")]
 
 EXAMPLES = (
     "streamkit replay orders.yaml --where 'error == \"KeyError\"'",
@@ -76,9 +76,10 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Put dead letters back to the topics that their records came from.
+    """Put dead letters back into the source topics of their records.
 
-    The original bytes, time, headers and partition. What was put back is remembered and not offered again.
+    Records keep their original bytes, time, headers and partition. A dead letter that was put back is recorded and not
+    offered again.
     """
     from streamkit.runtime.operations.dead_letter_replay import Replay
     from streamkit_cli.logs import opened

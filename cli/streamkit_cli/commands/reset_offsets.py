@@ -33,7 +33,7 @@ ToDatetime = Annotated[
 ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To an offset.")]
 ByDuration = Annotated[
     str | None,
-    typer.Option("--by-duration", metavar="DURATION", help="To the records of the last PnDTnHnMnS, or 5m, 1h."),
+    typer.Option("--by-duration", metavar="DURATION", help="Back by a duration from now: PnDTnHnMnS, or 5m, 1h."),
 ]
 ShiftBy = Annotated[
     int | None, typer.Option("--shift-by", metavar="N", help="By a number of records, back if negative.")
@@ -54,7 +54,7 @@ InputTopics = Annotated[
     typer.Option(
         "--input-topics",
         metavar="TOPICS",
-        help="Only these input topics, with commas; all that the file reads by default.",
+        help="Only these input topics, separated by commas; by default all that the file reads.",
         autocompletion=topics_in_list,
     ),
 ]
@@ -63,7 +63,7 @@ IntermediateTopics = Annotated[
     typer.Option(
         "--intermediate-topics",
         metavar="TOPICS",
-        help="Topics to skip to their ends; those that the file writes and reads by default.",
+        help="Topics to skip to their ends; by default those that the file both writes and reads.",
         autocompletion=topics_in_list,
     ),
 ]
@@ -71,7 +71,7 @@ InternalTopics = Annotated[
     list[str] | None,
     typer.Option("--internal-topics", metavar="TOPICS", help="Only these internal topics are deleted."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Remove members that are left in the group.")]
+Force = Annotated[bool, typer.Option("--force", help="Remove remaining members from the group.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change; the default.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Change it.")]
 Server = Annotated[
@@ -81,9 +81,7 @@ Server = Annotated[
 
 ConfigFile = Annotated[
     str | None,
-    typer.Option(
-        "--config-file", metavar="FILE", help="Settings as a properties file; those of --set take precedence."
-    ),
+    typer.Option("--config-file", metavar="FILE", help="A properties file of settings; --set takes precedence."),
 ]
 
 EXAMPLES = (
@@ -115,11 +113,11 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
-    """Set an application back so that it processes its input again.
+    """Reset an application so that it processes its input again.
 
-    Moves the offsets of its input topics, deletes its internal topics and its local state. With --skip it only moves one
-    partition past the record that fails. Nothing changes without --execute. Exit code 1 while members are active (see --force),
-    where a topic of --input-topics is missing, or where the record of --skip is not the next one of the group.
+    Moves the offsets of its input topics, and deletes its internal topics and its local state. With --skip it only
+    moves one partition past the failing record. Nothing changes without --execute. Exit code 1 while members are active
+    (see --force), if a topic of --input-topics is missing, or if the record of --skip is not the next one of the group.
     """
     from streamkit.runtime.operations import reset as library
     from streamkit_cli.logs import opened

@@ -49,15 +49,17 @@ class LogFormat(StrEnum):
 
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Topology files; - is stdin.", show_default=False)]
-UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when every input is read to its end and committed.")]
+UntilIdle = Annotated[
+    bool, typer.Option("--until-idle", help="Stop when every input is processed to its end and committed.")
+]
 
 Force = Annotated[
-    bool, typer.Option("--force", help="Start although changelogs hold rows that this version would misread.")
+    bool, typer.Option("--force", help="Start even if changelogs contain rows that this version would misread.")
 ]
 Processes = Annotated[
     int | None,
     typer.Option(
-        "--processes", metavar="N", min=1, help="Run N instances, each a process that is started again when it fails."
+        "--processes", metavar="N", min=1, help="Run N instances, each in a process that is restarted if it fails."
     ),
 ]
 
@@ -82,13 +84,13 @@ OnFailure = Annotated[
     FailureResponse,
     typer.Option(
         "--on-thread-failure",
-        help="When a stream thread fails: have another take its tasks, end this instance, or end all.",
+        help="When a stream thread fails: replace it, stop this instance, or stop all instances.",
     ),
 ]
 Http = Annotated[
     str | None,
     typer.Option(
-        "--http", metavar="HOST:PORT", help="Answer over HTTP: a page, state, queries and metrics; /api lists all."
+        "--http", metavar="HOST:PORT", help="Serve a page, state, queries and metrics over HTTP; /api lists all paths."
     ),
 ]
 TokenFile = Annotated[
@@ -96,7 +98,7 @@ TokenFile = Annotated[
     typer.Option(
         "--http-token-file",
         metavar="FILE",
-        help="The bearer token that --http asks for; by default that of STREAMKIT_HTTP_TOKEN, if any.",
+        help="The file with the bearer token that --http requires; by default STREAMKIT_HTTP_TOKEN, if set.",
     ),
 ]
 Hosts = Annotated[
@@ -113,7 +115,7 @@ Live = Annotated[
     bool | None,
     typer.Option(
         "--live/--no-live",
-        help="Show rates, lag, tasks and restoring as a table; the default on a terminal.",
+        help="Show rates, lag, tasks and restores as a table; the default on a terminal.",
         show_default=False,
     ),
 ]
@@ -143,10 +145,10 @@ def command(
 ) -> int | None:
     """Run a topology on its log, or several in one process.
 
-    bootstrap.servers names the log: Kafka, or the embedded one. After SIGTERM or SIGINT it commits and ends, exit code 0.
-    With --processes, SIGHUP restarts the instances one after the other, and each has its own port of --http, one up.
-    Several topologies are separate applications, which end together; --http is then a page of all, and each of them has
-    its own port, one up.
+    bootstrap.servers selects the log: Kafka or the embedded log. On SIGTERM or SIGINT the command commits and exits
+    with code 0. With --processes, SIGHUP restarts the instances one after the other, and instances use consecutive
+    ports from --http on. Several topologies run as separate applications, which end together; --http then serves a page
+    about all of them, and each has its own port after that.
     """
     level = chosen_level(context, log_level, until_idle)
     set_up(log_format, level)
@@ -367,7 +369,8 @@ def _overview(http: HttpOptions, served: list[Served], config: Config) -> Iterat
 def run_instances(plan: Plan, count: int, settings: list[str] | None) -> int:
     """Run `count` instances of a valid topology until they end; return the exit code.
 
-    They get the settings of `--set` in their environment: all users of a machine can read command lines, and settings may be secrets.
+    They get the settings of `--set` in their environment: all users of a machine can read command lines, and settings
+    may be secrets.
     """
     from streamkit.runtime.local.supervisor import Supervisor
 
@@ -430,14 +433,14 @@ class LogLevel(StrEnum):
 
 
 Form = Annotated[
-    LogFormat, typer.Option("--log-format", envvar="STREAMKIT_LOG_FORMAT", help="Lines of the log: text or JSON.")
+    LogFormat, typer.Option("--log-format", envvar="STREAMKIT_LOG_FORMAT", help="The format of log lines.")
 ]
 Level = Annotated[
     LogLevel | None,
     typer.Option(
         "--log-level",
         envvar="STREAMKIT_LOG_LEVEL",
-        help="The least important lines that are written; info by default, with --until-idle warning.",
+        help="The lowest level of log lines; info by default, with --until-idle warning.",
         show_default=False,
     ),
 ]

@@ -22,7 +22,7 @@ Folder = Annotated[
     typer.Argument(metavar="DIR", help="A state.dir, or the directory of one application in it.", show_default=False),
 ]
 Topology = Annotated[
-    str | None, typer.Option("--topology", metavar="FILE", help="The application's file: its log is asked, too.")
+    str | None, typer.Option("--topology", metavar="FILE", help="The application's file, whose log is read too.")
 ]
 Verify = Annotated[
     bool,
@@ -44,9 +44,9 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
-    """Show the stores on disk of an application that does not run: rows, bytes, offsets, last commit.
+    """Show the stores on disk of a stopped application: rows, bytes, offsets, last commit.
 
-    Exit code 1 where a store is damaged, or is not what its changelog says; the application would delete and restore it.
+    Exit code 1 if a store is damaged or differs from its changelog; the application would delete and restore it.
     """
     from streamkit.runtime.operations.stopped_state import kept_stores
 

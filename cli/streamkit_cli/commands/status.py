@@ -17,10 +17,11 @@ from streamkit_cli.remote import Connection, Place, TokenFile, address_of, is_ur
 from streamkit_cli.tables import is_coloured, red, table, time_cell
 
 Check = Annotated[
-    bool, typer.Option("--check", help="Exit code 1 where the application does not process all its inputs.")
+    bool, typer.Option("--check", help="Exit with code 1 if the application does not process all its inputs.")
 ]
 MaxLag = Annotated[
-    int | None, typer.Option("--max-lag", metavar="N", min=0, help="With --check: 1 where the lag is more.")
+    int | None,
+    typer.Option("--max-lag", metavar="N", min=0, help="With --check: also exit with code 1 if the lag is higher."),
 ]
 _FAILING = frozenset(("ERROR", "GONE", "UNOWNED", "UNKNOWN", "PAUSED", "CREATED", "PENDING_SHUTDOWN", "NOT_RUNNING"))
 """The conditions for which --check fails; a rebalance and restoring end by themselves."""
@@ -41,11 +42,11 @@ def command(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
-    """Show the instances, threads and tasks of a running application, with rates, lag and restoring.
+    """Show the instances, threads and tasks of a running application, with rates, lag and restores.
 
-    The first line states the worst of what follows. Of a file that does not set application.server, what the log knows is
-    shown: members of the group, and lag. With --check the exit code is 1 where an instance is GONE, PAUSED, not running or
-    has an error, and where inputs have no owner, as well as for a lag above --max-lag; 0 during a rebalance and a restore.
+    The first line states the worst problem. If a file does not set application.server, only data from the log is shown:
+    the members of the group, and the lag. With --check the exit code is 1 if an instance is GONE, PAUSED, not running
+    or has an error, if inputs have no owner, or if the lag exceeds --max-lag; it is 0 during a rebalance and a restore.
     """
     if max_lag is not None and not check:
         raise UsageError("--max-lag needs --check")

@@ -77,12 +77,12 @@ DataLoss = Annotated[
     typer.Option(
         "--on-data-loss",
         metavar="error|warn",
-        help="What to do where retention has removed the beginning of the range: error is the default.",
+        help="What to do if retention has removed the beginning of the range: error is the default.",
     ),
 ]
 Shadow = Annotated[
     str | None,
-    typer.Option("--shadow", metavar="SUFFIX", help="Write to topics whose names end so, instead of the topics."),
+    typer.Option("--shadow", metavar="SUFFIX", help="Write to topics with this suffix instead of the real ones."),
 ]
 Compare = Annotated[
     list[str] | None,
@@ -94,7 +94,7 @@ Compare = Annotated[
     ),
 ]
 WriteState = Annotated[
-    bool, typer.Option("--write-state", help="Write the final stores as changelogs, for `run` to go on from.")
+    bool, typer.Option("--write-state", help="Write the final stores as changelogs, from which `run` continues.")
 ]
 Parallelism = Annotated[
     int | None,
@@ -102,7 +102,7 @@ Parallelism = Annotated[
         "--parallelism",
         metavar="N",
         min=1,
-        help="At least so many Spark tasks a stage, cutting partitions by key where that changes no result.",
+        help="The minimum number of Spark tasks per stage; partitions are split by key if that changes no result.",
     ),
 ]
 CheckpointDir = Annotated[
@@ -110,7 +110,7 @@ CheckpointDir = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="DIR",
-        help="Keep state in DIR, and process only what is new since the last run with it.",
+        help="Keep state in DIR, and process only new records since the last run with it.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the stages and what they would read; run nothing.")]
@@ -125,7 +125,7 @@ Archives = Annotated[
     str | None, typer.Option("--archives", metavar="FILES", help="Archives for the workers, separated by commas.")
 ]
 
-Report = Annotated[Format, typer.Option("--format", help="How --dry-run and --compare print what they find.")]
+Report = Annotated[Format, typer.Option("--format", help="The output format of --dry-run and --compare.")]
 EXAMPLES = (
     "streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out",
     "streamkit submit orders.yaml --from -7d --dry-run",
@@ -159,8 +159,8 @@ def command(
 ) -> int | None:
     """Run a topology over history, as one batch job on Spark.
 
-    Inputs are files or ranges of the log, outputs files or topics, in the form of records. All other topics
-    are on the log that bootstrap.servers names. A job file has the options as keys, which those of the command line override.
+    Inputs are files or ranges of the log; outputs are files or topics, in the form of records. All other topics are on
+    the log that bootstrap.servers selects. A job file has the options as keys; options on the command line override them.
     """
     from streamkit.runtime.spark.submission.job_file import ON_DATA_LOSS
     from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES

@@ -34,14 +34,15 @@ class Format(StrEnum):
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PATH…]", help="Test files, topologies, or folders; the present folder without one."),
+    typer.Argument(metavar="[PATH…]", help="Test files, topologies, or folders; the current folder by default."),
 ]
 Only = Annotated[
-    str, typer.Option("--filter", metavar="TEXT", help="Run only tests whose file or name has this text in it.")
+    str,
+    typer.Option("--filter", metavar="TEXT", help="Run only tests whose file name or test name contains this text."),
 ]
-Update = Annotated[bool, typer.Option("--update", help="Write what came out into the tests that fail.")]
+Update = Annotated[bool, typer.Option("--update", help="Write the actual output into failing tests.")]
 JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the results as JUnit XML.")]
-Coverage = Annotated[bool, typer.Option("--coverage", help="Name the steps and branches that no test reached.")]
+Coverage = Annotated[bool, typer.Option("--coverage", help="List the steps and branches that no test reached.")]
 Least = Annotated[
     float | None,
     typer.Option("--min-coverage", metavar="PERCENT", min=0, max=100, help="Fail below this share of reached steps."),
@@ -76,7 +77,8 @@ def command(
 ) -> int:
     """Run the tests of topologies.
 
-    Tests stand in files *.test.yaml. Exit code 0 when all pass, 1 when one fails or is mistaken, 2 when there are none.
+    Tests are in files *.test.yaml. Exit code 0: all tests pass, 1: a test fails or a file has a mistake, 2: there are
+    no tests.
     """
     from streamkit.testing.suite import Plans, Session, find
 

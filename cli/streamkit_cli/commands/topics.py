@@ -27,7 +27,7 @@ class Action(StrEnum):
 
 Do = Annotated[
     Action,
-    typer.Argument(metavar="create|list", help="Create what is missing, or show what there is.", show_default=False),
+    typer.Argument(metavar="create|list", help="Create missing topics, or show the existing ones.", show_default=False),
 ]
 
 EXAMPLES = (
@@ -40,10 +40,10 @@ EXAMPLES = (
 def command(
     action: Do, file: File, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None
 ) -> None:
-    """Create or list the topics of a topology, internal ones included.
+    """Create or list the topics of a topology, including internal ones.
 
-    `create` does what `run` does at its start: topics are created where the file gives `partitions`, existing ones are
-    checked and stay as they are.
+    `create` does what `run` does at its start: it creates topics for which the file gives `partitions`, and checks
+    existing topics without changing them.
     """
     from streamkit.runtime.local.internal_topics import prepare_topics
     from streamkit_cli.logs import opened

@@ -28,11 +28,14 @@ class Assumed(StrEnum):
     abort = "abort"
 
 
-End = Annotated[bool, typer.Option("--end", help="End them in their partitions as their coordinator has ended them.")]
+End = Annotated[bool, typer.Option("--end", help="End each in its partition as its coordinator did.")]
 Assume = Annotated[
     Assumed | None,
     typer.Option(
-        "--assume", metavar="commit|abort", help="With --end: end so what has an unknown outcome.", show_default=False
+        "--assume",
+        metavar="commit|abort",
+        help="With --end: the end of transactions with an unknown outcome.",
+        show_default=False,
     ),
 ]
 
@@ -53,10 +56,10 @@ def command(
 ) -> int:
     """List the transactions whose end brokers have lost, and end them.
 
-    A lost transaction is open in a partition, while its coordinator has ended it: nothing behind it can be read. Brokers of
-    Kafka 4.3.0 to 4.4.0 lose ends when they restart. Topics and committed offsets of the application are searched. The outcome is that
-    of the coordinator's log. An application may run meanwhile; a transaction that goes on is never ended. Exit code 1 where
-    lost ones remain.
+    A lost transaction is open in a partition although its coordinator has ended it, so no later record can be read.
+    Brokers of Kafka 4.3.0 to 4.4.0 lose ends when they restart. Topics and committed offsets of the application are
+    searched. The coordinator's log determines the outcome. An application may run meanwhile; a live transaction is
+    never ended. Exit code 1 if lost transactions remain.
     """
     from streamkit_cli.logs import opened
 

@@ -34,11 +34,11 @@ Input = Annotated[
 Stores = Annotated[str | None, typer.Option("--stores", metavar="FILE", help="Write the rows of every store to FILE.")]
 Trace = Annotated[
     bool,
-    typer.Option("--trace", help="Show what each step makes of each record, in place of the records that come out."),
+    typer.Option("--trace", help="Show what each step does with each record, instead of the output."),
 ]
 Shown = Annotated[
     Format | None,
-    typer.Option("--format", help="Records are JSON Lines; of --trace, a tree to read (text) or JSON Lines."),
+    typer.Option("--format", help="Records are JSON Lines; --trace prints a tree (text) or JSON Lines."),
 ]
 EXAMPLES = (
     "streamkit try orders.yaml --input orders.jsonl",
@@ -61,9 +61,9 @@ def command(
 ) -> None:
     """Run a topology in memory over records.
 
-    What comes out is printed as JSON Lines. One partition, a commit after every record, and a clock that only moves by
-    lines {"advance_wall_clock": "5s"}. --trace shows the lines of the file that each record passes: what they keep,
-    drop and why, keys and values in and out, rows of stores before and after.
+    The output is printed as JSON Lines. There is one partition, a commit after every record, and a clock that only
+    lines {"advance_wall_clock": "5s"} advance. --trace shows each record's path through the lines of the file: where it
+    is kept, where it is dropped and why, keys and values in and out, rows of stores before and after.
     """
     from streamkit.runtime.driver import Driver, Remains
 

@@ -28,12 +28,12 @@ Files = Annotated[
 Excerpt = Annotated[
     bool | None,
     typer.Option(
-        "--excerpt/--no-excerpt", help="Show the place in the file below each problem; the default on a terminal."
+        "--excerpt/--no-excerpt", help="Show the lines of the file below each problem; the default on a terminal."
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Also report what breaks a rule of docs/lint.md.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Also report violations of the rules in docs/lint.md.")]
 Ignore = Annotated[
-    list[str] | None, typer.Option("--ignore", metavar="RULE", help="Leave a rule of --strict out; may be repeated.")
+    list[str] | None, typer.Option("--ignore", metavar="RULE", help="Ignore a rule of --strict; may be repeated.")
 ]
 Form = Annotated[
     Format,
@@ -43,7 +43,10 @@ Form = Annotated[
 ]
 Online = Annotated[
     bool,
-    typer.Option("--online", help="Ask the schema registry for the subjects' schemas, and whether those of files fit."),
+    typer.Option(
+        "--online",
+        help="Fetch the subjects' schemas from the schema registry, and check whether schemas in files are compatible.",
+    ),
 ]
 
 Imports = Annotated[
@@ -72,8 +75,9 @@ def command(
 ) -> int:
     """Find every mistake in topology files and test files.
 
-    A folder stands for the topologies and the tests (*.test.yaml) below it, a pattern such as '*.yaml' for its files.
-    No code of a file runs, unless with --imports. Each problem is a line FILE:LINE:COL: message. Exit code 0 for none, 1 for some, 2 for no such file.
+    A folder means the topologies and tests (*.test.yaml) below it, a pattern such as '*.yaml' the files that match. No
+    code of a file runs without --imports. Each problem is a line FILE:LINE:COL: message. Exit code 0: no problem, 1:
+    problems, 2: a file does not exist.
     """
     ignored = frozenset(ignore or ())
     if ignored:
